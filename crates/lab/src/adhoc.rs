@@ -42,7 +42,7 @@ pub struct AdhocRun<'a> {
     pub experiments: Vec<Experiment>,
     /// The profile.
     pub profile: Profile,
-    /// The results folder; the run is stored in its subfolder `by-hand`.
+    /// The results folder; the run is stored in its subfolder `adhoc`.
     pub results: &'a Path,
     /// The options that the user enabled or set.
     pub options: BTreeMap<String, String>,
@@ -108,7 +108,7 @@ impl AdhocRun<'_> {
         let request = RunRequest {
             experiments: self.experiments,
             profile: self.profile,
-            results: self.results.join("by-hand"),
+            results: self.results.join("adhoc"),
             fresh: true,
             seed: None,
             options: self.options,

@@ -44,7 +44,7 @@ impl OrderProgress {
     /// Checks an output of the process and records it. After an error the process must not be trusted.
     ///
     /// # Errors
-    /// Returns `crashed` if the output ended, and `failed` if the output does not belong to the order.
+    /// Returns `crashed` if the process exited, and `failed` if the output does not belong to the order.
     pub(crate) fn accept(
         &mut self,
         order: &Order,
@@ -56,7 +56,7 @@ impl OrderProgress {
             Output::Answer(Answer::Done { id })
                 if *id == order.id && self.point(order).is_some() =>
             {
-                Err("it ended before its order".into())
+                Err("it exited before its order".into())
             }
             // Its replies would reach the next probe of the order.
             Output::Answer(Answer::Ready | Answer::Stop | Answer::Message(_))

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::terminal::one_line;
 
-/// Maximum size of a TOML file, bytes.
+/// Maximum size of a TOML file, in bytes.
 pub const MAX_FILE: u64 = 1 << 20;
 /// Maximum number of tables of one kind in a file.
 pub const MAX_TABLES: usize = 1000;

@@ -240,7 +240,7 @@ fn keep_last_line(errors: impl Read, last_line: &Mutex<String>) {
     let mut errors = BufReader::new(errors);
     while let Some(line) = start_of_line(&mut errors) {
         if let (true, Ok(mut last_line)) = (is_informative(&line), last_line.lock()) {
-            // The lines after a kernel panic report how the guest ended, not why.
+            // The lines after a kernel panic report how the guest exited, not why.
             if last_line.starts_with(KERNEL_PANIC) {
                 continue;
             }
@@ -282,7 +282,7 @@ fn describe(status: ExitStatus) -> String {
     match (status.signal(), status.code()) {
         (Some(signal), _) => format!("was killed by {}", signal_name(signal)),
         (None, Some(code)) => format!("exited with status {code}"),
-        (None, None) => "ended".into(),
+        (None, None) => "exited".into(),
     }
 }
 

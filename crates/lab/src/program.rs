@@ -60,7 +60,7 @@ impl Program {
             let errors = String::from_utf8_lossy(&output.stderr);
             let line = errors.lines().next().unwrap_or_default();
             return Err(Failure::failed(format!(
-                "{} ended with {}: {line}",
+                "{} failed ({}): {line}",
                 self.name, output.status
             )));
         }
@@ -111,7 +111,7 @@ mod tests {
         let mut command = Command::new("sh");
         command.args(["-c", "echo 'linking...' >&2; sleep 1000"]);
         let failure = build(&mut command, b"", Duration::from_millis(300)).unwrap_err();
-        let expected = "timeout: sh did not end in 300 ms and was killed; its last line: linking...; run it directly \
+        let expected = "timeout: sh did not exit in 300 ms and was killed; its last line: linking...; run it directly \
                    to see what it waits for";
         assert_eq!(failure.to_string(), expected);
         let absent = build(&mut Command::new("/nowhere/cc"), b"", Duration::from_secs(1));
@@ -127,7 +127,7 @@ mod tests {
         let limit = Duration::from_secs(60);
         assert_eq!(run("echo out; echo err >&2", limit).unwrap(), "out\n");
         let failure = run("echo bad >&2; echo more >&2; exit 3", limit).unwrap_err();
-        assert_eq!(failure.why, "sh ended with exit status: 3: bad");
+        assert_eq!(failure.why, "sh failed (exit status: 3): bad");
         let failure = run("sleep 1000", Duration::from_millis(300)).unwrap_err();
         assert_eq!(failure.kind, FailureKind::Timeout);
         let mut absent = Command::new("no-such-program");

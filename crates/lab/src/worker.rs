@@ -36,7 +36,7 @@ const GRACE: Duration = Duration::from_millis(500);
 enum Event {
     Request(Request),
     LabGone,
-    /// An output of a probe, or of an earlier one that was ended.
+    /// An output of a probe, or of an earlier one that was killed.
     Probe(LinkOutput),
 }
 
@@ -119,7 +119,7 @@ impl<'a> Worker<'a> {
             match self.events.recv() {
                 Ok(Event::Request(Request::Order(order))) => self.execute(*order)?,
                 Ok(Event::LabGone) | Err(_) => return Err(Ended::LabGone),
-                // Late messages for an order that has ended.
+                // Late messages for an order that is done.
                 Ok(Event::Request(_) | Event::Probe(_)) => {}
             }
         }
@@ -361,7 +361,7 @@ impl<'a> Worker<'a> {
             }
             _ if is_guest && link.origin().is_none() => Err("no greeting".into()),
             Answer::Sample(_) | Answer::Ready | Answer::Stop | Answer::Message(_) => Ok(()),
-            Answer::Done { .. } => Err("it ended before its order".into()),
+            Answer::Done { .. } => Err("it exited before its order".into()),
             _ => Err("it sent a message that only a worker may send".into()),
         };
         checked.map_err(|why: String| Failure::failed(format!("the probe: {why}")))

@@ -62,13 +62,13 @@ fn only_the_newest_environment_counts() {
 fn factors_chosen_at_boot_combine_boots() {
     let made_up = two_lengths();
     let mut run = made_up.run(|_| 10e9);
-    let here = machine::environment::Environment::capture();
+    let first = machine::environment::Environment::capture();
     let rebooted = || {
-        let mut other = here.clone();
+        let mut other = first.clone();
         other.boot_id.push('x');
         other
     };
-    run.record.environments.insert("e1".into(), here.clone());
+    run.record.environments.insert("e1".into(), first.clone());
     run.record.environments.insert("e2".into(), rebooted());
     run.record.experiments.get_mut(EXPERIMENT).unwrap().blocking = vec!["length".into()];
     // The first boot measures one length, the second the other; neither can measure the other's.
@@ -143,8 +143,8 @@ fn near_and_far_are_shown_separately_and_not_paired() {
     assert_eq!((row.by_class["far"].rounds, row.by_class["near"].rounds), (5, 15));
     let observed =
         Samples::in_environment(&run, EXPERIMENT, "e1").observed("throughput", Unit::Own);
-    let [own, other] = [0, 1].map(|at| &observed.points[&made_up.points[at]]);
-    let ratio = paired(own, other).unwrap();
+    let [one, other] = [0, 1].map(|at| &observed.points[&made_up.points[at]]);
+    let ratio = paired(one, other).unwrap();
     assert_eq!((ratio.rounds, ratio.lost), (15, 5));
 }
 
@@ -155,12 +155,12 @@ fn times_in_ticks_and_cycles() {
     let run = made_up.run(|_| 100.0);
     let of = |unit| summarise(&run, EXPERIMENT, "latency", unit).unwrap();
     let median = |summary: &Summary| summary.rows[0].estimate.unwrap().median;
-    let own = of(Unit::Own);
-    assert_eq!(own.record.unit, "ns");
+    let nanoseconds = of(Unit::Own);
+    assert_eq!(nanoseconds.record.unit, "ns");
     let (ticks, cycles) = (of(Unit::Ticks), of(Unit::Cycles));
     assert_eq!((ticks.record.unit.as_str(), cycles.record.unit.as_str()), ("ticks", "cycles"));
-    assert!((median(&ticks) / median(&own) - 2.0).abs() < 1e-9, "a counter of 2 GHz");
-    assert!((median(&cycles) / median(&own) - 4.0).abs() < 1e-9, "a core of 4 GHz");
+    assert!((median(&ticks) / median(&nanoseconds) - 2.0).abs() < 1e-9, "a counter of 2 GHz");
+    assert!((median(&cycles) / median(&nanoseconds) - 4.0).abs() < 1e-9, "a core of 4 GHz");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Processor caches, as reported by the kernel or else by CPUID.
+//! CPU caches, as reported by the kernel or else by CPUID.
 
 use std::fs;
 use std::path::Path;
@@ -20,7 +20,7 @@ pub enum CacheContents {
     Unified,
 }
 
-/// One cache of the first processor.
+/// One cache of the first CPU.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cache {
     /// 1 for the cache nearest to the core.
@@ -37,7 +37,7 @@ pub struct Cache {
     pub shared_cpus: Vec<usize>,
 }
 
-/// The caches of the first processor, in the kernel's order.
+/// The caches of the first CPU, in the kernel's order.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Caches(pub Vec<Cache>);

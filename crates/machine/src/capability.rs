@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+mod cpu;
 mod kernel;
 mod memory;
-mod processor;
 
 /// A capability that points may require.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,20 +66,20 @@ const CHECKS: &[Check] = &[
     Check {
         name: "invariant-tsc",
         about: "invariant time-stamp counter",
-        state: processor::invariant_tsc,
+        state: cpu::invariant_tsc,
     },
-    Check { name: "core-clock", about: "stable core clock", state: processor::core_clock },
+    Check { name: "core-clock", about: "stable core clock", state: cpu::core_clock },
     Check {
         name: "performance-counters",
         about: "hardware cycle counter",
         state: kernel::performance_counters,
     },
-    Check { name: "avx2", about: "256-bit vectors", state: processor::avx2 },
-    Check { name: "avx-512", about: "512-bit vectors (F, BW, VL)", state: processor::avx512 },
-    Check { name: "erms", about: "enhanced rep movsb", state: processor::erms },
-    Check { name: "fsrm", about: "fast short rep movsb", state: processor::fsrm },
-    Check { name: "mpx", about: "bounds registers", state: processor::mpx },
-    Check { name: "sgx", about: "enclaves in hardware", state: processor::sgx },
+    Check { name: "avx2", about: "256-bit vectors", state: cpu::avx2 },
+    Check { name: "avx-512", about: "512-bit vectors (F, BW, VL)", state: cpu::avx512 },
+    Check { name: "erms", about: "enhanced rep movsb", state: cpu::erms },
+    Check { name: "fsrm", about: "fast short rep movsb", state: cpu::fsrm },
+    Check { name: "mpx", about: "bounds registers", state: cpu::mpx },
+    Check { name: "sgx", about: "enclaves in hardware", state: cpu::sgx },
     Check { name: "huge-pages-2m", about: "reserved 2 MiB pages", state: memory::huge_pages_2m },
     Check { name: "huge-pages-1g", about: "reserved 1 GiB pages", state: memory::huge_pages_1g },
     Check { name: "dev-mem", about: "physical memory through /dev/mem", state: memory::dev_mem },
@@ -153,7 +153,7 @@ mod tests {
         let absent = Capability {
             name: "mpx".into(),
             about: "bounds registers".into(),
-            state: State::absent("the processor has none", "use an emulator"),
+            state: State::absent("the CPU has none", "use an emulator"),
         };
         let text = serde_json::to_string(&absent).unwrap();
         assert_eq!(serde_json::from_str::<Capability>(&text).unwrap(), absent);

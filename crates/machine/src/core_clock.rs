@@ -39,7 +39,7 @@ const PAIRS: usize = 9;
 /// tolerates adds that a busy SMT sibling slows.
 const NEAR: f64 = 0.1;
 /// Plausible latencies, in cycles. An integer multiply takes 3 on Intel since Nehalem and on every Zen, 4 on
-/// older AMD processors; a floating-point multiply takes 3 to 5, a checksum 3. A smaller value means that the
+/// older AMD CPUs; a floating-point multiply takes 3 to 5, a checksum 3. A smaller value means that the
 /// adds were slowed.
 const LATENCIES: RangeInclusive<u64> = 3..=5;
 /// Attempts of [`hertz`]: an interruption can spoil all runs of two chains.
@@ -84,7 +84,7 @@ impl CoreClock {
     }
 }
 
-/// Latencies of the chains' instructions on this processor in cycles, if known. [`calibrate`] converts time
+/// Latencies of the chains' instructions on this CPU in cycles, if known. [`calibrate`] converts time
 /// into cycles by them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Latencies {
@@ -144,7 +144,7 @@ pub fn hertz() -> Result<f64, Doubtful> {
     Err(if least.is_finite() { Doubtful::Differ(least) } else { Doubtful::NotLearnt })
 }
 
-/// Returns the latencies of the chains' instructions on this processor, as far as known.
+/// Returns the latencies of the chains' instructions on this CPU, as far as known.
 ///
 /// # Errors
 /// Returns why the time-stamp counter is unusable.
@@ -153,7 +153,7 @@ pub fn latencies() -> Result<Latencies, Unavailable> {
     Ok(Latencies { integer, float, checksum })
 }
 
-/// Returns the chains that this processor can run.
+/// Returns the chains that this CPU can run.
 fn chains() -> [Option<Chain>; 3] {
     // SAFETY: the closure is returned only if SSE4.2 was detected.
     let checksums: Chain = |count| unsafe { checksums(count) };
@@ -161,7 +161,7 @@ fn chains() -> [Option<Chain>; 3] {
     [Some(integer_multiplies), Some(float_multiplies), detected.then_some(checksums)]
 }
 
-/// Latency of each chain relative to adds, which take one cycle on every x86-64 processor. It is learnt once
+/// Latency of each chain relative to adds, which take one cycle on every x86-64 CPU. It is learnt once
 /// per process, and tried again on the next call while the adds are disturbed.
 fn learnt(tsc: &Tsc) -> [Option<u64>; 3] {
     static LEARNT: [OnceLock<u64>; 3] = [const { OnceLock::new() }; 3];
@@ -215,7 +215,7 @@ fn timed(tsc: &Tsc, chain: impl FnOnce()) -> f64 {
 /// A loop of `count` dependent instructions; `count` is a multiple of [`UNROLLED`].
 macro_rules! chain {
     ($count:expr, $instruction:literal, $($operand:tt)*) => {
-        // SAFETY: only the named registers and the flags change. The processor has the instruction: all are
+        // SAFETY: only the named registers and the flags change. The CPU has the instruction: all are
         // part of x86-64 except `crc32`, which needs SSE4.2; the caller of `checksums` has detected it.
         unsafe {
             asm!(
@@ -234,7 +234,7 @@ macro_rules! chain {
     };
 }
 
-/// Register operands, because some processors eliminate immediates at rename.
+/// Register operands, because some CPUs eliminate immediates at rename.
 #[inline(never)]
 fn adds(count: u64) {
     chain!(count, "add {sum}, {one}", sum = inout(reg) 0u64 => _, one = in(reg) 1u64);
@@ -251,7 +251,7 @@ fn integer_multiplies(count: u64) {
     );
 }
 
-/// Multiplies by 1, so that no product is denormal or infinite, which some processors multiply more slowly.
+/// Multiplies by 1, so that no product is denormal or infinite, which some CPUs multiply more slowly.
 #[inline(never)]
 fn float_multiplies(count: u64) {
     chain!(
@@ -265,7 +265,7 @@ fn float_multiplies(count: u64) {
 /// Runs `crc32` of 64 bits.
 ///
 /// # Safety
-/// The processor must have SSE4.2.
+/// The CPU must have SSE4.2.
 #[inline(never)]
 unsafe fn checksums(count: u64) {
     chain!(count, "crc32 {sum}, {word}", sum = inout(reg) 1u64 => _, word = in(reg) 5u64);
@@ -286,7 +286,7 @@ mod tests {
     /// How long a test waits for an undisturbed moment.
     const PATIENCE: Duration = Duration::from_secs(30);
 
-    /// Interruptions only slow a chain, so its fastest run is what the processor does. A busy machine
+    /// Interruptions only slow a chain, so its fastest run is what the CPU does. A busy machine
     /// disturbs many runs for a while; a broken instrument never has a majority that agrees.
     #[test]
     fn the_fastest_runs_of_two_chains_agree() {
@@ -316,14 +316,14 @@ mod tests {
             return;
         }
         let mut others = crate::topology::allowed_cpus();
-        let own = others.remove(0);
+        let cpu = others.remove(0);
         if others.is_empty() {
             return crate::untested::note(TEST, &"one CPU");
         }
         // Known siblings first: on a machine with many CPUs not all are kept busy.
         let topology = crate::topology::Topology::detect();
-        others.sort_by_key(|cpu| !topology.siblings(own).contains(cpu));
-        crate::pin::pin_to(own).unwrap();
+        others.sort_by_key(|other| !topology.siblings(cpu).contains(other));
+        crate::pin::pin_to(cpu).unwrap();
         for load in [adds, integer_multiplies, float_multiplies] {
             let done = AtomicBool::new(false);
             let busy = |cpu: usize| {
@@ -367,7 +367,7 @@ mod tests {
         }
     }
 
-    /// If the processor's cycle counter can be read, it must count one cycle per add.
+    /// If the CPU's cycle counter can be read, it must count one cycle per add.
     #[test]
     fn adds_take_one_cycle_each_by_the_cycle_counter() {
         let counters = match Counters::open(&[Event::CYCLES], Mode::User) {

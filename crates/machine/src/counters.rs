@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 
 use crate::SysError;
 
-/// An event that the processor or the kernel counts.
+/// An event that the CPU or the kernel counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event {
     kind: u32,
@@ -42,7 +42,7 @@ impl fmt::Display for Event {
             Self::INSTRUCTIONS => f.write_str("instructions"),
             Self::TASK_CLOCK => f.write_str("the task clock"),
             Self::PAGE_FAULTS => f.write_str("page faults"),
-            Self { kind: RAW, config } => write!(f, "processor event {config:#x}"),
+            Self { kind: RAW, config } => write!(f, "CPU event {config:#x}"),
             Self { kind, config } => write!(f, "event {config:#x} of kind {kind}"),
         }
     }
@@ -114,7 +114,7 @@ impl Counters {
     /// Opens counters of at most eight events. They run on this thread from now on.
     ///
     /// # Errors
-    /// Fails if the processor has no such counter or this program may not use it.
+    /// Fails if the CPU has no such counter or this program may not use it.
     pub fn open(events: &[Event], mode: Mode) -> Result<Self, SysError> {
         let mut all: Vec<OwnedFd> = Vec::new();
         for event in events.iter().take(MAX_COUNTERS) {
@@ -194,7 +194,7 @@ mod tests {
         );
         assert_eq!(Attributes::new(Event::CYCLES, Mode::Both).flags, NO_HYPERVISOR);
         assert_eq!(Event::raw(0x1C7, 0).config, 0x1_0000_00C7);
-        assert_eq!(Event::raw(0xC1, 0).to_string(), "processor event 0xc1");
+        assert_eq!(Event::raw(0xC1, 0).to_string(), "CPU event 0xc1");
     }
 
     /// The kernel counts these in software, so the interface can be tested on any machine.

@@ -1,4 +1,4 @@
-//! The processor: name, features and hypervisor.
+//! The CPU: name, features and hypervisor.
 
 use std::io::{BufRead, BufReader};
 use std::sync::OnceLock;
@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use raw_cpuid::CpuId;
 use serde::{Deserialize, Serialize};
 
-/// The processor as CPUID and `/proc/cpuinfo` describe it.
+/// The CPU as CPUID and `/proc/cpuinfo` describe it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cpu {
     /// CPUID vendor, e.g. `AuthenticAMD`; empty if unknown.
@@ -28,7 +28,7 @@ pub struct Cpu {
 }
 
 impl Cpu {
-    /// Reads CPUID and the first processor in `/proc/cpuinfo`.
+    /// Reads CPUID and the first CPU in `/proc/cpuinfo`.
     pub fn detect() -> Self {
         let cpuid = CpuId::new();
         let (family, model, stepping) = cpuid.get_feature_info().map_or((0, 0, 0), |info| {
@@ -52,7 +52,7 @@ impl Cpu {
     }
 }
 
-/// The first processor in `/proc/cpuinfo`.
+/// The first CPU in `/proc/cpuinfo`.
 #[derive(Debug, Default, PartialEq)]
 struct KernelView {
     microcode: Option<String>,
@@ -140,7 +140,7 @@ pub fn hypervisor() -> Option<&'static str> {
     predicates().hypervisor.as_deref()
 }
 
-/// Returns whether QEMU's TCG emulates this processor, which makes measured times meaningless.
+/// Returns whether QEMU's TCG emulates this CPU, which makes measured times meaningless.
 pub fn emulated() -> bool {
     hypervisor() == Some("TCGTCGTCGTCG")
 }
@@ -167,12 +167,12 @@ pub fn has_fsrm() -> bool {
     predicates().fsrm
 }
 
-/// Returns whether the processor has MPX and XCR0 enables its states. Otherwise its instructions are no-ops.
+/// Returns whether the CPU has MPX and XCR0 enables its states. Otherwise its instructions are no-ops.
 pub fn has_mpx() -> bool {
     predicates().mpx
 }
 
-/// Returns whether the processor has SGX, regardless of kernel support.
+/// Returns whether the CPU has SGX, regardless of kernel support.
 pub fn has_sgx() -> bool {
     predicates().sgx
 }

@@ -53,13 +53,13 @@ pub struct Environment {
     pub kernel_version: String,
     /// The ID of the current boot.
     pub boot_id: String,
-    /// The processor, including microcode and hypervisor.
+    /// The CPU, including microcode and hypervisor.
     pub cpu: Cpu,
     /// The caches of the first CPU.
     pub caches: Caches,
     /// CPUs, cores, packages, nodes.
     pub topology: Topology,
-    /// The kernel's status of each processor vulnerability.
+    /// The kernel's status of each CPU vulnerability.
     pub vulnerabilities: BTreeMap<String, String>,
     /// Parameters of the kernel's command line that set mitigations; the others are not recorded.
     pub mitigation_words: Vec<String>,

@@ -196,8 +196,9 @@ fn named(folder: &Path, mode: u32) -> io::Result<(File, TempPath)> {
 
 /// Links a file without a name under a temporary name.
 fn given_name(file: &File, folder: &Path) -> io::Result<TempPath> {
-    let own = descriptor_path(file.as_fd());
-    let link = |path: &Path| Ok(rustix::fs::linkat(CWD, &own, CWD, path, AtFlags::SYMLINK_FOLLOW)?);
+    let unnamed = descriptor_path(file.as_fd());
+    let link =
+        |path: &Path| Ok(rustix::fs::linkat(CWD, &unnamed, CWD, path, AtFlags::SYMLINK_FOLLOW)?);
     Ok(with_temporary_name(folder, link)?.into_temp_path())
 }
 
@@ -226,12 +227,12 @@ fn check_special(path: &Path, is_socket: bool) -> io::Result<()> {
 /// Copies owner, group and permissions from the file that is replaced.
 fn inherit(new: &File, replaced: &Metadata) -> io::Result<()> {
     let (user, group) = (replaced.uid(), replaced.gid());
-    let own = new.metadata()?;
-    if (own.uid(), own.gid()) != (user, group) {
+    let metadata = new.metadata()?;
+    if (metadata.uid(), metadata.gid()) != (user, group) {
         // Only root may change an owner, so equal values are not set.
-        let owner = (own.uid() != user).then(|| Uid::from_raw(user));
+        let owner = (metadata.uid() != user).then(|| Uid::from_raw(user));
         let given =
-            rustix::fs::fchown(new, owner, (own.gid() != group).then(|| Gid::from_raw(group)));
+            rustix::fs::fchown(new, owner, (metadata.gid() != group).then(|| Gid::from_raw(group)));
         given.map_err(|why| {
             let why = io::Error::from(why);
             io::Error::other(format!("its owner {user} and group {group} cannot be kept: {why}"))
@@ -433,11 +434,11 @@ fn descriptor_path(file: BorrowedFd<'_>) -> PathBuf {
 fn own_descriptor(path: &Path) -> Option<RawFd> {
     /// The kernel's limit is 40; `/dev/stdout` uses one.
     const MAX_LINKS: usize = 8;
-    let own = format!("/proc/{}/", std::process::id());
+    let this_process = format!("/proc/{}/", std::process::id());
     let mut path = path.to_owned();
     for _ in 0..MAX_LINKS {
         let folder = fs::canonicalize(folder_of(&path)).ok()?;
-        if folder.ends_with("fd") && folder.starts_with(&own) {
+        if folder.ends_with("fd") && folder.starts_with(&this_process) {
             return path.file_name()?.to_str()?.parse().ok();
         }
         path = folder.join(fs::read_link(&path).ok()?);

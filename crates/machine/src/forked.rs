@@ -79,5 +79,5 @@ pub(crate) fn die_after(body: impl FnOnce()) {
     wait("a child dies", || unsafe {
         libc::waitpid(child, &raw mut status, libc::WNOHANG) == child
     });
-    assert!(libc::WIFSIGNALED(status), "the child ended with wait status {status}");
+    assert!(libc::WIFSIGNALED(status), "the child exited with wait status {status}");
 }

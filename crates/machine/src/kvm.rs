@@ -21,7 +21,7 @@ impl KvmUnavailable {
     }
 }
 
-/// Address at which KVM may place three pages on older Intel processors: below 4 GiB and far from any memory of a guest.
+/// Address at which KVM may place three pages on older Intel CPUs: below 4 GiB and far from any memory of a guest.
 const KVM_PAGES: usize = 0xfffb_d000;
 
 /// Opens KVM.
@@ -67,7 +67,7 @@ fn uninterrupted<T>(mut call: impl FnMut() -> Result<T, Error>) -> Result<T, Err
     for _ in 1..MAX_ATTEMPTS {
         match call() {
             Err(error) if error.errno() == libc::EINTR => {}
-            ended => return ended,
+            result => return result,
         }
     }
     call()
@@ -92,7 +92,7 @@ pub fn create_vcpu(vm: &VmFd, number: u64, cpuid: &CpuId) -> Result<VcpuFd, Erro
 /// Returns the type of the 64-bit TSS in TR under this KVM.
 ///
 /// VMX enters a guest in long mode only with a busy TSS (11; Intel SDM, volume 3, checks on guest segment
-/// registers). SVM has no such check, and its processors keep TR without the busy bit, which KVM therefore
+/// registers). SVM has no such check, and its CPUs keep TR without the busy bit, which KVM therefore
 /// adds when it reads TR. QEMU's emulation of SVM honours the I/O bitmap only of an available TSS (9).
 pub fn tss_type(cpuid: &CpuId) -> u8 {
     const AVAILABLE: u8 = 9;
@@ -146,7 +146,7 @@ fn nested_paging_of(modules: &Path) -> Result<(), KvmUnavailable> {
                     value.trim()
                 ),
                 format!(
-                    "load it with {parameter}=1, if the processor or the outer hypervisor supports it"
+                    "load it with {parameter}=1, if the CPU or the outer hypervisor supports it"
                 ),
             ));
         }
@@ -165,7 +165,7 @@ pub struct Seen {
     pub kernel: u64,
 }
 
-/// Checks that a guest's ring 0 is the processor's ring 0.
+/// Checks that a guest's ring 0 is the CPU's ring 0.
 ///
 /// Some hypervisors lack hardware support and run a guest's kernel in ring 3, or emulate it. Two things
 /// reveal this from inside: the ring in CS, and the time of an `rdtsc`, which real hardware does not make
@@ -275,13 +275,13 @@ mod tests {
             assert_eq!(libc::sigaction(libc::SIGUSR2, &action, std::ptr::null_mut()), 0);
         }
         // SAFETY: returns this thread's handle, which lives as long as the scope below.
-        let own = unsafe { libc::pthread_self() };
+        let thread = unsafe { libc::pthread_self() };
         let done = std::sync::atomic::AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !done.load(std::sync::atomic::Ordering::Relaxed) {
                     // SAFETY: the thread lives until this one is joined.
-                    unsafe { libc::pthread_kill(own, libc::SIGUSR2) };
+                    unsafe { libc::pthread_kill(thread, libc::SIGUSR2) };
                     std::thread::sleep(std::time::Duration::from_micros(200));
                 }
             });

@@ -1,4 +1,4 @@
-//! This computer: processor, caches, clocks, memory, processes, noise and capabilities.
+//! This computer: CPU, caches, clocks, memory, processes, noise and capabilities.
 //!
 //! Linux on x86-64 only. Each module wraps one facility of the system and its `unsafe` code in a safe interface.
 

@@ -181,7 +181,7 @@ impl WaitClock {
         clock.now().map(|_| clock)
     }
 
-    /// Returns the time waited since the thread started; `None` if it has ended.
+    /// Returns the time waited since the thread started; `None` if it has exited.
     pub fn now(&self) -> Option<Duration> {
         let mut text = [0; 64];
         let length = self.0.read_at(&mut text, 0).ok()?;
@@ -218,15 +218,15 @@ fn parse_steal(stat: &str) -> Option<BTreeMap<usize, u64>> {
 
 /// Returns the live threads of this process and its children by thread ID.
 fn threads() -> BTreeMap<u32, Thread> {
-    let own = Path::new("/proc/self/task");
+    let tasks = Path::new("/proc/self/task");
     let mut found = BTreeMap::new();
-    for task in fs::read_dir(own).into_iter().flatten().flatten() {
+    for task in fs::read_dir(tasks).into_iter().flatten().flatten() {
         let children = fs::read_to_string(task.path().join("children")).unwrap_or_default();
         for child in children.split_whitespace().filter_map(|child| child.parse::<u32>().ok()) {
             add_threads(Path::new(&format!("/proc/{child}/task")), &mut found);
         }
     }
-    add_threads(own, &mut found);
+    add_threads(tasks, &mut found);
     found
 }
 
@@ -234,7 +234,7 @@ fn add_threads(tasks: &Path, found: &mut BTreeMap<u32, Thread>) {
     for task in fs::read_dir(tasks).into_iter().flatten().flatten() {
         let text = |name| fs::read_to_string(task.path().join(name)).ok();
         let number = task.file_name().to_str().and_then(|name| name.parse().ok());
-        // A thread that has just ended is skipped.
+        // A thread that has just exited is skipped.
         if let (Some(number), Some(cpu)) = (number, text("stat").as_deref().and_then(parse_cpu)) {
             let ran_ns = text("schedstat").as_deref().and_then(|text| parse_schedstat(text, 0));
             found.insert(number, Thread { cpu, ran_ns });
@@ -289,11 +289,11 @@ mod tests {
         let body = move || while done.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {};
         let other = pin::spawn_pinned(cpu, body).unwrap();
         let spinning = pin::spawn_pinned(cpu, move || {
-            let own = WaitClock::of_this_thread().unwrap();
-            let (before, begun) = (own.now().unwrap(), Instant::now());
+            let clock = WaitClock::of_this_thread().unwrap();
+            let (before, start) = (clock.now().unwrap(), Instant::now());
             // A thread that shares a CPU waits eventually, regardless of time slices.
-            while own.now().unwrap() == before && begun.elapsed() < Duration::from_secs(60) {}
-            own.now().unwrap() > before
+            while clock.now().unwrap() == before && start.elapsed() < Duration::from_secs(60) {}
+            clock.now().unwrap() > before
         });
         assert!(spinning.unwrap().join().unwrap());
         drop(sender);
@@ -322,7 +322,7 @@ mod tests {
         assert_eq!(moment(0, Some(5), [90, 22, 80]).since(&before).steal_ns, Some(0));
         // If the kernel does not report its run time, it counts.
         assert_eq!(moment(0, None, [90, 22, 80]).since(&before).steal_ns, Some(80 * step));
-        // A thread that was pinned to CPU 2 and has ended counts; the result is the maximum, not the sum.
+        // A thread that was pinned to CPU 2 and has exited counts; the result is the maximum, not the sum.
         let mut after = moment(1, Some(9), [90, 22, 37]);
         after.held[2] += 1;
         assert_eq!(after.since(&before).steal_ns, Some(7 * step));
@@ -350,8 +350,8 @@ mod tests {
         let threads = threads();
         child.kill().unwrap();
         child.wait().unwrap();
-        let own = u32::try_from(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
-        assert!(threads.contains_key(&own), "{own}: {threads:?}");
+        let thread = u32::try_from(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
+        assert!(threads.contains_key(&thread), "{thread}: {threads:?}");
         // Some kernels do not list children.
         if Path::new("/proc/thread-self/children").exists() {
             assert!(threads.contains_key(&child.id()), "{}: {threads:?}", child.id());

@@ -29,7 +29,7 @@ fn count(cpu: usize) {
 }
 
 /// Returns how often threads of this process have been pinned to each CPU. A CPU whose count has changed
-/// between two calls had a thread of this process, even if the thread has ended since.
+/// between two calls had a thread of this process, even if the thread has exited since.
 pub(crate) fn held() -> Vec<u32> {
     HELD.iter().map(|held| held.load(Ordering::Relaxed)).collect()
 }
@@ -177,10 +177,10 @@ mod tests {
     /// reasons, but a child that is held back waits every time.
     #[test]
     fn a_real_time_parent_that_spins_does_not_hold_its_child_back() {
-        let [here, there, ..] = allowed_cpus()[..] else {
+        let [parent_cpu, child_cpu, ..] = allowed_cpus()[..] else {
             return crate::untested::note("a child of a real-time thread", &"there is one CPU");
         };
-        let mut waits = (0..10).map(|_| waited(here, there));
+        let mut waits = (0..10).map(|_| waited(parent_cpu, child_cpu));
         match waits.find(|waited| waited.is_none_or(|waited| waited < Duration::from_millis(500))) {
             Some(Some(_)) => {}
             Some(None) => {
@@ -191,10 +191,10 @@ mod tests {
         }
     }
 
-    /// Returns how long a child waits to run on `there` while its real-time parent spins on `here`.
-    fn waited(here: usize, there: usize) -> Option<Duration> {
+    /// Returns how long a child waits to run on `child_cpu` while its real-time parent spins on `parent_cpu`.
+    fn waited(parent_cpu: usize, child_cpu: usize) -> Option<Duration> {
         let waited = std::thread::spawn(move || {
-            pin_to(here).unwrap();
+            pin_to(parent_cpu).unwrap();
             let priority = libc::sched_param { sched_priority: 1 };
             // SAFETY: the parameter is valid; 0 is this thread, which ends with the test.
             if unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &priority) } != 0 {
@@ -203,7 +203,8 @@ mod tests {
             let ran = Arc::new(AtomicBool::new(false));
             let flag = Arc::clone(&ran);
             let begin = Instant::now();
-            let child = spawn_pinned(there, move || flag.store(true, Ordering::Release)).unwrap();
+            let child =
+                spawn_pinned(child_cpu, move || flag.store(true, Ordering::Release)).unwrap();
             while !ran.load(Ordering::Acquire) && begin.elapsed() < Duration::from_millis(500) {
                 std::hint::spin_loop();
             }

@@ -23,7 +23,7 @@ const DEADLINE: Duration = Duration::from_millis(3);
 const MEETING: Duration = Duration::from_millis(50);
 /// A round trip shorter than this is near, in ns. On the AMD VMs on which it was chosen, CPUs under one
 /// last-level cache took 76 to 107 ns and CPUs under two 309 to 500 ns. The limit is in this gap, closer to
-/// the upper values because disturbances only add time. Other processors may need another limit.
+/// the upper values because disturbances only add time. Other CPUs may need another limit.
 const NEAR_BELOW: f64 = 250.0;
 
 /// Proximity classes of two CPUs. Samples of different classes are not compared.

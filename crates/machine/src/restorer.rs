@@ -111,7 +111,7 @@ impl Restorer {
         // Until it has its name it could be killed like any other process.
         match rustix::io::retry_on_intr(|| rustix::io::read(&ready, &mut [0_u8])) {
             Ok(1) => Ok(restorer),
-            _ => Err(io::Error::other("it ended before it was ready")),
+            _ => Err(io::Error::other("it exited before it was ready")),
         }
     }
 
@@ -274,9 +274,9 @@ mod tests {
                     std::fs::write(&record, "another's").unwrap();
                 }
             };
-            // Unlocked once the restorer has ended.
-            let ended = || std::fs::File::open(&held).unwrap().try_lock().is_ok();
-            after_a_sudden_death(change, ended);
+            // Unlocked once the restorer has exited.
+            let exited = || std::fs::File::open(&held).unwrap().try_lock().is_ok();
+            after_a_sudden_death(change, exited);
             let left = std::fs::read_to_string(&record).unwrap_or_default();
             let value = std::fs::read_to_string(&setting).unwrap();
             let expected = if replaced { ("another's", "change") } else { ("", "before") };

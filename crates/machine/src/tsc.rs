@@ -19,7 +19,7 @@ const AGREEMENT: f64 = 1e-3;
 #[inline(always)]
 pub fn start() -> u64 {
     let (low, high): (u32, u32);
-    // SAFETY: both instructions exist on every x86-64 processor and touch only eax and edx. The memory
+    // SAFETY: both instructions exist on every x86-64 CPU and touch only eax and edx. The memory
     // clobber keeps the compiler from moving accesses across.
     unsafe {
         asm!("lfence", "rdtsc", "lfence", out("eax") low, out("edx") high,
@@ -46,27 +46,23 @@ pub fn stop() -> u64 {
 /// Reads the counter without fences, to measure its step.
 #[inline(always)]
 fn read() -> u64 {
-    // SAFETY: rdtsc exists on every x86-64 processor.
+    // SAFETY: rdtsc exists on every x86-64 CPU.
     unsafe { std::arch::x86_64::_rdtsc() }
 }
 
 /// Reasons why the counter cannot measure time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Unavailable {
-    /// The processor is emulated, so times are meaningless.
-    #[error(
-        "this processor is emulated (QEMU TCG): no time can be measured; use real or KVM hardware"
-    )]
+    /// The CPU is emulated, so times are meaningless.
+    #[error("this CPU is emulated (QEMU TCG): no time can be measured; use real or KVM hardware")]
     Emulated,
     /// The counter follows the core clock or stops when idle.
     #[error(
         "the time-stamp counter is not invariant (CPUID 0x80000007 EDX bit 8): use a newer CPU, or have the hypervisor expose it"
     )]
     NotInvariant,
-    /// The processor has no `rdtscp`.
-    #[error(
-        "the processor has no rdtscp (CPUID 0x80000001 EDX bit 27): have the hypervisor expose it"
-    )]
+    /// The CPU has no `rdtscp`.
+    #[error("the CPU has no rdtscp (CPUID 0x80000001 EDX bit 27): have the hypervisor expose it")]
     NoRdtscp,
     /// The counter did not advance while the system's clock did.
     #[error("the time-stamp counter does not advance: report this hypervisor")]
@@ -156,12 +152,12 @@ impl Tsc {
 
 /// Returns the frequency in hertz that CPUID reports: leaf 0x15, else the hypervisor's leaf 0x40000010.
 fn reported(cpuid: &CpuId<raw_cpuid::CpuIdReaderNative>) -> Option<f64> {
-    let processor = cpuid.get_tsc_info().and_then(|info| info.tsc_frequency());
+    let cpu = cpuid.get_tsc_info().and_then(|info| info.tsc_frequency());
     let hypervisor = || {
         let kilohertz = cpuid.get_hypervisor_info()?.tsc_frequency()?;
         Some(u64::from(kilohertz) * 1000)
     };
-    processor.or_else(hypervisor).filter(|hertz| *hertz > 0).map(|hertz| hertz as f64)
+    cpu.or_else(hypervisor).filter(|hertz| *hertz > 0).map(|hertz| hertz as f64)
 }
 
 /// Returns CPUID's frequency, which is exact, if the system's clock confirms it; else the calibrated one.

@@ -32,6 +32,6 @@ fn the_table_has_overheads_and_caught_bugs() {
 
 #[test]
 fn an_unknown_mechanism_is_an_error() {
-    let told = Bench::new().refused(&["bounds", "kernels", "--mechanism", "warp"], 2);
-    assert!(told.contains("unknown mechanism 'warp'"), "{told}");
+    let error = Bench::new().refused(&["bounds", "kernels", "--mechanism", "warp"], 2);
+    assert!(error.contains("unknown mechanism 'warp'"), "{error}");
 }

@@ -154,7 +154,7 @@ fn claims_prints_verdicts() {
     let bench = measured();
     let text = bench.ok(&["claims", "planted"]);
     assert!(text.contains("planted-20") && text.contains("not measured yet"), "{text}");
-    let own = file(
+    let user_file = file(
         &bench,
         "my.toml",
         r#"
@@ -176,14 +176,14 @@ rounds = 6
 expect = { at_least = 50 }
 "#,
     );
-    let own = own.to_str().unwrap();
+    let user_file = user_file.to_str().unwrap();
     bench.ok(&["run", "planted/search", "--rounds", "6", "--quiet"]);
     keep_last_attempts(&bench);
-    insta::assert_snapshot!(masked(&bench.ok(&["claims", "-e", own, "me"]), &bench));
-    let checked = bench.run(&["claims", "-e", own, "me", "--check"]);
+    insta::assert_snapshot!(masked(&bench.ok(&["claims", "-e", user_file, "me"]), &bench));
+    let checked = bench.run(&["claims", "-e", user_file, "me", "--check"]);
     assert_eq!(checked.status.code(), Some(1), "a contradicted claim fails the check");
     let check = |words: &[&str]| {
-        let output = bench.run(&[&["claims", "-e", own, "--check"], words].concat());
+        let output = bench.run(&[&["claims", "-e", user_file, "--check"], words].concat());
         output.status.code().unwrap()
     };
     assert_eq!(check(&["edge-holds"]), 0);
@@ -198,7 +198,7 @@ expect = { at_least = 50 }
     std::fs::write(&record, "damaged").unwrap();
     assert_eq!(check(&["edge-holds"]), 2, "the run cannot be read");
     std::fs::write(&record, kept).unwrap();
-    let json = bench.ok(&["claims", "-e", own, "me", "--json"]);
+    let json = bench.ok(&["claims", "-e", user_file, "me", "--json"]);
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(
         (&json[0]["verdict"], &json[1]["verdict"]),
@@ -263,7 +263,7 @@ fn an_invalid_user_figure_is_reported() {
     };
     // Errors that do not depend on samples are reported before anything is measured.
     let claim = file(&bench, "claim.toml", "[[claim]]\nid = 3\n");
-    for (own, why) in [
+    for (file, why) in [
         (
             figure("x", "x = \"nonsense\""),
             "figure 'x': unknown factor 'nonsense'; expected one of ",
@@ -279,7 +279,7 @@ fn an_invalid_user_figure_is_reported() {
         ),
         (claim.to_str().unwrap().to_owned(), "claim.toml:2: "),
     ] {
-        let line = bench.refused(&["run", "planted/delay", "-e", &own], 2);
+        let line = bench.refused(&["run", "planted/delay", "-e", &file], 2);
         assert!(line.contains(why), "{line}");
         assert!(!bench.path().join("results").exists(), "{line}");
     }
@@ -458,7 +458,7 @@ fn completions_contain_the_commands() {
 #[test]
 fn user_experiments_are_measured() {
     let bench = Bench::new();
-    let own = file(
+    let user_file = file(
         &bench,
         "my.toml",
         r#"
@@ -473,7 +473,7 @@ rounds = 2
 edge = [10, 90]
 "#,
     );
-    bench.ok(&["run", "-e", own.to_str().unwrap(), "planted/two", "--quiet"]);
+    bench.ok(&["run", "-e", user_file.to_str().unwrap(), "planted/two", "--quiet"]);
     let run = bench.journal();
     // Two points and a twin in two rounds; disturbed samples may have further attempts.
     let is_complete =
@@ -509,9 +509,9 @@ fn levels_out_of_range_are_usage_errors() {
             "[[experiment]]\nname = \"mine\"\nsuite = \"{suite}\"\nmethod = \"{method}\"\n\
              about = \"too much\"\nmetric = \"{metric}\"\n[experiment.factors]\n{level}\n"
         );
-        let own = file(&bench, "mine.toml", &text);
+        let user_file = file(&bench, "mine.toml", &text);
         let mine = format!("{suite}/mine");
-        let line = bench.refused(&["run", "-e", own.to_str().unwrap(), &mine, "--quiet"], 2);
+        let line = bench.refused(&["run", "-e", user_file.to_str().unwrap(), &mine, "--quiet"], 2);
         let factor = level.split(' ').next().unwrap();
         assert!(line.contains(&format!("factor '{factor}'")) && line.contains(limits), "{line}");
         assert!(!bench.path().join("results").exists(), "{level}");

@@ -17,7 +17,7 @@ const HEADER: &str = "Experiment Description, Copy length (Bytes), Copy Type, \
 
 /// Returns the newest run of a suite's command, without the samples of the lab.
 fn journal(bench: &Bench) -> Run {
-    let newest = journal::newest(&bench.path().join("results/by-hand")).unwrap();
+    let newest = journal::newest(&bench.path().join("results/adhoc")).unwrap();
     let mut run = journal::open(&newest).unwrap();
     run.samples.retain(|sample| sample.experiment == "copy/throughput");
     run
@@ -52,7 +52,7 @@ fn the_table_and_file_have_the_form_of_escape() {
     if rows.len() < all.len() {
         assert!(text.contains("not measured: no valid sample"), "{text}");
     }
-    assert!(bench.path().join("results/by-hand").is_dir());
+    assert!(bench.path().join("results/adhoc").is_dir());
     let line = bench.refused(&["show"], 1);
     assert!(line.contains("no run here"), "a suite's command adds no run to show: {line}");
 }

@@ -11,10 +11,10 @@ use harness::{Bench, file};
 use lab::sample::{FailureKind, Sample};
 
 /// Runs the guest under QEMU on the given CPU model and returns its serial output.
-fn on_its_own(bench: &Bench, image: &Path, processor: &str) -> PathBuf {
+fn on_its_own(bench: &Bench, image: &Path, cpu: &str) -> PathBuf {
     let printed = bench.path().join("printed.txt");
     let status = Command::new("qemu-system-x86_64")
-        .args(["-accel", "tcg", "-cpu", processor, "-m", "16", "-nodefaults"])
+        .args(["-accel", "tcg", "-cpu", cpu, "-m", "16", "-nodefaults"])
         .args(["-display", "none", "-monitor", "none", "-no-reboot"])
         .args(["-device", "isa-debug-exit,iobase=0xf4,iosize=4"])
         .arg("-serial")
@@ -78,7 +78,7 @@ fn the_guest_boots_alone_and_its_output_is_imported() {
     let bench = Bench::new();
     let image = bench.path().join("guest.img");
     let image_text = image.display().to_string();
-    let told = bench.ok(&[
+    let output = bench.ok(&[
         "crossing",
         "guest",
         "--write",
@@ -88,7 +88,10 @@ fn the_guest_boots_alone_and_its_output_is_imported() {
         "--crossings",
         "200",
     ]);
-    assert!(told.contains("multiboot") && told.contains("tollgate crossing import"), "{told}");
+    assert!(
+        output.contains("multiboot") && output.contains("tollgate crossing import"),
+        "{output}"
+    );
     // Emulated times are not imported as bare-metal values.
     let printed = on_its_own(&bench, &image, "max").display().to_string();
     let line = bench.refused(&["crossing", "import", &printed], 2);
@@ -96,8 +99,8 @@ fn the_guest_boots_alone_and_its_output_is_imported() {
     assert!(!bench.path().join("results").exists(), "nothing was journalled");
     // A CPU model that, like bare metal, reports neither hypervisor nor emulator.
     let printed_text = on_its_own(&bench, &image, "EPYC,-hypervisor").display().to_string();
-    let told = bench.ok(&["crossing", "import", &printed_text, "--host", "metal"]);
-    assert!(told.contains("results/metal-standard-1"), "{told}");
+    let output = bench.ok(&["crossing", "import", &printed_text, "--host", "metal"]);
+    assert!(output.contains("results/metal-standard-1"), "{output}");
     let run = bench.journal();
     assert_eq!(run.record.host, "metal");
     // Eight kinds, isolation off and on, three rounds.

@@ -96,13 +96,13 @@ impl Machine {
             .stdin(Stdio::null());
         machine::child::die_with_parent(&mut command);
         let mut emulator = command.spawn().unwrap();
-        let begun = Instant::now();
+        let start = Instant::now();
         let console = || {
             let bytes = fs::read(self.path("console")).unwrap_or_default();
             String::from_utf8_lossy(&bytes).replace('\r', "")
         };
         while emulator.try_wait().unwrap().is_none() {
-            if begun.elapsed() > LIMIT {
+            if start.elapsed() > LIMIT {
                 emulator.kill().unwrap();
                 emulator.wait().unwrap();
                 panic!("the guest does not end: {}", console());
@@ -186,7 +186,7 @@ fn all_arrived(samples: &BTreeMap<(String, String), Sample>, count: usize) {
     for (name, sample) in samples {
         assert_eq!(sample.error, None, "{name:?}");
         assert_eq!(sample.values.get("checked"), Some(&(LENGTH as f64)), "{name:?}");
-        assert_eq!(sample.values.len(), 1, "an emulated processor has no time: {sample:?}");
+        assert_eq!(sample.values.len(), 1, "an emulated CPU has no time: {sample:?}");
     }
 }
 

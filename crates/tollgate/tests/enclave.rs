@@ -104,15 +104,15 @@ fn errors_are_one_line() {
     let bench = Bench::new();
     let conf = bench.path().join("bad.conf");
     std::fs::write(&conf, "NumHeapPages=4096\nNumThreads=8\n").unwrap();
-    let told = bench.refused(&["enclave", "--simulate", "--conf", conf.to_str().unwrap()], 2);
-    assert!(told.contains("bad.conf:2") && told.contains("'NumThreads'"), "{told}");
-    let told = bench.refused(&["enclave", "--simulate", "--conf", "none.conf"], 2);
-    assert!(told.starts_with("error: none.conf: "), "{told}");
-    let told = bench.refused(&["enclave", "--allocators", "tcmalloc"], 2);
-    assert!(told.contains("tcmalloc"), "{told}");
+    let error = bench.refused(&["enclave", "--simulate", "--conf", conf.to_str().unwrap()], 2);
+    assert!(error.contains("bad.conf:2") && error.contains("'NumThreads'"), "{error}");
+    let error = bench.refused(&["enclave", "--simulate", "--conf", "none.conf"], 2);
+    assert!(error.starts_with("error: none.conf: "), "{error}");
+    let error = bench.refused(&["enclave", "--allocators", "tcmalloc"], 2);
+    assert!(error.contains("tcmalloc"), "{error}");
     if !std::path::Path::new("/dev/sgx_enclave").exists() {
-        let told = bench.refused(&["enclave"], 1);
-        assert!(told.contains("add --simulate"), "{told}");
+        let error = bench.refused(&["enclave"], 1);
+        assert!(error.contains("add --simulate"), "{error}");
     }
 }
 
@@ -179,21 +179,21 @@ fn a_user_allocator_is_measured_as_documented() {
 fn an_allocator_that_cannot_be_linked_is_a_one_line_error() {
     let bench = Bench::new();
     let mine = ["enclave", "--simulate", "--allocators", "dlmalloc,./libmine.a", "--allow", "code"];
-    let told = bench.refused(&mine, 2);
-    assert!(told.contains("./libmine.a: No such file"), "{told}");
+    let error = bench.refused(&mine, 2);
+    assert!(error.contains("./libmine.a: No such file"), "{error}");
     std::fs::write(bench.path().join("libmine.a"), "some text\n").unwrap();
-    let told = bench.refused(&mine, 2);
-    assert!(told.contains("./libmine.a: not a static library"), "{told}");
+    let error = bench.refused(&mine, 2);
+    assert!(error.contains("./libmine.a: not a static library"), "{error}");
     std::fs::remove_file(bench.path().join("libmine.a")).unwrap();
     let built = shell(
         &bench,
         "cc -c -fPIE -Dtollgate_allocator_free=somebody_elses example.c && ar rcs libmine.a example.o",
     );
     assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
-    let told = bench.refused(&mine, 1);
+    let error = bench.refused(&mine, 1);
     assert!(
-        told.contains("./libmine.a does not link") && told.contains("`tollgate_allocator_free'"),
-        "{told}"
+        error.contains("./libmine.a does not link") && error.contains("`tollgate_allocator_free'"),
+        "{error}"
     );
     file(&bench, "my.toml", &documented("toml", "libmine.a"));
     let few = ["run", "-e", "my.toml", "enclave/mine", "--rounds", "1", "--quiet"];
@@ -240,9 +240,9 @@ fn a_user_allocator_is_linked_only_with_allow_code() {
     let failure = own["./libmine.a"][0].error.clone().unwrap().to_string();
     assert!(failure.contains("--allow code") && !failure.contains('\n'), "{failure}");
     let refused = run(&by_hand);
-    let told = String::from_utf8(refused.stderr).unwrap();
-    assert_eq!(refused.status.code(), Some(2), "{told}");
-    assert!(told.lines().count() == 1 && told.contains("--allow code"), "{told}");
+    let error = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!(refused.status.code(), Some(2), "{error}");
+    assert!(error.lines().count() == 1 && error.contains("--allow code"), "{error}");
     let allowed = run(&[&by_hand[..], &["--allow", "code"]].concat());
     assert!(ran.exists(), "it is linked where that is allowed: {allowed:?}");
 }
@@ -265,11 +265,11 @@ fn counts_out_of_range_are_errors() {
         "tcs = 0",
     ] {
         file(&bench, "large.toml", &experiment(levels));
-        let told = bench.refused(&["run", "-e", "large.toml", "enclave/large", "--quiet"], 2);
-        assert!(told.contains("give a number from 1 to"), "{levels}: {told}");
+        let error = bench.refused(&["run", "-e", "large.toml", "enclave/large", "--quiet"], 2);
+        assert!(error.contains("give a number from 1 to"), "{levels}: {error}");
     }
     for words in [["--heap-pages", "4503599627370497"], ["--tcs", "0"], ["--max-threads", "1025"]] {
-        let told = bench.refused(&[&["enclave", "--simulate"][..], &words].concat(), 2);
-        assert!(told.contains(words[1]), "{told}");
+        let error = bench.refused(&[&["enclave", "--simulate"][..], &words].concat(), 2);
+        assert!(error.contains(words[1]), "{error}");
     }
 }

@@ -66,8 +66,8 @@ fn packages_are_listed_before_installation_and_no_temporary_file_is_left() {
     let (out, errors) = (text(&output.stdout), text(&output.stderr));
     assert!(!output.status.success(), "{out}");
     if rustix::process::geteuid().is_root() {
-        let told = out.find("installing what the tests need").unwrap();
-        assert!(told < out.find("apt-get is called").unwrap(), "{out}");
+        let announced = out.find("installing what the tests need").unwrap();
+        assert!(announced < out.find("apt-get is called").unwrap(), "{out}");
         assert!(out.contains("gcc libc6-dev"), "{out}");
         assert!(errors.contains("error: scripts/test: apt-get update failed; "), "{errors}");
         assert!(!out.contains("== build"), "{out}");
@@ -92,9 +92,9 @@ fn downloads_are_listed_first() {
             &"without root it ends where packages are missing",
         );
     }
-    let told =
+    let announced =
         out.find("package rust-src is downloaded").unwrap_or_else(|| panic!("{out} {errors}"));
-    assert!(told < out.find("== build of the program").unwrap(), "{out}");
+    assert!(announced < out.find("== build of the program").unwrap(), "{out}");
 }
 
 /// Writes a journal with one sample per point, with the given errors.
@@ -130,9 +130,9 @@ fn only_void_points_are_excused() {
     journal(&stage, &[None, void(), lacking(), void(), None]);
     let excused = run();
     assert!(excused.status.success(), "{excused:?}");
-    let due = "the first run: 2 of 4 points have a valid sample\n\
+    let expected = "the first run: 2 of 4 points have a valid sample\n\
                the first run, copy/throughput: 2 points were void in every round, because the machine was too busy\n";
-    assert_eq!(text(&excused.stdout), due);
+    assert_eq!(text(&excused.stdout), expected);
 
     let others = [
         Failure::failed("the worker died"),

@@ -109,8 +109,8 @@ fn packets_are_echoed_and_samples_have_all_metrics() {
     }
     for sample in of("stream/slow").filter(|sample| has_values(sample)) {
         let is_modelled = sample.point.text("modelled_doorbell") != "none";
-        let told = if is_modelled { "doorbell 400 ns" } else { "nothing" };
-        assert_eq!(sample.covariates["modelled"].as_str(), told);
+        let modelled = if is_modelled { "doorbell 400 ns" } else { "nothing" };
+        assert_eq!(sample.covariates["modelled"].as_str(), modelled);
         if value(sample, "delivered") == 0.0 {
             assert!(sample.void.is_some(), "nothing was echoed, and nothing stalled: {sample:?}");
             continue;
@@ -141,11 +141,11 @@ fn search_reports_ndr_and_pdr() {
     }
     let words = ["stream", "search", "--maximum", "0.2", "--duration", "2 ms", "--json"];
     let output = bench.run(&words);
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     if !output.status.success() {
         // On a busy machine every sample may be void.
-        let why = told.lines().last().unwrap_or_default();
-        assert!(why.contains("no result: ") && why.contains("void"), "{told}");
+        let why = errors.lines().last().unwrap_or_default();
+        assert!(why.contains("no result: ") && why.contains("void"), "{errors}");
         machine::untested::note("stream search run directly", &why);
         return;
     }
@@ -170,9 +170,12 @@ fn pcap_writes_a_sample_file_and_a_truncated_file_is_an_error() {
     assert_eq!(whole.len(), 24 + 2 * (16 + 60));
     std::fs::write(bench.path().join("cut.pcap"), &whole[..whole.len() - 1]).unwrap();
     let output = bench.run(&["stream", "generate", "cut.pcap", "100", "--nic", "nic"]);
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!((output.status.code(), told.lines().count()), (Some(2), 1), "{told}");
-    assert!(told.starts_with("error: cut.pcap: packet 2") && told.contains("cut off"), "{told}");
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!((output.status.code(), errors.lines().count()), (Some(2), 1), "{errors}");
+    assert!(
+        errors.starts_with("error: cut.pcap: packet 2") && errors.contains("cut off"),
+        "{errors}"
+    );
     assert!(output.stdout.is_empty() && !bench.path().join("nic").exists());
     // An endless file of another format: only its start is read.
     let line = bench.refused(&["stream", "generate", "/dev/zero", "1", "--nic", "nic"], 2);
@@ -185,11 +188,11 @@ fn output_errors_state_a_fix() {
     for words in [&["stream", "pcap", "2_64_1_2.pcap"][..], &["list", "stream"]] {
         let Some(full) = full_device("output of stream that cannot be printed") else { return };
         let output = bench.command(words).stdout(full).output().unwrap();
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(1), "{told}");
-        let due = "error: standard output: No space left on device (os error 28); free space or \
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{errors}");
+        let expected = "error: standard output: No space left on device (os error 28); free space or \
                    redirect it elsewhere\n";
-        assert_eq!(told, due);
+        assert_eq!(errors, expected);
     }
 }
 
@@ -210,9 +213,9 @@ fn sent_and_echoed(bench: &Bench, options: &[&str]) -> Option<(Output, Output)> 
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut told = BufReader::new(echo.stderr.take().unwrap());
+    let mut errors = BufReader::new(echo.stderr.take().unwrap());
     let mut line = String::new();
-    told.read_line(&mut line).unwrap();
+    errors.read_line(&mut line).unwrap();
     let (pcap, count) = ("2_64_1_2.pcap", COUNT.to_string());
     let words = ["generate", pcap, "0.5Mpps", "--count", &count, "--nic", "nic", "--json"];
     let generated = bench.run(&[&["stream"], &words[..], options].concat());
@@ -249,7 +252,7 @@ fn the_application_waits_for_the_nic_and_every_packet_is_echoed() {
     assert_eq!(sent["counters"]["IN_PKT"], COUNT);
     let echoed: serde_json::Value = serde_json::from_slice(&echoed.stdout).unwrap();
     assert_eq!(echoed["packets"], COUNT, "{echoed}");
-    assert_eq!(echoed["ended"], "the NIC ended");
+    assert_eq!(echoed["ended"], "the NIC stopped");
     bench.wait_for_no_processes(TIMEOUT);
     assert!(!bench.path().join("nic").exists(), "the socket goes with the NIC");
 }

@@ -14,7 +14,7 @@ use crate::quantity;
 use crate::suite::{self, Suite};
 use crate::terminal::one_line;
 
-/// Maximum length of an experiment's name, bytes.
+/// Maximum length of an experiment's name, in bytes.
 const MAX_NAME: usize = 64;
 
 /// An experiment as declared in a file.

@@ -159,7 +159,7 @@ fn within(is_within: bool) -> VerdictKind {
     if is_within { VerdictKind::Reproduced } else { VerdictKind::Contradicted }
 }
 
-/// Returns the step of the time-stamp counter during a sample on an idle core, ns.
+/// Returns the step of the time-stamp counter during a sample on an idle core, in ns.
 fn idle_step(sample: &Sample) -> Option<f64> {
     let clock = sample.clock?;
     is_idle(sample).then_some(clock.tsc_step as f64 * 1e9 / clock.tsc_hertz)

@@ -185,7 +185,7 @@ impl<'a> Supervisor<'a> {
         Ok(environment)
     }
 
-    /// Drops the link of a worker that ended or sent garbage without an order, so that it is replaced.
+    /// Drops the link of a worker that exited or sent garbage without an order, so that it is replaced.
     fn drop_if_lost(&mut self, output: &LinkOutput) {
         if matches!(output.output, Output::Answer(_)) {
             return;
@@ -212,7 +212,7 @@ impl<'a> Supervisor<'a> {
                 }
                 Ok(LinkOutput { output: Output::Garbage(what), .. }) => return Err(what),
                 Ok(LinkOutput { output: Output::Closed, .. }) => {
-                    return Err("it ended before its greeting".into());
+                    return Err("it exited before its greeting".into());
                 }
                 Err(_) => {
                     return Err(format!("no greeting within {} s", MAX_GREETING_TIME.as_secs()));

@@ -23,11 +23,11 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// Returns the unit with a name, for a metric in `own`: `ticks`, `cycles`, or else the metric's
+    /// Returns the unit with a name, for a metric in unit `metric`: `ticks`, `cycles`, or else the metric's
     /// unit.
-    pub fn of(name: &str, own: &str) -> Self {
+    pub fn of(name: &str, metric: &str) -> Self {
         match name {
-            _ if name == own => Self::Own,
+            _ if name == metric => Self::Own,
             TICKS => Self::Ticks,
             CYCLES => Self::Cycles,
             _ => Self::Own,

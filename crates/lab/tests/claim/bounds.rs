@@ -324,8 +324,8 @@ fn the_cost_of_the_lab_is_judged_by_one_row() {
     session.point = [("profile", "standard")].into();
     session.values = [("outside_samples".to_string(), 0.02)].into();
     run.samples.push(session);
-    let own = run.record.metrics["copy"]["latency"].clone();
-    run.record.metrics.insert("lab".into(), [("outside_samples".to_string(), own)].into());
+    let latency = run.record.metrics["copy"]["latency"].clone();
+    run.record.metrics.insert("lab".into(), [("outside_samples".to_string(), latency)].into());
     let mut claim = claim("metric = \"outside_samples\"\nrounds = 1\nexpect = { at_most = 0.05 }");
     claim.experiment = "lab/session".into();
     assert_eq!(judge(&claim, Some(&run), 4).kind, Reproduced);

@@ -156,8 +156,8 @@ fn an_unmeasured_numerator_never_contradicts() {
 /// Returns the ratio of the best of five to the sixth, chosen and judged on the same rounds.
 fn naive(run: &Run) -> f64 {
     let values = |name: &str| -> Vec<f64> {
-        let own = run.samples.iter().filter(|sample| sample.point.text("function") == name);
-        own.map(|sample| sample.values["throughput"]).collect()
+        let samples = run.samples.iter().filter(|sample| sample.point.text("function") == name);
+        samples.map(|sample| sample.values["throughput"]).collect()
     };
     let base = values("glibc");
     let ratios = CANDIDATES[1..].iter().map(|name| {

@@ -26,7 +26,7 @@ pub(super) fn huge_pages_1g() -> State {
 fn no_huge_pages(folder: &str, size: &str, remedy: &str) -> State {
     let pool = format!("/sys/kernel/mm/hugepages/hugepages-{folder}");
     if !Path::new(&pool).exists() {
-        let remedy = "use a processor and a kernel that support them";
+        let remedy = "use a CPU and a kernel that support them";
         return State::absent(format!("the kernel does not support {size} pages"), remedy);
     }
     State::absent(format!("no {size} page is free"), remedy)

@@ -23,7 +23,7 @@ const CHUNK: usize = 64 * 1024;
 ///
 /// # Errors
 /// Returns the system's error if the command does not start, and [`ErrorKind::TimedOut`] with the last line
-/// of its output if it had not ended after `limit`; the whole group is then killed.
+/// of its output if it had not exited after `limit`; the whole group is then killed.
 pub fn output_within(command: &mut Command, input: &[u8], limit: Duration) -> io::Result<Output> {
     command.stdin(if input.is_empty() { Stdio::null() } else { Stdio::piped() });
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -40,15 +40,15 @@ pub fn run_within(command: &mut Command, input: &[u8], limit: Duration) -> io::R
     drop_relative_home(command);
     let mut group = Group { leader: command.spawn()?, status: None };
     let mut streams = Streams::of(&mut group.leader)?;
-    let ended = pidfd_open(Pid::from_child(&group.leader), PidfdFlags::empty())?;
+    let exited = pidfd_open(Pid::from_child(&group.leader), PidfdFlags::empty())?;
     let end = Instant::now() + limit;
     let mut left = input;
-    while !streams.pass(&ended, &mut left, end)? {
+    while !streams.pass(&exited, &mut left, end)? {
         if Instant::now() >= end {
             let last = streams
                 .last_line()
                 .map_or_else(String::new, |line| format!("; its last line: {line}"));
-            let why = format!("did not end in {} and was killed{last}", describe(limit));
+            let why = format!("did not exit in {} and was killed{last}", describe(limit));
             return Err(io::Error::new(ErrorKind::TimedOut, why));
         }
     }
@@ -78,7 +78,7 @@ impl Group {
         if let Some(status) = self.status {
             return Ok(status);
         }
-        // A group without members has ended.
+        // A group without members has exited.
         let _ = kill_process_group(Pid::from_child(&self.leader), Signal::KILL);
         let status = self.leader.wait()?;
         self.status = Some(status);
@@ -121,12 +121,12 @@ impl Streams {
         })
     }
 
-    /// Waits until a stream is ready, the child has ended or `end` has passed, and transfers data. Returns
-    /// whether the child has ended.
-    fn pass(&mut self, ended: &OwnedFd, left: &mut &[u8], end: Instant) -> io::Result<bool> {
-        let ended = is_ready(
+    /// Waits until a stream is ready, the child has exited or `end` has passed, and transfers data. Returns
+    /// whether the child has exited.
+    fn pass(&mut self, exited: &OwnedFd, left: &mut &[u8], end: Instant) -> io::Result<bool> {
+        let exited = is_ready(
             [
-                Some((ended.as_fd(), libc::POLLIN)),
+                Some((exited.as_fd(), libc::POLLIN)),
                 self.output.end.as_ref().map(|end| (end.as_fd(), libc::POLLIN)),
                 self.errors.end.as_ref().map(|end| (end.as_fd(), libc::POLLIN)),
                 self.input.as_ref().map(|end| (end.as_fd(), libc::POLLOUT)),
@@ -136,7 +136,7 @@ impl Streams {
         self.output.take()?;
         self.errors.take()?;
         self.give(left)?;
-        Ok(ended)
+        Ok(exited)
     }
 
     fn give(&mut self, left: &mut &[u8]) -> io::Result<()> {
@@ -261,22 +261,22 @@ mod tests {
 
     #[test]
     fn a_program_that_does_not_end_is_killed_with_its_children() {
-        let begun = Instant::now();
+        let start = Instant::now();
         let mut command = shell("sleep 1000 & echo $!; sleep 1000");
         let why = output_within(&mut command, b"", Duration::from_millis(500)).unwrap_err();
         assert_eq!(why.kind(), ErrorKind::TimedOut);
         let text = why.to_string();
         let (message, line) = text.split_once("; its last line: ").unwrap();
-        assert_eq!(message, "did not end in 500 ms and was killed");
-        assert!(begun.elapsed() < PATIENCE);
+        assert_eq!(message, "did not exit in 500 ms and was killed");
+        assert!(start.elapsed() < PATIENCE);
         assert!(gone_within(line.parse().unwrap(), PATIENCE), "its child still runs");
     }
 
     #[test]
     fn processes_left_behind_are_not_waited_for() {
-        let begun = Instant::now();
+        let start = Instant::now();
         let output = output_within(&mut shell("sleep 1000 & echo $!"), b"", PATIENCE).unwrap();
-        assert!(begun.elapsed() < PATIENCE);
+        assert!(start.elapsed() < PATIENCE);
         let left: u32 = String::from_utf8(output.stdout).unwrap().trim().parse().unwrap();
         assert!(gone_within(left, PATIENCE), "it still runs");
     }

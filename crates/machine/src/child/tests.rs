@@ -64,8 +64,8 @@ fn a_child_ends_when_its_parent_is_killed() {
 #[test]
 fn a_child_of_a_dead_parent_is_not_started() {
     let stranger = Pid::from_raw(i32::MAX).unwrap();
-    let here = std::thread::spawn(move || follow(stranger).unwrap_err().raw_os_error());
-    assert_eq!(here.join().unwrap(), Some(libc::ESRCH));
+    let refused = std::thread::spawn(move || follow(stranger).unwrap_err().raw_os_error());
+    assert_eq!(refused.join().unwrap(), Some(libc::ESRCH));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::process::Command;
 
-/// The x86-64 dynamic loader, which lists the tunables for this processor (glibc 2.33 and later).
+/// The x86-64 dynamic loader, which lists the tunables for this CPU (glibc 2.33 and later).
 const LOADER: &str = "/lib64/ld-linux-x86-64.so.2";
 
 /// Returns e.g. `glibc 2.36`; `None` with another C library.

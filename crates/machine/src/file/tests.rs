@@ -315,11 +315,11 @@ fn an_error_names_no_temporary_file_and_its_remedy_fits() {
         (at("."), None, "choose another file"),
         (at("nowhere"), None, "choose another file"),
     ];
-    for (path, code, due) in cases {
+    for (path, code, fix) in cases {
         let why = write(&path, b"bytes").unwrap_err();
         assert!(!why.to_string().contains(".tollgate-"), "{path:?}: {why}");
         assert_eq!(why.raw_os_error(), code, "{path:?}: {why}");
-        assert!(remedy(&why).starts_with(due), "{path:?}: {why}; {}", remedy(&why));
+        assert!(remedy(&why).starts_with(fix), "{path:?}: {why}; {}", remedy(&why));
     }
     let full = io::Error::from_raw_os_error(libc::ENOSPC);
     assert!(remedy(&full).starts_with("free space"));
@@ -387,8 +387,8 @@ fn only_regular_files_are_opened_and_nothing_blocks() {
     for name in ["link", "zero", "fifo", "socket", "."] {
         for opened in [open(&at(name)), append(&at(name))] {
             let why = opened.unwrap_err();
-            let told = matches!(why.kind(), ErrorKind::InvalidInput | ErrorKind::IsADirectory);
-            assert!(told, "{name}: {why}");
+            let refused = matches!(why.kind(), ErrorKind::InvalidInput | ErrorKind::IsADirectory);
+            assert!(refused, "{name}: {why}");
         }
     }
     assert!(create_new(&at("link")).is_err());

@@ -50,9 +50,9 @@ fn not_judged(verdict: &Verdict) -> String {
     let published = verdict.published.as_ref();
     let value = published.map(|it| stated(it.value, &it.unit)).unwrap_or_default();
     let on = published.and_then(|it| it.on.as_deref()).unwrap_or("other hardware");
-    let here = verdict.values().find(|value| value.value.is_some()).map(figure);
-    let here = here.unwrap_or_default();
-    format!("{value} on {on}, here {here}; absolute values do not carry over")
+    let measured = verdict.values().find(|value| value.value.is_some()).map(figure);
+    let measured = measured.unwrap_or_default();
+    format!("{value} on {on}, here {measured}; absolute values do not carry over")
 }
 
 /// `3 of 5 reproduced, 1 contradicted, 1 not measurable here`

@@ -13,7 +13,7 @@ pub struct Timed {
 #[inline(always)]
 pub fn ticks() -> u64 {
     let (low, high): (u32, u32);
-    // SAFETY: these instructions exist on every x86-64 processor and write only eax and edx.
+    // SAFETY: these instructions exist on every x86-64 CPU and write only eax and edx.
     unsafe {
         std::arch::asm!("mfence", "lfence", "rdtsc", "lfence", out("eax") low, out("edx") high)
     };

@@ -21,7 +21,7 @@ pub const MAX_LENGTH: u64 = 256 << 20;
 /// A level of the factor `length`.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Lengths {
-    /// The same length for all copies, bytes.
+    /// The same length for all copies, in bytes.
     Fixed(u64),
     /// All lengths from the first to the second are equally likely.
     Uniform(u64, u64),
@@ -73,7 +73,7 @@ impl Lengths {
         Self::parse(text).map(|lengths| lengths.to_string())
     }
 
-    /// Returns the maximum length, bytes.
+    /// Returns the maximum length, in bytes.
     pub fn longest(&self) -> u64 {
         match self {
             Self::Fixed(length) => *length,
@@ -168,9 +168,9 @@ pub struct Mix {
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Band {
-    /// Minimum length, bytes.
+    /// Minimum length, in bytes.
     pub from: u64,
-    /// Maximum length, bytes.
+    /// Maximum length, in bytes.
     pub to: u64,
     /// Share of all copies, relative to the other bands.
     pub share: u32,

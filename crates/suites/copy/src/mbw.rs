@@ -71,9 +71,9 @@ impl Method {
 pub struct Run {
     /// Rate that mbw printed, bytes/s.
     pub rate: f64,
-    /// Duration of the copy, ns.
+    /// Duration of the copy, in ns.
     pub nanoseconds: f64,
-    /// Step of mbw's clock, gettimeofday(2), ns.
+    /// Step of mbw's clock, gettimeofday(2), in ns.
     pub step: f64,
 }
 

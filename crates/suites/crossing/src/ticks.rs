@@ -36,7 +36,7 @@ impl Ticks {
         self.0.len()
     }
 
-    /// Returns the median, ticks.
+    /// Returns the median, in ticks.
     pub fn median(&self) -> u64 {
         self.0.value_at_quantile(0.5)
     }

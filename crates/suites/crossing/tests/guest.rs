@@ -57,7 +57,7 @@ fn the_standalone_guest_completes_its_schedule_under_the_emulator() {
     let report = parse(&serial).unwrap();
     assert_eq!(parse(&debug), Ok(report.clone()));
     assert_eq!((report.rounds, report.crossings, report.warmup, report.seed), (2, 300, 20, 7));
-    assert!(report.processor.is_emulated(), "{:?}", report.processor);
+    assert!(report.cpu.is_emulated(), "{:?}", report.cpu);
     check_samples(&report);
     // Emulated times are meaningless, so there are none.
     assert!(report.samples.iter().all(|sample| report.measurement(sample).is_err()));

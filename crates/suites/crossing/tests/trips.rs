@@ -155,7 +155,7 @@ fn perf_agrees_on_the_time_of_a_system_call() {
     }
 }
 
-/// On any processor, a trip that enters the kernel more often takes longer.
+/// On any CPU, a trip that enters the kernel more often takes longer.
 #[test]
 fn more_entries_into_the_kernel_take_longer() {
     for (less, more) in [

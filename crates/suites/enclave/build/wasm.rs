@@ -55,13 +55,13 @@ impl Core {
     fn find() -> Result<Self, Box<dyn Error>> {
         println!("cargo:rerun-if-env-changed={SOURCES}");
         let named = env::var_os(SOURCES).filter(|named| !named.is_empty()).map(PathBuf::from);
-        let own = rustc(&["--print", "sysroot"])?.join("lib/rustlib/src/rust/library");
+        let installed = rustc(&["--print", "sysroot"])?.join("lib/rustlib/src/rust/library");
         let has_core = |library: &PathBuf| library.join("core/src/lib.rs").exists();
         if let Some(named) = named.as_ref().filter(|named| !has_core(named)) {
             let named = named.display();
             return Err(format!("{SOURCES}={named}: core/src/lib.rs not found; give the folder 'library' of Rust's sources").into());
         }
-        if let Some(library) = named.into_iter().chain([own]).find(has_core) {
+        if let Some(library) = named.into_iter().chain([installed]).find(has_core) {
             return Ok(Self::Sources(library));
         }
         let compiled = rustc(&["--print", "target-libdir", "--target", TARGET])?;

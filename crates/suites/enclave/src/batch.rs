@@ -77,7 +77,7 @@ mod tests {
         };
         let ratio =
             each(tsc, Duration::from_millis(2), 1, wait).unwrap() / tsc.nanoseconds(20_000.0);
-        assert!((0.98..1.5).contains(&ratio), "{ratio} of what is due");
+        assert!((0.98..1.5).contains(&ratio), "{ratio} of the expected time");
     }
 
     #[test]

@@ -6,10 +6,10 @@ use lab::sample::Failure;
 
 use crate::limits::{self, Limit};
 
-/// The length of a page, bytes.
+/// The length of a page, in bytes.
 pub const PAGE: usize = 4096;
 
-/// The maximum length of a `.conf` file, bytes.
+/// The maximum length of a `.conf` file, in bytes.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// The configuration of an enclave.
@@ -52,7 +52,7 @@ impl Conf {
         Self::parse(&file, &text)
     }
 
-    /// Returns the lengths of the heap and of a stack, bytes.
+    /// Returns the lengths of the heap and of a stack, in bytes.
     ///
     /// # Errors
     /// Returns an error if there is no TCS, or if the enclave exceeds the address space.

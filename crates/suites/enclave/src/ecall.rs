@@ -20,7 +20,7 @@ use crate::params::EnclaveParams;
 
 /// Minimum number of OCALLs per ECALL, so that the ECALL itself contributes little.
 const LEAVES: u64 = 64;
-/// The block size of short ECALLs, bytes.
+/// The block size of short ECALLs, in bytes.
 const SHORT: u64 = 64;
 /// The minimum and maximum number of loads behind a median.
 const LOADS: std::ops::Range<usize> = 3..100;
@@ -115,7 +115,7 @@ impl Probe<EnclaveParams> for Calls {
     }
 }
 
-/// Times loading without unloading; returns the median, ns.
+/// Times loading without unloading; returns the median, in ns.
 fn load(
     tsc: &Tsc,
     budget: Duration,

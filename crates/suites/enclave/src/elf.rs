@@ -4,7 +4,7 @@ use lab::sample::Failure;
 
 use crate::conf::PAGE;
 
-/// The maximum length of a loaded image, bytes.
+/// The maximum length of a loaded image, in bytes.
 const MAX_IMAGE_BYTES: u64 = 1 << 30;
 
 const PT_LOAD: u32 = 1;

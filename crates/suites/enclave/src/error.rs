@@ -10,7 +10,7 @@ pub enum EcallError {
         /// Number of TCS of the enclave.
         tcs: usize,
     },
-    /// Code inside the enclave raised a processor exception.
+    /// Code inside the enclave raised a CPU exception.
     #[error("fault inside the enclave: {} at {at:#x}, accessing {address:#x} ({place})", name(*signal))]
     Fault {
         /// The signal number.
@@ -49,9 +49,9 @@ pub enum EcallError {
         /// KVM's exit reason.
         reason: u32,
     },
-    /// The processor refused to enter an SGX enclave.
+    /// The CPU refused to enter an SGX enclave.
     #[error(
-        "the processor does not enter the enclave (exception {vector}): its memory is lost: load it again"
+        "the CPU does not enter the enclave (exception {vector}): its memory is lost: load it again"
     )]
     NotEntered {
         /// The vector of the exception.

@@ -17,13 +17,13 @@ use crate::metrics;
 use crate::params::{AllocationParams, EnclaveParams, YesNo};
 use crate::threads::{EnclaveThreads, seed};
 
-/// The search step, pages.
+/// The search step, in pages.
 const STEP: f64 = 2.0;
 /// The largest heap of the search, pages: four times the sample's.
 const MAX_PAGES: u64 = 16384;
 /// Number of further trials that must succeed.
 const CONFIRMATIONS: u32 = 2;
-/// The size of the blocks that drain a heap, bytes.
+/// The size of the blocks that drain a heap, in bytes.
 const BLOCK: u64 = 64;
 
 /// The method that searches for the smallest heap and drains one.

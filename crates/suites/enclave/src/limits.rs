@@ -26,7 +26,7 @@ pub const DEBUG: Limit = Limit { min: 0, max: 1 };
 pub const THREADS: Limit = Limit::up_to(1024);
 /// Allocations per thread.
 pub const ALLOCATIONS: Limit = Limit::up_to(1_000_000_000);
-/// The upper bound of an allocation's size, bytes.
+/// The upper bound of an allocation's size, in bytes.
 pub const SIZE: Limit = Limit::up_to(1 << 40);
 /// Customers of the bank, whose names have eight digits.
 pub const ACCOUNTS: Limit = Limit::up_to(100_000_000);

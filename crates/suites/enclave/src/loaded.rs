@@ -228,8 +228,8 @@ mod tests {
         assert!(failure.why.contains("glibc needs an operating system"), "{failure}");
         assert!(failure.remedy.unwrap().contains("dlmalloc"));
         // The machine decides whether a built-in allocator is available.
-        let here = kinds::available(EnclaveKind::Simulate);
-        assert_eq!(available(&params("simulate", "snmalloc")), here);
+        let expected = kinds::available(EnclaveKind::Simulate);
+        assert_eq!(available(&params("simulate", "snmalloc")), expected);
         for allocator in ["snmalloc", "./libmine.a"] {
             let failure = available(&params("wasm", allocator)).unwrap_err();
             let (why, remedy) = if cfg!(feature = "wasm") {

@@ -90,9 +90,9 @@ impl Probe<SmallBankParams> for SmallBankProbe {
         }
         let money = checked(inside.bank_money())?;
         if money != customers * MONEY {
-            let due = customers * MONEY;
+            let expected = customers * MONEY;
             return Err(Failure::check(format!(
-                "the bank's total balance is {money}, expected {due}"
+                "the bank's total balance is {money}, expected {expected}"
             )));
         }
         if checked(inside.bank_close())? != customers {

@@ -86,9 +86,9 @@ pub(crate) fn available() -> Result<(), Failure> {
     let tried = std::thread::spawn(|| {
         let selector = 0u8;
         // SAFETY: the byte is 0 and outlives the dispatch.
-        let begun = unsafe { begin(&raw const selector, 0) };
+        let result = unsafe { begin(&raw const selector, 0) };
         end();
-        begun
+        result
     });
     match tried.join() {
         Ok(Ok(())) => Ok(()),

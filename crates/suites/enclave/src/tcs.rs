@@ -143,7 +143,7 @@ impl TcsSet {
         Self::of(all)
     }
 
-    /// Creates the TCS of an enclave that no trampoline enters, e.g. because the processor or a module's instance has
+    /// Creates the TCS of an enclave that no trampoline enters, e.g. because the CPU or a module's instance has
     /// its own part of each.
     pub(crate) fn without_trampoline(range: Range<usize>, count: usize) -> Self {
         let one = |number| Tcs {

@@ -11,7 +11,7 @@ use crate::tcs::LastTcs;
 use crate::{signals, system_calls};
 
 /// Length of the alternate signal stack, which is needed because the enclave may have overrun its own stack. It has
-/// space for the vector registers of any processor, which the kernel saves there.
+/// space for the vector registers of any CPU, which the kernel saves there.
 pub(crate) const SIGNAL_STACK: usize = 64 << 10;
 
 /// A host thread that enters enclaves.
@@ -41,9 +41,9 @@ impl Thread {
     /// Returns the system call that failed.
     #[inline]
     pub(crate) fn current(dispatch: bool) -> Result<&'static Self, EcallError> {
-        let here = HERE.get();
+        let current = HERE.get();
         // SAFETY: it lives until the thread ends, and no other thread gets it.
-        match unsafe { here.as_ref() } {
+        match unsafe { current.as_ref() } {
             Some(thread) if thread.dispatched.get() == dispatch => Ok(thread),
             _ => prepare(dispatch),
         }

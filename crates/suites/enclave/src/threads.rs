@@ -25,12 +25,12 @@ pub struct EnclaveThreads<'a> {
 pub struct WorkTime {
     /// From the first start to the last end, ticks of the time-stamp counter.
     pub wall_ticks: u64,
-    /// CPU time of all threads, including the enclave's own, ns.
+    /// CPU time of all threads, including the enclave's own, in ns.
     pub cpu_ns: f64,
 }
 
 impl WorkTime {
-    /// Returns the time from the first start to the last end, ns.
+    /// Returns the time from the first start to the last end, in ns.
     pub fn wall(&self, tsc: &Tsc) -> f64 {
         tsc.nanoseconds(self.wall_ticks as f64)
     }
@@ -174,7 +174,7 @@ impl Gate {
     }
 }
 
-/// Returns the CPU time of this thread, ns.
+/// Returns the CPU time of this thread, in ns.
 fn cpu_time() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 * 1e9 + time.tv_nsec as f64

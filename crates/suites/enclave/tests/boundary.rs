@@ -43,7 +43,7 @@ const BOUND: [EnclaveKind; 4] =
 const BLOCKING: [EnclaveKind; 3] = [EnclaveKind::Simulate, EnclaveKind::Process, EnclaveKind::Kvm];
 
 /// Returns those of `kinds` that run here, regardless of their cost; notes the others as untested.
-fn here(kinds: &[EnclaveKind]) -> Vec<EnclaveKind> {
+fn available(kinds: &[EnclaveKind]) -> Vec<EnclaveKind> {
     let runs = |kind: &EnclaveKind| match kinds::runs(*kind) {
         Ok(()) => true,
         Err(why) => {
@@ -92,7 +92,7 @@ fn fault(why: EcallError) -> (i32, u64, FaultLocation) {
 
 #[test]
 fn every_kind_passes_words_and_counts_ocalls() {
-    for kind in here(&SEEN) {
+    for kind in available(&SEEN) {
         let enclave = load(kind);
         assert_eq!(call(&*enclave, FIVE, &[1, 2, 3, 4, 5]), Ok(55), "{kind:?}");
         assert_eq!(call(&*enclave, Ecall::leave, &[100]), Ok(100), "{kind:?}");
@@ -108,9 +108,9 @@ fn every_kind_passes_words_and_counts_ocalls() {
 #[test]
 fn wide_vectors_are_usable_if_the_processor_has_them() {
     if !machine::cpu::has_avx2() {
-        return machine::untested::note("wide vectors inside", &"the processor has none");
+        return machine::untested::note("wide vectors inside", &"the CPU has none");
     }
-    for kind in here(&SEEN) {
+    for kind in available(&SEEN) {
         let enclave = load(kind);
         for word in [7, u64::MAX] {
             assert_eq!(call(&*enclave, WIDE, &[word]), Ok(word), "{kind:?}");
@@ -120,7 +120,7 @@ fn wide_vectors_are_usable_if_the_processor_has_them() {
 
 #[test]
 fn a_kind_is_measurable_or_states_why_not() {
-    for kind in here(&SEEN) {
+    for kind in available(&SEEN) {
         let loaded = kinds::load(kind, image(), &Conf::default());
         match kinds::available(kind) {
             Ok(()) => assert!(loaded.is_ok(), "{kind:?}"),
@@ -135,7 +135,7 @@ fn a_kind_is_measurable_or_states_why_not() {
 
 #[test]
 fn each_tcs_has_its_own_thread_local_variables() {
-    for kind in here(&SEEN) {
+    for kind in available(&SEEN) {
         let enclave = load(kind);
         assert_eq!(call(&*enclave, SUM, &[1]), Ok(8), "{kind:?}");
         // The same thread uses the same TCS.
@@ -145,7 +145,7 @@ fn each_tcs_has_its_own_thread_local_variables() {
 
 #[test]
 fn a_system_call_is_blocked_and_counted() {
-    for kind in here(&BLOCKING) {
+    for kind in available(&BLOCKING) {
         let enclave = load(kind);
         let why = misbehave(&*enclave, 0, 0);
         assert!(matches!(why, EcallError::SystemCall { number: 39, .. }), "{kind:?}: {why}");
@@ -154,7 +154,7 @@ fn a_system_call_is_blocked_and_counted() {
         assert!(std::fs::read("/proc/self/stat").is_ok());
     }
     let id = u64::from(std::process::id());
-    for kind in here(&[EnclaveKind::None, EnclaveKind::ArchPrctl]) {
+    for kind in available(&[EnclaveKind::None, EnclaveKind::ArchPrctl]) {
         let enclave = load(kind);
         assert_eq!(call(&*enclave, Ecall::misbehave, &[0]), Ok(id), "{kind:?} blocks nothing");
         assert_eq!(enclave.blocked(), 0, "{kind:?}");
@@ -163,7 +163,7 @@ fn a_system_call_is_blocked_and_counted() {
 
 #[test]
 fn a_stack_overflow_hits_the_guard_page() {
-    for kind in here(&BOUND) {
+    for kind in available(&BOUND) {
         let enclave = load(kind);
         let why = misbehave(&*enclave, 1, 0);
         assert_eq!(
@@ -177,7 +177,7 @@ fn a_stack_overflow_hits_the_guard_page() {
 
 #[test]
 fn wild_pointers_and_forbidden_instructions_end_the_call() {
-    for kind in here(&SEEN) {
+    for kind in available(&SEEN) {
         // Runs an operation on an address of a new enclave; returns the fault.
         let wild = |how, address: &dyn Fn(&dyn Enclave) -> u64| {
             let enclave = load(kind);
@@ -231,7 +231,7 @@ fn let_go(word: &AtomicU32) {
 
 #[test]
 fn threads_inside_during_a_fault_may_leave() {
-    for kind in here(&SEEN) {
+    for kind in available(&SEEN) {
         let enclave = load(kind);
         std::thread::scope(|scope| {
             let (word, staying) = keep_inside(scope, &*enclave, 2);
@@ -248,7 +248,7 @@ fn threads_inside_during_a_fault_may_leave() {
 #[test]
 fn an_enclave_finishes_once_and_not_after_a_fault() {
     // A virtual machine does not map the host's page.
-    for kind in here(&[
+    for kind in available(&[
         EnclaveKind::None,
         EnclaveKind::Simulate,
         EnclaveKind::ArchPrctl,
@@ -277,7 +277,7 @@ fn an_enclave_finishes_once_and_not_after_a_fault() {
 
 #[test]
 fn an_extra_thread_is_refused() {
-    for kind in here(&SEEN) {
+    for kind in available(&SEEN) {
         let enclave = load(kind);
         let enclave = &*enclave;
         std::thread::scope(|scope| {
@@ -302,7 +302,7 @@ fn an_extra_thread_is_refused() {
 #[test]
 fn eight_threads_are_inside_at_once() {
     const CALLS: u64 = 2000;
-    for kind in here(&SEEN) {
+    for kind in available(&SEEN) {
         let enclave = kinds::load_untimed(kind, image(), &Conf::default()).unwrap();
         let enclave = &*enclave;
         std::thread::scope(|scope| {
@@ -325,7 +325,7 @@ fn eight_threads_are_inside_at_once() {
 
 #[test]
 fn an_ended_process_is_reported_as_gone() {
-    if here(&[EnclaveKind::Process]).is_empty() {
+    if available(&[EnclaveKind::Process]).is_empty() {
         return;
     }
     let enclave = load(EnclaveKind::Process);
@@ -376,9 +376,9 @@ fn shares(id: i32, address: usize) -> bool {
             (start..end).contains(&address).then(|| (words[3].to_owned(), words[4].to_owned()))
         })
     };
-    let here = inode("self");
-    assert!(here.is_some(), "{address:#x} is mapped");
-    inode(&id.to_string()) == here
+    let inode_of_self = inode("self");
+    assert!(inode_of_self.is_some(), "{address:#x} is mapped");
+    inode(&id.to_string()) == inode_of_self
 }
 
 /// Runs a test in a separate process; returns its output.
@@ -390,7 +390,7 @@ fn separately(test: &str) -> std::process::Output {
 #[test]
 fn a_crash_of_the_host_is_still_a_crash() {
     use std::os::unix::process::ExitStatusExt;
-    if here(&[EnclaveKind::Simulate]).is_empty() {
+    if available(&[EnclaveKind::Simulate]).is_empty() {
         return;
     }
     assert_eq!(separately("crashes").status.signal(), Some(libc::SIGSEGV));

@@ -9,7 +9,7 @@ use enclave::kinds::{self, Enclave, EnclaveKind};
 use enclave_interface::Enter;
 
 /// Whether SGX is available; notes the test as untested otherwise.
-fn here(test: &str) -> bool {
+fn is_available(test: &str) -> bool {
     let there = kinds::available(EnclaveKind::Sgx);
     if let Err(why) = &there {
         machine::untested::note(test, why);
@@ -24,7 +24,7 @@ fn load(image: &Image) -> Box<dyn Enclave> {
 
 #[test]
 fn every_image_works_in_hardware() {
-    if !here("every_image_works_in_hardware") {
+    if !is_available("every_image_works_in_hardware") {
         return;
     }
     for image in images::all() {
@@ -64,7 +64,7 @@ fn every_image_works_in_hardware() {
 
 #[test]
 fn a_fault_in_hardware_is_a_failed_ecall() {
-    if !here("a_fault_in_hardware_is_a_failed_ecall") {
+    if !is_available("a_fault_in_hardware_is_a_failed_ecall") {
         return;
     }
     let enclave = load(images::find("dlmalloc").unwrap());

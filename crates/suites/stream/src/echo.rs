@@ -15,7 +15,7 @@ pub trait Echo {
     /// were none.
     ///
     /// # Errors
-    /// Returns [`NicClosed`] if the NIC has ended.
+    /// Returns [`NicClosed`] if the NIC has stopped.
     fn poll(&mut self, each: impl FnMut(&mut [u8])) -> Result<u64, NicClosed>;
 
     /// Returns how many pipes or queues get no packets because the NIC's flow table has no space for their flows.

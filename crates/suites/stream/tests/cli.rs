@@ -172,7 +172,7 @@ fn a_thousand_packets_are_echoed() {
         );
         let echoed = echo.ends_with_json();
         assert_eq!(number(&echoed, "packets"), 1000);
-        assert_eq!(echoed["ended"], "the NIC ended");
+        assert_eq!(echoed["ended"], "the NIC stopped");
     }
     assert!(
         std::fs::read_to_string(folder.path().join("seconds.csv")).unwrap().starts_with("seconds,")
@@ -293,7 +293,7 @@ fn the_nic_survives_a_killed_program() {
     generator.signal(libc::SIGINT);
     let sent = generator.ends_with_json();
     assert!(number(&sent, "received") > 0 && number(&sent, "corrupted") == 0, "{sent}");
-    assert_eq!(last.ends_with_json()["ended"], "the NIC ended");
+    assert_eq!(last.ends_with_json()["ended"], "the NIC stopped");
 }
 
 #[test]
@@ -309,7 +309,7 @@ fn a_program_survives_a_killed_nic() {
     echo.says("echoed");
     generator.signal(libc::SIGKILL);
     assert!(!generator.ends().0.success());
-    assert_eq!(echo.ends_with_json()["ended"], "the NIC ended");
+    assert_eq!(echo.ends_with_json()["ended"], "the NIC stopped");
     // The socket that it left does not matter.
     let again = generate(folder.path(), "0.1Mpps");
     again.signal(libc::SIGINT);
@@ -345,11 +345,11 @@ fn eight_thousand_pipes_are_ready() {
     // No more than their rings hold.
     let generator = generate(folder.path(), "1Mpps --count 100");
     let mut echo = echo(folder.path(), "1 8192 0 --ring 4KiB");
-    let told = echo.says("of 8192 pipes get no packets");
+    let warning = echo.says("of 8192 pipes get no packets");
     let sent = generator.ends_with_json();
     // The NIC's flow table fills up first.
     let without = number(&sent["counters"], "EVICTION");
-    assert!(without > 0 && told.starts_with(&format!("{without} of 8192 ")), "{told}");
+    assert!(without > 0 && warning.starts_with(&format!("{without} of 8192 ")), "{warning}");
     assert_eq!(["sent", "received"].map(|name| number(&sent, name)), [100, 100], "{sent}");
     assert_eq!(number(&echo.ends_with_json(), "packets"), 100);
 }
@@ -363,13 +363,13 @@ fn errors_are_one_line() {
     let folder = folder();
     let whole = std::fs::read(folder.path().join("2_64_1_2.pcap")).unwrap();
     std::fs::write(folder.path().join("cut.pcap"), &whole[..whole.len() - 1]).unwrap();
-    let refused_with = |status: i32, words: &str, told: &[&str]| {
+    let refused_with = |status: i32, words: &str, parts: &[&str]| {
         let why = Running::start(folder.path(), words).refused(status);
-        assert!(told.iter().all(|part| why.contains(part)), "{words}: {why}");
+        assert!(parts.iter().all(|part| why.contains(part)), "{words}: {why}");
     };
     // Usage errors have status 2, runtime errors status 1.
-    let refused = |words: &str, told: &[&str]| refused_with(2, words, told);
-    let failed = |words: &str, told: &[&str]| refused_with(1, words, told);
+    let refused = |words: &str, parts: &[&str]| refused_with(2, words, parts);
+    let failed = |words: &str, parts: &[&str]| refused_with(1, words, parts);
     refused("generate none.pcap 100 --nic nic", &["none.pcap", "cannot be read"]);
     refused("generate cut.pcap 100 --nic nic", &["cut.pcap: packet 2", "cut off"]);
     failed("generate 2_64_1_2.pcap 100 --nic none/nic", &["none/nic", "--nic"]);

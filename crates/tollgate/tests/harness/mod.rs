@@ -55,7 +55,7 @@ impl Bench {
     /// Panics if the program fails for another reason than points that are void in every round.
     #[track_caller]
     pub fn ok(&self, arguments: &[&str]) -> String {
-        let adhoc = || journal::newest(&self.path().join("results/by-hand")).ok();
+        let adhoc = || journal::newest(&self.path().join("results/adhoc")).ok();
         let before = adhoc();
         let output = self.run(arguments);
         let errors = String::from_utf8_lossy(&output.stderr);

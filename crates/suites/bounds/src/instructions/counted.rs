@@ -4,7 +4,7 @@ use lab::capability::{Capability, State};
 use lab::sample::Failure;
 use machine::counters::{Counters, Event, Mode};
 
-use super::events::{self, Processor};
+use super::events::{self, CpuEvents};
 use crate::timing::{Body, Data, State as Registers, TimingError, TimingLoop};
 
 /// Number of counts per event. The minimum is used, because interruptions only add events.
@@ -16,7 +16,7 @@ const MAX_LOOPS: u64 = 100;
 
 /// Counters of this CPU's events.
 pub(super) struct Counting {
-    processor: &'static Processor,
+    cpu: &'static CpuEvents,
     /// One for the micro-operations and one per port: not every CPU can count all ports at once.
     pairs: Vec<Pair>,
 }
@@ -44,10 +44,10 @@ impl Counting {
     /// # Errors
     /// Returns `unavailable` if the CPU or the hypervisor provides no counters, or if the CPU's events are unknown.
     pub(super) fn open() -> Result<Self, Failure> {
-        let processor = events::of_this_processor()?;
-        let ports = processor.ports.iter().map(|port| port.event());
-        let pairs = std::iter::once(processor.uops.event()).chain(ports).map(Pair::open);
-        Ok(Self { processor, pairs: pairs.collect::<Result<_, _>>()? })
+        let cpu = events::of_this_cpu()?;
+        let ports = cpu.ports.iter().map(|port| port.event());
+        let pairs = std::iter::once(cpu.uops.event()).chain(ports).map(Pair::open);
+        Ok(Self { cpu, pairs: pairs.collect::<Result<_, _>>()? })
     }
 
     /// Counts the events of a body, given the core cycles and instructions per copy.
@@ -75,8 +75,8 @@ impl Counting {
         };
         let mut all = self.pairs.iter().map(one).collect::<Result<Vec<f64>, _>>()?.into_iter();
         let uops = all.next().unwrap_or_default();
-        let metrics = self.processor.ports.iter().map(|port| port.metric.as_str());
-        Ok(Counted { event: &self.processor.uops.name, uops, ports: metrics.zip(all).collect() })
+        let metrics = self.cpu.ports.iter().map(|port| port.metric.as_str());
+        Ok(Counted { event: &self.cpu.uops.name, uops, ports: metrics.zip(all).collect() })
     }
 }
 
@@ -140,9 +140,9 @@ fn minimum(counts: &[[u64; 2]], executed: u64) -> Result<u64, Failure> {
 /// Returns the counting of micro-operations as a capability of this machine.
 pub(crate) fn capability() -> Capability {
     let state = match Counting::open() {
-        Ok(Counting { processor, .. }) => State::Present {
-            detail: format!("{}, {} port events", processor.uops.name, processor.ports.len()),
-        },
+        Ok(Counting { cpu, .. }) => {
+            State::Present { detail: format!("{}, {} port events", cpu.uops.name, cpu.ports.len()) }
+        }
         Err(failure) => {
             State::Absent { reason: failure.why, remedy: failure.remedy.unwrap_or_default() }
         }

@@ -15,13 +15,13 @@ static BUILT_IN: LazyLock<Result<Events, DataError>> =
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Events {
-    processor: Vec<Processor>,
+    cpu: Vec<CpuEvents>,
 }
 
 /// Events of a group of CPUs.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Processor {
+pub(super) struct CpuEvents {
     vendor: String,
     family: u32,
     /// Models of the family; empty for all.
@@ -64,8 +64,8 @@ impl Port {
 }
 
 impl Events {
-    fn find(&self, vendor: &str, family: u32, model: u32) -> Option<&Processor> {
-        self.processor.iter().find(|it| {
+    fn find(&self, vendor: &str, family: u32, model: u32) -> Option<&CpuEvents> {
+        self.cpu.iter().find(|it| {
             it.vendor == vendor
                 && it.family == family
                 && (it.models.is_empty() || it.models.contains(&model))
@@ -77,7 +77,7 @@ impl Events {
 ///
 /// # Errors
 /// Returns `unavailable` if the table has none.
-pub(super) fn of_this_processor() -> Result<&'static Processor, Failure> {
+pub(super) fn of_this_cpu() -> Result<&'static CpuEvents, Failure> {
     let events = BUILT_IN.as_ref().map_err(|fault| Failure::failed(fault.to_string()))?;
     let Cpu { vendor, family, model, .. } = Cpu::detect();
     events.find(&vendor, family, model).ok_or_else(|| {
@@ -113,7 +113,7 @@ mod tests {
     fn each_model_is_listed_once_and_each_port_has_a_metric_and_a_distinct_event() {
         let events = BUILT_IN.as_ref().unwrap();
         let mut seen = BTreeSet::new();
-        for one in &events.processor {
+        for one in &events.cpu {
             let models = if one.models.is_empty() { vec![u32::MAX] } else { one.models.clone() };
             for model in models {
                 assert!(seen.insert((&one.vendor, one.family, model)), "{one:?}");
@@ -132,9 +132,9 @@ mod tests {
 
     #[test]
     fn errors_in_the_table_name_the_file() {
-        let text = "[[processor]]\nvendor = \"X\"\nfamily = 6\nuops = { name = \"u\", number = 1, mask = 256 }\n";
+        let text = "[[cpu]]\nvendor = \"X\"\nfamily = 6\nuops = { name = \"u\", number = 1, mask = 256 }\n";
         let fault = read_toml::<Events>("mine.toml", text).unwrap_err().to_string();
         assert!(fault.contains("mine.toml") && !fault.contains('\n'), "{fault}");
-        assert!(read_toml::<Events>("mine.toml", "[[processor]]\nvendor = \"X\"\n").is_err());
+        assert!(read_toml::<Events>("mine.toml", "[[cpu]]\nvendor = \"X\"\n").is_err());
     }
 }

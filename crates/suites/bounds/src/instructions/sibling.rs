@@ -28,9 +28,9 @@ pub(crate) struct Sibling {
 /// # Errors
 /// Returns `unavailable` if there is none.
 pub(crate) fn cpu() -> Result<usize, Failure> {
-    let here = pin::current_cpu();
+    let current = pin::current_cpu();
     let topology = Topology::detect();
-    let other = topology.siblings(here).iter().copied().find(|cpu| *cpu != here);
+    let other = topology.siblings(current).iter().copied().find(|cpu| *cpu != current);
     let remedy = "enable SMT in the firmware, or expose it to the VM";
     other.ok_or_else(|| {
         Failure::unavailable("this core has one hardware thread: no sibling", remedy)

@@ -156,7 +156,7 @@ mod tests {
         let gcc = mechanism("gcc").unwrap().compiler().unwrap();
         let failure = read_version(gcc, fake.clone(), Duration::from_millis(500)).unwrap_err();
         assert_eq!(failure.kind, FailureKind::Timeout);
-        let start = format!("{} did not end in 500 ms and was killed", fake.display());
+        let start = format!("{} did not exit in 500 ms and was killed", fake.display());
         assert!(failure.why.starts_with(&start) && !failure.why.contains('\n'), "{failure}");
     }
 

@@ -117,7 +117,7 @@ pub(super) struct Printed {
     pub(super) ticks: u64,
     pub(super) operations: u64,
     pub(super) checksum: u64,
-    /// Maximum memory of the program, bytes.
+    /// Maximum memory of the program, in bytes.
     pub(super) memory: u64,
 }
 

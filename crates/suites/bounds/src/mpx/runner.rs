@@ -64,7 +64,7 @@ impl Machine {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         let output = run_within(&mut command, &[], limit).map_err(|why| match why.kind() {
             ErrorKind::TimedOut => {
-                let why = format!("the MPX program did not end in {} s", limit.as_secs());
+                let why = format!("the MPX program did not exit in {} s", limit.as_secs());
                 Failure::new(FailureKind::Timeout, why)
             }
             _ => Failure::failed(format!("the MPX program: {why}")),
@@ -90,6 +90,6 @@ fn check_status(status: ExitStatus) -> Result<(), Failure> {
         }
         (Some(EXIT_FAULT), _) => failed("had a fault other than #BR".into()),
         (Some(code), _) => failed(format!("exited with {code}")),
-        (None, signal) => failed(format!("was ended by signal {}", signal.unwrap_or(0))),
+        (None, signal) => failed(format!("was killed by signal {}", signal.unwrap_or(0))),
     }
 }

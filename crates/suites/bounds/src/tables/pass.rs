@@ -16,7 +16,7 @@ pub(super) struct Pass {
     /// Number of pointers, and of tables.
     pub(super) count: usize,
     /// Whether each pointer has a separate mapping.
-    pub(super) own: bool,
+    pub(super) separate: bool,
     /// Whether each pointer's memory and table are freed before the next store.
     pub(super) freed: bool,
 }
@@ -35,7 +35,7 @@ impl Pass {
     pub(super) fn from_params(params: &TableParams) -> Self {
         Self {
             count: params.count,
-            own: params.slots == SlotMemory::Own,
+            separate: params.slots == SlotMemory::Own,
             freed: params.life == Lifetime::Freed,
         }
     }
@@ -68,7 +68,7 @@ impl Pass {
         tsc: &Tsc,
         counters: Option<&InstructionCounters>,
     ) -> Result<PassCost, Failure> {
-        let mut slots = Slots::new(self.own, self.count)?;
+        let mut slots = Slots::new(self.separate, self.count)?;
         let before = counters.map(InstructionCounters::now).transpose()?;
         let usage = Usage::now();
         let start = tsc::start();
@@ -133,22 +133,22 @@ mod tests {
     use super::*;
     use crate::tables::memory::SmallPages;
 
-    fn cost(strategy: TableStrategy, own: bool, freed: bool) -> PassCost {
-        let pass = Pass { count: 300, own, freed };
+    fn cost(strategy: TableStrategy, separate: bool, freed: bool) -> PassCost {
+        let pass = Pass { count: 300, separate, freed };
         pass.run(strategy, Tsc::get().unwrap(), None).unwrap()
     }
 
     #[test]
     fn every_strategy_makes_a_table_for_each_pointer() {
         let _small_pages = SmallPages::only();
-        for own in [false, true] {
+        for separate in [false, true] {
             for freed in [false, true] {
-                let plain = cost(TableStrategy::None, own, freed).usage.faults;
-                assert!(plain >= 300.0, "{own} {freed}: {plain}");
+                let plain = cost(TableStrategy::None, separate, freed).usage.faults;
+                assert!(plain >= 300.0, "{separate} {freed}: {plain}");
                 for strategy in [TableStrategy::Inline, TableStrategy::Trap, TableStrategy::Arena] {
                     // At least one fault for the pointer's page and one for the table's.
-                    let faults = cost(strategy, own, freed).usage.faults;
-                    assert!(faults >= 600.0, "{strategy} {own} {freed}: {faults}");
+                    let faults = cost(strategy, separate, freed).usage.faults;
+                    assert!(faults >= 600.0, "{strategy} {separate} {freed}: {faults}");
                 }
             }
         }

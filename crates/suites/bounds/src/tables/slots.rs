@@ -17,8 +17,8 @@ pub(super) enum Slots {
 
 impl Slots {
     /// Reserves `count` unused slots.
-    pub(super) fn new(own: bool, count: usize) -> io::Result<Self> {
-        Ok(match own {
+    pub(super) fn new(separate: bool, count: usize) -> io::Result<Self> {
+        Ok(match separate {
             true => Self::Own(Vec::with_capacity(count)),
             false => Self::Shared { base: reserve(count * COVERED)?, count, used: 0 },
         })

@@ -24,12 +24,12 @@ const STEP: usize = 48;
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Caches {
-    processor: Vec<Processor>,
+    cpu: Vec<DecodedCache>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Processor {
+struct DecodedCache {
     vendor: String,
     family: u32,
     #[serde(default)]
@@ -40,12 +40,12 @@ struct Processor {
 impl Caches {
     /// Returns how many instructions of a loop fit into the cache of a CPU.
     fn instructions(&self, vendor: &str, family: u32, model: u32) -> usize {
-        let is = |it: &&Processor| {
+        let is = |it: &&DecodedCache| {
             it.vendor == vendor
                 && it.family == family
                 && (it.models.is_empty() || it.models.contains(&model))
         };
-        self.processor.iter().find(is).map_or(UNKNOWN, |it| it.micro_ops / PER_INSTRUCTION)
+        self.cpu.iter().find(is).map_or(UNKNOWN, |it| it.micro_ops / PER_INSTRUCTION)
     }
 }
 
@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn each_model_is_listed_once_and_fits_a_loop() {
         let mut seen = BTreeSet::new();
-        for one in &BUILT_IN.as_ref().unwrap().processor {
+        for one in &BUILT_IN.as_ref().unwrap().cpu {
             let models = if one.models.is_empty() { vec![u32::MAX] } else { one.models.clone() };
             for model in models {
                 assert!(seen.insert((&one.vendor, one.family, model)), "{one:?}");

@@ -15,7 +15,7 @@ use crate::memory::MemoryKind;
 use crate::throughput::MAX_THREADS;
 use crate::throughput::{KEEP_MEMORY, MAX_PAUSE, MAX_RUNS, PAUSE, RUNS, SOURCE_OFFSET};
 
-/// Lengths of `memcpy_test`, bytes.
+/// Lengths of `memcpy_test`, in bytes.
 const LENGTHS: [u64; 10] =
     [16, 256, 1 << 10, 4 << 10, 64 << 10, 512 << 10, 1 << 20, 4 << 20, 16 << 20, 256 << 20];
 

@@ -1,7 +1,7 @@
 //! One thread revokes write permission from pages that other threads have in their TLBs.
 //!
 //! The other threads, the victims, read these pages in a steady loop. Each change of protection must
-//! reach every CPU that may have the old entry: by an interrupt, or on recent AMD processors outside
+//! reach every CPU that may have the old entry: by an interrupt, or on recent AMD CPUs outside
 //! VMs by a broadcast (INVLPGB), which interrupts no CPU and so counts no interrupt.
 
 use std::sync::Arc;
@@ -29,9 +29,9 @@ const END: u32 = 2;
 /// Results of a series of protection changes.
 #[derive(Debug, Clone, Default)]
 pub struct ShootdownTimes {
-    /// Duration of each change to read-only, ticks.
+    /// Duration of each change to read-only, in ticks.
     pub changes: Vec<u64>,
-    /// Duration of the disturbed phase, ticks.
+    /// Duration of the disturbed phase, in ticks.
     pub span: u64,
     /// For each victim: its undisturbed rate divided by its disturbed rate.
     pub slowdowns: Vec<f64>,
@@ -70,7 +70,7 @@ pub fn shootdown(
     let times = initiator.map(|thread| thread.join());
     signals.phase.store(END, Ordering::Release);
     let slowdowns: Result<Vec<_>, _> = threads.into_iter().map(|thread| thread.join()).collect();
-    let early = |_| Failure::failed("a thread ended early");
+    let early = |_| Failure::failed("a thread exited early");
     let (changes, span) = times?.map_err(early)??;
     let slowdowns = slowdowns.map_err(early)?.into_iter().flatten().collect();
     Ok(ShootdownTimes { changes, span, slowdowns })

@@ -57,9 +57,9 @@ impl Faults {
 /// One thread's pass over its pages, with timestamps in ticks.
 #[derive(Debug, Clone, Copy)]
 struct Pass {
-    begun: u64,
+    start: u64,
     evicted: u64,
-    ended: u64,
+    end: u64,
     faults: Faults,
 }
 
@@ -225,7 +225,7 @@ fn touches_per_page(event: Event) -> u64 {
 #[inline(never)]
 fn pass(event: Event, pages: &Pages) -> Pass {
     let before = Faults::of_thread();
-    let begun = tsc::start();
+    let start = tsc::start();
     if event == Event::Eviction {
         // `check_evictable` has shown that eviction works; the number of faults shows if it fails here.
         let _ = pages.evict();
@@ -234,8 +234,8 @@ fn pass(event: Event, pages: &Pages) -> Pass {
     for _ in 0..touches_per_page(event) {
         pages.touch();
     }
-    let ended = tsc::stop();
-    Pass { begun, evicted, ended, faults: Faults::of_thread().since(before) }
+    let end = tsc::stop();
+    Pass { start, evicted, end, faults: Faults::of_thread().since(before) }
 }
 
 /// Checks that the kernel evicts these pages on request.
@@ -278,12 +278,12 @@ fn sum(threads: &[Vec<Pass>], pages: u64) -> TouchTimes {
     let passes = threads.first().map_or(0, Vec::len);
     for number in 0..passes {
         let all = || threads.iter().filter_map(|passes| passes.get(number));
-        let begun = all().map(|pass| pass.begun).min().unwrap_or(0);
-        let ended = all().map(|pass| pass.ended).max().unwrap_or(0);
-        touched.spans.push(ended.saturating_sub(begun));
+        let start = all().map(|pass| pass.start).min().unwrap_or(0);
+        let end = all().map(|pass| pass.end).max().unwrap_or(0);
+        touched.spans.push(end.saturating_sub(start));
         for pass in all() {
-            touched.evicting.push(pass.evicted - pass.begun);
-            touched.touching.push(pass.ended - pass.evicted);
+            touched.evicting.push(pass.evicted - pass.start);
+            touched.touching.push(pass.end - pass.evicted);
             touched.faults.minor += pass.faults.minor;
             touched.faults.major += pass.faults.major;
             touched.pages += pages;
@@ -332,8 +332,8 @@ mod tests {
 
     #[test]
     fn a_span_lasts_from_the_first_start_to_the_last_end() {
-        let pass = |begun, ended| {
-            vec![Pass { begun, evicted: begun + 1, ended, faults: Faults { minor: 2, major: 1 } }]
+        let pass = |start, end| {
+            vec![Pass { start, evicted: start + 1, end, faults: Faults { minor: 2, major: 1 } }]
         };
         let touched = sum(&[pass(100, 200), pass(150, 300)], 10);
         assert_eq!((touched.spans, touched.pages), (vec![200], 20));

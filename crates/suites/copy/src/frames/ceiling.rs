@@ -38,9 +38,9 @@ const MIN_BYTES: usize = 16 << 10;
 pub struct BatchTiming {
     /// Frames per batch.
     pub batch: usize,
-    /// Median time to write a frame, ticks.
+    /// Median time to write a frame, in ticks.
     pub write: f64,
-    /// Median time to read and check a frame, ticks.
+    /// Median time to read and check a frame, in ticks.
     pub read: f64,
 }
 

@@ -44,7 +44,7 @@ pub(super) fn weight(lines: usize, line: usize, lane: usize) -> u64 {
 /// `frame` must point to `length` readable bytes, aligned to 64.
 #[inline(always)]
 pub(super) unsafe fn digest(frame: *const u8, length: usize) -> u64 {
-    // SAFETY: the caller guarantees the frame; the variants run only if the processor supports them.
+    // SAFETY: the caller guarantees the frame; the variants run only if the CPU supports them.
     let (sums, running) = unsafe {
         if is_x86_feature_detected!("avx512f") {
             by_512(frame, length)
@@ -147,7 +147,7 @@ mod tests {
         let frame = frame();
         let start = frame.0.as_ptr().cast();
         for lines in [1, 3, 64] {
-            // SAFETY: the frame has 64 aligned lines; each variant runs only if the processor supports it.
+            // SAFETY: the frame has 64 aligned lines; each variant runs only if the CPU supports it.
             unsafe {
                 let plain = by_words(start, lines * LINE);
                 if is_x86_feature_detected!("avx2") {

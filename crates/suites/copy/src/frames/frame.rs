@@ -19,9 +19,9 @@ use super::digest::{LINE, digest, weight};
 const PAYLOADS: usize = 3;
 /// Bytes of the header and the last word, which the check `header` reads.
 pub(super) const MARKED: usize = size_of::<Header>() + size_of::<u64>();
-/// Minimum length of a frame, bytes.
+/// Minimum length of a frame, in bytes.
 pub const MIN_LENGTH: usize = LINE;
-/// Maximum length of a frame, bytes.
+/// Maximum length of a frame, in bytes.
 pub const MAX_LENGTH: usize = 64 << 20;
 
 /// The header of a frame.
@@ -121,7 +121,7 @@ impl Source {
     /// Marks the frame of a sequence number, without a timestamp. Frames are separate memory unless
     /// their numbers differ by a multiple of three.
     ///
-    /// A copy loads the header as part of a vector, and a processor cannot forward words that it has
+    /// A copy loads the header as part of a vector, and a CPU cannot forward words that it has
     /// just stored to a vector load: it waits until they are in its cache. So prepare a frame before
     /// the preceding frame is copied.
     #[inline(always)]
@@ -172,7 +172,7 @@ impl Prepared {
     #[inline(always)]
     pub fn stamp(&self, stamp: u64) {
         let header = Header::new(self.sequence, 0, stamp);
-        // SAFETY: the frame has whole aligned lines; the variants run only if the processor supports
+        // SAFETY: the frame has whole aligned lines; the variants run only if the CPU supports
         // them.
         unsafe {
             if is_x86_feature_detected!("avx512f") {
@@ -276,7 +276,7 @@ mod tests {
             let source = Source::new(length).unwrap();
             let whole = |stamp: unsafe fn(*mut u8, &Header)| {
                 let frame = source.prepare(5);
-                // SAFETY: the frame has whole lines; the variant runs only if the processor supports it.
+                // SAFETY: the frame has whole lines; the variant runs only if the CPU supports it.
                 unsafe {
                     stamp(frame.frame, &Header::new(5, 0, 9));
                     std::slice::from_raw_parts(frame.start(), length).to_vec()
@@ -291,13 +291,13 @@ mod tests {
                 Header::new(5, length, 9).words().iter().flat_map(|w| w.to_le_bytes()).collect();
             assert_eq!(words[..32], header[..]);
             if is_x86_feature_detected!("avx2") {
-                // SAFETY: the processor has AVX2.
+                // SAFETY: the CPU has AVX2.
                 assert_eq!(whole(|frame, header| unsafe { stamp_256(frame, header) }), words);
             } else {
                 machine::untested::note("the stamp with 32 B vectors", &"this CPU lacks AVX2");
             }
             if is_x86_feature_detected!("avx512f") {
-                // SAFETY: the processor has AVX-512.
+                // SAFETY: the CPU has AVX-512.
                 assert_eq!(whole(|frame, header| unsafe { stamp_512(frame, header) }), words);
             } else {
                 machine::untested::note("the stamp with 64 B vectors", &"this CPU lacks AVX-512");

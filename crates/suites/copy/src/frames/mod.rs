@@ -139,7 +139,7 @@ impl TransferParams {
         self.slots * self.length
     }
 
-    /// Returns the offset of the slot of frame `index`, bytes.
+    /// Returns the offset of the slot of frame `index`, in bytes.
     #[inline(always)]
     fn slot(&self, index: u64) -> usize {
         (index as usize & (self.slots - 1)) * self.length

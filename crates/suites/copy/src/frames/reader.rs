@@ -90,13 +90,13 @@ impl Reader<'_> {
     /// Takes frames until the writer sends no more; false if the deadline passes first.
     pub(super) fn run(&self) -> bool {
         let mut counts = FrameCounts::default();
-        let ended = match self.params.usage {
+        let done = match self.params.usage {
             TimingMode::Throughput => self.stream(&mut counts),
             TimingMode::Latency => self.one_by_one(&mut counts),
         };
         let sent = self.shared.control().last.get();
-        counts.publish(self.shared, if ended { sent } else { 0 });
-        ended
+        counts.publish(self.shared, if done { sent } else { 0 });
+        done
     }
 
     /// Waits for a frame beyond `tail`. Returns the number published, or `None` after the last one.

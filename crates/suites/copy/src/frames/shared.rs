@@ -1,6 +1,6 @@
 //! Memory shared by the two processes: a ring of slots for frames, records, and control cells.
 //!
-//! One side writes each cell and the other reads it. Each cell has two cache lines, because processors
+//! One side writes each cell and the other reads it. Each cell has two cache lines, because CPUs
 //! fetch lines in pairs. Both processes see the memory at the same address, because one is forked
 //! from the other.
 
@@ -52,7 +52,7 @@ pub struct Control {
     pub passed: Cell,
     /// Frames per batch; 0 ends the ceiling.
     pub batch: Cell,
-    /// Duration of the reader's batch, ticks.
+    /// Duration of the reader's batch, in ticks.
     pub read_ticks: Cell,
     /// 1 once the reader runs on its CPU with the slots in its page tables.
     pub ready: Cell,
@@ -105,7 +105,7 @@ impl SharedFrames {
         Ok(Self { mapping })
     }
 
-    /// Returns the capacity for slots, bytes.
+    /// Returns the capacity for slots, in bytes.
     pub fn capacity(&self) -> usize {
         self.mapping.len() - SLOTS_AT
     }
@@ -113,7 +113,7 @@ impl SharedFrames {
     /// Resets the control cells before a transfer.
     pub fn clear(&mut self) {
         // SAFETY: the page is in the mapping, zero is a valid Control, and no other process uses the
-        // memory now: a reader has ended before its transfer returns.
+        // memory now: a reader has exited before its transfer returns.
         unsafe { self.mapping.as_mut_ptr().write_bytes(0, CONTROL) };
         self.control().last.set(UNKNOWN);
     }

@@ -5,7 +5,7 @@ use core::arch::naked_asm;
 use super::{CopyFn, avx2};
 
 /// Resolves the function that uses `rep movsb` in its fast cases only: an aligned destination, whole
-/// lines, and never if the processor would copy byte by byte.
+/// lines, and never if the CPU would copy byte by byte.
 pub(super) fn rep_aligned() -> Result<CopyFn, String> {
     avx2::resolve().map(|_| copy_rep_aligned as CopyFn)
 }

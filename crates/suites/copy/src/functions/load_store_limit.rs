@@ -10,7 +10,7 @@ use std::arch::is_x86_feature_detected;
 use super::CopyFn;
 use core::arch::naked_asm;
 
-/// Period of the suite's sources, bytes.
+/// Period of the suite's sources, in bytes.
 const PERIOD: usize = 256;
 
 pub(super) fn resolve() -> Result<CopyFn, String> {
@@ -23,7 +23,7 @@ pub(super) fn resolve() -> Result<CopyFn, String> {
     }
 }
 
-/// The variant for processors without AVX-512, for tests on others.
+/// The variant for CPUs without AVX-512, for tests on others.
 #[cfg(test)]
 pub(super) const WITH_AVX2: CopyFn = of_32_bytes;
 

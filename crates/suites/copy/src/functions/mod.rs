@@ -52,7 +52,7 @@ impl LoadedFunction {
     }
 
     /// Returns the function for timed loops; valid as long as `self` lives. Call each function from
-    /// a separate call instruction: if several share one, the processor's predictor of indirect
+    /// a separate call instruction: if several share one, the CPU's predictor of indirect
     /// calls adds about 3 cycles to some of them.
     pub fn pointer(&self) -> CopyFn {
         self.copy

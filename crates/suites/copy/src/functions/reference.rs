@@ -52,7 +52,7 @@ pub(super) unsafe extern "C" fn naive(_destination: *mut u8, _source: *const u8,
     )
 }
 
-/// The processor's string copy.
+/// The CPU's string copy.
 #[unsafe(naked)]
 pub(super) unsafe extern "C" fn rep_movsb(
     _destination: *mut u8,

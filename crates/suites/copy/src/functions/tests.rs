@@ -28,7 +28,7 @@ const UPPER: u64 = 1 << 2 | 1 << 6;
 
 /// State of the registers after a copy.
 struct Left {
-    /// The processor's record of the registers in use, if it keeps one.
+    /// The CPU's record of the registers in use, if it keeps one.
     in_use: Option<u64>,
     /// ymm0 to ymm15.
     registers: [[u8; 32]; 16],
@@ -50,7 +50,7 @@ fn left_by(copy: CopyFn, to: &mut [u8], from: &[u8]) -> Left {
     let mut registers = [[0; 32]; 16];
     let (low, high): (u64, usize);
     // SAFETY: the CPU has AVX, the buffers have this length and do not overlap, and every register
-    // that a function may change is declared. `xgetbv` runs only if the processor supports it.
+    // that a function may change is declared. `xgetbv` runs only if the CPU supports it.
     unsafe {
         asm!(
             "vzeroupper",
@@ -121,7 +121,7 @@ fn functions_leave_the_upper_halves_clean_at_every_length() {
     assert!(!left_by(unclean, &mut to, &from[..64]).is_clean(), "the test detects nothing");
     let known = all().iter().chain([load_store_limit()]).filter(|one| one.name != "glibc");
     let known = known.filter_map(|one| (one.resolve)().ok().map(|copy| (one.name, copy)));
-    // The variants for other processors.
+    // The variants for other CPUs.
     let others =
         [("tollgate without AVX-512", tollgate::WITH_AVX2), ("32 B", load_store_limit::WITH_AVX2)];
     for (name, copy) in known.chain(others) {

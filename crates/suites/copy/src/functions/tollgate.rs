@@ -19,7 +19,7 @@ pub(super) fn resolve() -> Result<CopyFn, String> {
         .or_else(|_| avx2::resolve().map(|_| with_avx2 as CopyFn))
 }
 
-/// The variant for processors without AVX-512, for tests on others.
+/// The variant for CPUs without AVX-512, for tests on others.
 #[cfg(test)]
 pub(super) const WITH_AVX2: CopyFn = with_avx2;
 
@@ -78,7 +78,7 @@ fn strategy(length: usize, vectors: CopyFn) -> CopyFn {
 /// above 512 bytes.
 static LARGE: AtomicUsize = AtomicUsize::new(16 << 10);
 
-/// Maximum length of each strategy of a large copy, bytes.
+/// Maximum length of each strategy of a large copy, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Thresholds {
     /// Both buffers fit in the first-level cache.
@@ -123,7 +123,7 @@ fn thresholds() -> &'static Thresholds {
 mod tests {
     use super::*;
 
-    /// A processor with AVX-512 never resolves to this variant, so the test calls it directly.
+    /// A CPU with AVX-512 never resolves to this variant, so the test calls it directly.
     #[test]
     fn the_variant_without_avx512_copies_in_every_size_class() {
         if let Err(why) = avx2::resolve() {

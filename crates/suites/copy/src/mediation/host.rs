@@ -267,7 +267,7 @@ impl Peer {
     /// Sends a command to the host and waits for the answer.
     ///
     /// # Errors
-    /// Returns an error if the host has ended or does not answer in time.
+    /// Returns an error if the host has exited or does not answer in time.
     pub(super) fn ask(
         &mut self,
         message: &Message,

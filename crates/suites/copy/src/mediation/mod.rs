@@ -201,7 +201,7 @@ impl Probe<MediationParams> for MediationProbe {
 }
 
 /// Revokes and grants a permission repeatedly, and verifies after each change that it has taken effect.
-/// Returns the median time of the requested change, ns.
+/// Returns the median time of the requested change, in ns.
 fn changes(
     mediator: &mut Mediator,
     plan: &Plan,

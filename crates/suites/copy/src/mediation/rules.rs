@@ -49,7 +49,7 @@ impl Permission {
 pub struct Range {
     /// Name in messages.
     pub name: String,
-    /// Offset in the pool, bytes.
+    /// Offset in the pool, in bytes.
     pub offset: usize,
     /// Length in bytes: whole pages.
     pub length: usize,

@@ -147,7 +147,7 @@ impl PeerProcess {
                 return Ok(());
             }
             if self.child.wait(Duration::ZERO)?.is_some() {
-                return Err(Failure::failed("the peer process of the shared memory ended"));
+                return Err(Failure::failed("the peer process of the shared memory exited"));
             }
             if start.elapsed() > TIME_LIMIT {
                 return Err(Failure::failed(
@@ -271,6 +271,6 @@ mod tests {
         let (_mapping, mut peer) = shared(4096);
         // SAFETY: kill(2) takes no pointers; the process is a child of this test.
         unsafe { libc::kill(peer.child.pid() as i32, libc::SIGKILL) };
-        assert!(peer.fill(Pattern { offset: 0 }, 0, 10).unwrap_err().why.contains("ended"));
+        assert!(peer.fill(Pattern { offset: 0 }, 0, 10).unwrap_err().why.contains("exited"));
     }
 }

@@ -23,7 +23,7 @@ const MIN_HUGE_SHARE: f64 = 0.95;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct Call {
-    /// Offset from the start of both buffers, bytes.
+    /// Offset from the start of both buffers, in bytes.
     pub at: u32,
     /// Length in bytes.
     pub length: u32,
@@ -140,7 +140,7 @@ impl Region {
     /// Fills `length` bytes from `start` with a pattern; the peer process fills shared memory.
     ///
     /// # Errors
-    /// Returns an error if the region is read-only or too short, or the peer process has ended.
+    /// Returns an error if the region is read-only or too short, or the peer process has exited.
     pub fn fill(&mut self, pattern: Pattern, start: usize, length: usize) -> Result<(), Failure> {
         self.check_bounds(start, length)?;
         if !self.mapping.is_writable() {
@@ -159,7 +159,7 @@ impl Region {
     /// shared memory.
     ///
     /// # Errors
-    /// Returns an error if a copy exceeds the region, or the peer process has ended.
+    /// Returns an error if a copy exceeds the region, or the peer process has exited.
     pub fn verify(
         &mut self,
         pattern: Pattern,

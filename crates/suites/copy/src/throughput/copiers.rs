@@ -151,7 +151,7 @@ pub(super) unsafe fn chained<M: Copier + ?Sized>(
     range: CallRange,
 ) {
     let (calls, mask) = (range.calls.as_ptr(), range.calls.len() - 1);
-    // Zero, unknown to the compiler and the processor.
+    // Zero, unknown to the compiler and the CPU.
     let zero = std::hint::black_box(0_usize);
     let mut from = source;
     for number in range.first..range.first + range.count {

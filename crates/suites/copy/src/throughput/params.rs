@@ -169,7 +169,7 @@ pub(super) struct RunOptions {
 
 /// Option of [`RunOptions::runs`].
 pub const RUNS: &str = "runs";
-/// Option of [`RunOptions::pause`], seconds.
+/// Option of [`RunOptions::pause`], in seconds.
 pub const PAUSE: &str = "pause";
 /// Option of [`RunOptions::source_offset`].
 pub const SOURCE_OFFSET: &str = "source-offset";
@@ -178,7 +178,7 @@ pub const KEEP_MEMORY: &str = "keep-memory";
 
 /// Maximum of [`RUNS`].
 pub const MAX_RUNS: u64 = 1_000_000_000;
-/// Maximum of [`PAUSE`], seconds.
+/// Maximum of [`PAUSE`], in seconds.
 pub const MAX_PAUSE: u64 = 3600;
 
 impl RunOptions {

@@ -1,7 +1,7 @@
 //! Timed loops of calls, placed at run time.
 //!
 //! The address of a loop affects its cost: its offset within a cache line, and the targets that the
-//! processor has seen for the same call instruction. So each function has its own loops, copied
+//! CPU has seen for the same call instruction. So each function has its own loops, copied
 //! from one template to the start of a cache line. Every function is called by the same instructions
 //! at the same offset from a line's start, from a call instruction with no other target. The line is
 //! drawn for every process, so that the spread over rounds covers it.
@@ -27,7 +27,7 @@ const LINE: usize = 64;
 // The call is the last instruction of a cache line, apart from a nop, and the jump back is the first
 // branch of the next line. With both in one line, Zen 5 predicts them in 5 or in 8 cycles and switches
 // between the two for milliseconds at a time. No branch crosses or ends at a multiple of 32: some
-// processors from Skylake on would decode it again in every iteration.
+// CPUs from Skylake on would decode it again in every iteration.
 global_asm!(
     ".pushsection .text.tollgate_copy_loops, \"ax\", @progbits",
     ".macro enter name",
@@ -104,7 +104,7 @@ global_asm!(
     "cmp rbx, [rsp + 8]",
     "jne 2b",
     "leave",
-    // At rsp + 16: zero, unknown to the processor; at rsp + 24: the source. The source address of a
+    // At rsp + 16: zero, unknown to the CPU; at rsp + 24: the source. The source address of a
     // copy depends on the last byte that the previous copy delivered.
     "enter_walk chained",
     "mov rax, [rcx + 32]",
@@ -248,7 +248,7 @@ fn templates() -> &'static [u8] {
 }
 
 /// The loops of all functions that a process has called. They are kept, because a call instruction
-/// whose target the processor has learned would be mispredicted for the next function.
+/// whose target the CPU has learned would be mispredicted for the next function.
 #[derive(Debug, Default)]
 pub(super) struct PlacedLoops(BTreeMap<String, Loops>);
 

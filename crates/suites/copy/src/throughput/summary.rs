@@ -19,9 +19,9 @@ struct TimedBatch {
     first: usize,
     /// Number of copies.
     count: usize,
-    /// Net duration, ticks.
+    /// Net duration, in ticks.
     ticks: u64,
-    /// Time that the thread was runnable without a CPU, ticks.
+    /// Time that the thread was runnable without a CPU, in ticks.
     waited: u64,
 }
 

@@ -114,7 +114,7 @@ fn the_loop_floor_is_reported_if_a_function_is_called() {
         let (floor, time) = (values[metrics::LOOP_FLOOR], values["time"]);
         assert!(floor.is_finite() && floor > 0.0, "{levels:?}: {floor} ns");
         if levels.is_empty() {
-            // 512 iterations of a loop take longer than a call on any processor.
+            // 512 iterations of a loop take longer than a call on any CPU.
             assert!(floor < time, "{floor} of {time} ns");
         }
     }

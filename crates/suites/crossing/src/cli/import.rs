@@ -39,7 +39,7 @@ pub(super) fn main(path: &Path, host: &str, results: &Path, lab: &Lab) -> Result
     // Serial output may contain noise; the report's lines have checksums.
     let text = String::from_utf8_lossy(&bytes);
     let report = report::parse(&text).map_err(|why| usage_error(&why))?;
-    if let Some(hypervisor) = &report.processor.hypervisor {
+    if let Some(hypervisor) = &report.cpu.hypervisor {
         let why = format!(
             "the guest ran under a hypervisor ({hypervisor}), not on bare metal; boot it on a machine \
              without one"
@@ -119,14 +119,14 @@ fn experiment(samples: &[Sample]) -> Result<Experiment, Error> {
 /// Returns the environment, as far as the guest reports it. Each file is a separate environment, because two files
 /// may be from different boots.
 fn environment(report: &Report, host: &str, text: &str) -> Result<Environment, Error> {
-    let processor = &report.processor;
+    let cpu = &report.cpu;
     let cpu = Cpu {
-        vendor: processor.vendor.clone(),
-        brand: processor.brand.clone(),
-        family: processor.family(),
-        model: processor.model(),
-        stepping: processor.stepping(),
-        hypervisor: processor.hypervisor.clone(),
+        vendor: cpu.vendor.clone(),
+        brand: cpu.brand.clone(),
+        family: cpu.family(),
+        model: cpu.model(),
+        stepping: cpu.stepping(),
+        hypervisor: cpu.hypervisor.clone(),
         ..Cpu::default()
     };
     Ok(Environment {

@@ -299,7 +299,7 @@ fn digits(median: f64) -> String {
     if median.abs() < 100.0 { format!("{median:.1}") } else { format!("{median:.0}") }
 }
 
-/// Returns the step of the counter of the run's samples, ticks.
+/// Returns the step of the counter of the run's samples, in ticks.
 fn step(run: &Run) -> Option<u64> {
     run.samples.iter().rev().find_map(|sample| Some(sample.clock?.tsc_step))
 }

@@ -11,7 +11,7 @@ use lab::sample::Failure;
 use super::LoadKind;
 use super::slow::SlowClock;
 
-/// Time for a processor to settle on another clock.
+/// Time for a CPU to settle on another clock.
 const SETTLE_TIME: Duration = Duration::from_millis(1);
 
 /// Checks that a load is available here.

@@ -66,7 +66,7 @@ pub(super) struct Code {
     pub user: usize,
 }
 
-/// Size of a stub, bytes.
+/// Size of a stub, in bytes.
 pub(super) const STUB: usize = 16;
 
 /// Returns the assembled code.

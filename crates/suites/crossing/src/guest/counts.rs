@@ -80,7 +80,7 @@ pub struct SampleCounts {
     pub stamped: u64,
     /// Bitwise or of all CS that the handler read: its two lowest bits are the ring.
     pub cs: u32,
-    /// Minimum time of two consecutive rdtsc where the loop runs, ticks.
+    /// Minimum time of two consecutive rdtsc where the loop runs, in ticks.
     pub floor_user: u32,
     /// Minimum time of two consecutive rdtsc in the handler, ticks; `u32::MAX` if no handler ran.
     pub floor_handler: u32,
@@ -125,7 +125,7 @@ impl SampleCounts {
         Ok(())
     }
 
-    /// Checks that the handler ran in ring 0, if the kind has one. `step` is the step of the counter, ticks.
+    /// Checks that the handler ran in ring 0, if the kind has one. `step` is the step of the counter, in ticks.
     ///
     /// # Errors
     /// Returns `unavailable`, 'not ring 0', with the observation and the fix.

@@ -1,13 +1,13 @@
 //! Addresses and constants of the guest. Virtual addresses equal physical addresses.
 
-/// Size of a page, bytes.
+/// Size of a page, in bytes.
 pub(super) const PAGE: u64 = 4096;
 /// Load address: 1 MiB, the lowest address available from a multiboot loader.
 pub(super) const BASE: u64 = 0x10_0000;
 
 /// The code: the kernel's private pages, then the entries', then ring 3's.
 pub(super) const CODE: u64 = BASE;
-/// Maximum size of the code, bytes.
+/// Maximum size of the code, in bytes.
 pub(super) const CODE_CAPACITY: u64 = 0x8000;
 /// The GDT, followed by the TSS. In both page tables.
 pub(super) const GDT: u64 = 0x10_8000;
@@ -136,7 +136,7 @@ fields! {
     PCID = KERNEL_DATA + 0x80;
     /// Bitwise or of all CS that handlers read.
     SEEN_CS = KERNEL_DATA + 0x84;
-    /// Minimum time of two consecutive rdtsc in a handler, ticks.
+    /// Minimum time of two consecutive rdtsc in a handler, in ticks.
     FLOOR_HANDLER = KERNEL_DATA + 0x88;
     /// Vector whose gate the sample redirected.
     GATE_TAKEN = KERNEL_DATA + 0x8c;
@@ -189,6 +189,6 @@ fields! {
     EMPTY_LONGEST = USER_DATA + 0x40;
     /// Address of the loop of the sample's kind.
     LOOP = USER_DATA + 0x48;
-    /// Minimum time of two consecutive rdtsc where the loop runs, ticks.
+    /// Minimum time of two consecutive rdtsc where the loop runs, in ticks.
     FLOOR_USER = USER_DATA + 0x50;
 }

@@ -25,7 +25,7 @@
 //!
 //! With isolation on, `mov %r12,%cr3` comes between the crossing and the second stamp of the entry, and
 //! `mov %r13,%cr3` between the first stamp and the crossing of the exit. Both values are ready in registers,
-//! so only the write is timed, with its effect on the TLB. If the processor has PCID, each page table has its
+//! so only the write is timed, with its effect on the TLB. If the CPU has PCID, each page table has its
 //! own PCID and neither is flushed (bit 63), as in Linux. Otherwise each write flushes, and the page walks of the
 //! entry code fall inside the interval. Ring 3's page table maps the entries' code, stacks, GDT, IDT and TSS, and
 //! no other page of the kernel.

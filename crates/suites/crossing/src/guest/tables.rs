@@ -1,4 +1,4 @@
-//! Page tables, GDT, TSS and IDT, in the processor's format.
+//! Page tables, GDT, TSS and IDT, in the CPU's format.
 
 use super::code::{Code, STUB};
 use super::layout::{
@@ -80,9 +80,9 @@ pub(super) fn gdt() -> [u64; 8] {
     [0, CODE_64, DATA, CODE_32 | RING_3, DATA | RING_3, CODE_64 | RING_3, low, TSS >> 32]
 }
 
-/// Size of the GDT, bytes.
+/// Size of the GDT, in bytes.
 pub(super) const GDT_BYTES: usize = 64;
-/// Size of the TSS without an I/O map, bytes.
+/// Size of the TSS without an I/O map, in bytes.
 pub(super) const TSS_BYTES: usize = 104;
 
 /// Returns the TSS, with the stack for traps from ring 3 and one interrupt stack (IST 1) for faults.
@@ -138,7 +138,7 @@ mod tests {
     use crate::guest::code::code;
     use crate::guest::layout::{HOLE, SCHEDULE};
 
-    /// Walks a page table as the processor does, and returns the last entry; `None` if the address is unmapped.
+    /// Walks a page table as the CPU does, and returns the last entry; `None` if the address is unmapped.
     fn walk(tables: &[u64], root: u64, address: u64) -> Option<u64> {
         let mut table = root;
         let mut entry = 0;

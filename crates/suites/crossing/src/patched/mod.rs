@@ -90,7 +90,7 @@ fn measure_faults(tsc: &Tsc, crossings: u64, tags: &mut Tags) -> Result<Measurem
     times.into_measurement(tsc)
 }
 
-/// Measures the median time between the two readings around a touch of a present page, ticks.
+/// Measures the median time between the two readings around a touch of a present page, in ticks.
 fn empty_pair(pages: &Pages, tags: &mut Tags) -> Result<u64, Failure> {
     let mut pairs = Ticks::new()?;
     (0..EMPTY_PAIRS).for_each(|_| pairs.record(pages.touch(0, tags.next()).round_trip()));

@@ -102,7 +102,7 @@ pub(super) fn after() -> usize {
     (&raw const tollgate_crossing_touch_after).addr()
 }
 
-/// Readings of the counter around one touch, ticks.
+/// Readings of the counter around one touch, in ticks.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Crossing {
@@ -134,7 +134,7 @@ impl Crossing {
         [self.user_before, self.kernel_in, self.kernel_out, self.user_after].is_sorted()
     }
 
-    /// Returns the time from the first to the last reading, ticks.
+    /// Returns the time from the first to the last reading, in ticks.
     pub(super) fn round_trip(&self) -> u64 {
         self.user_after.saturating_sub(self.user_before)
     }

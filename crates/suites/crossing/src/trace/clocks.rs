@@ -68,7 +68,7 @@ pub struct Pairing {
     /// Whole nanoseconds, and the fraction to add.
     nanoseconds: u64,
     fraction: f64,
-    /// Maximum error, ns.
+    /// Maximum error, in ns.
     uncertainty: f64,
 }
 
@@ -107,7 +107,7 @@ impl Pairing {
 pub struct Conversion {
     start: Pairing,
     ticks_per_nanosecond: f64,
-    /// Maximum error of a converted time, ns.
+    /// Maximum error of a converted time, in ns.
     pub uncertainty: f64,
 }
 

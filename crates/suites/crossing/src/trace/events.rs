@@ -52,7 +52,7 @@ impl From<TraceError> for Failure {
     }
 }
 
-/// Offset and size of a field, bytes.
+/// Offset and size of a field, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Field {
     offset: usize,

@@ -22,9 +22,9 @@ use super::{Event, Tracer};
 
 /// Prefix of the names of the instances.
 const PREFIX: &str = "tollgate-";
-/// Size of the buffer, for the records of one batch, KiB.
+/// Size of the buffer, for the records of one batch, in KiB.
 const BUFFER_KIB: usize = 1024;
-/// Maximum size of a sub-buffer, bytes.
+/// Maximum size of a sub-buffer, in bytes.
 const MAX_PAGE: usize = 1 << 20;
 
 /// Maximum number of attempts to remove an instance that is in use, and the pause between them.
@@ -45,7 +45,7 @@ pub struct Instance {
 }
 
 impl Instance {
-    /// Creates an instance, after removing those of processes that have ended.
+    /// Creates an instance, after removing those of processes that have exited.
     ///
     /// # Errors
     /// Returns `unavailable` if the kernel does not permit it.
@@ -110,7 +110,7 @@ impl Instance {
         Ok(Recording { instance: self, switch, layout, on, records, page })
     }
 
-    /// Returns the size of a sub-buffer, bytes.
+    /// Returns the size of a sub-buffer, in bytes.
     fn page_size(&self) -> usize {
         // Kernels before 6.8 have sub-buffers of one page and no such file.
         let kibibytes = self.folder.read("buffer_subbuf_size_kb").ok();
@@ -200,7 +200,7 @@ fn remove(instances: &Folder, name: &str) -> rustix::io::Result<()> {
     rustix::fs::unlinkat(instances, name, AtFlags::REMOVEDIR)
 }
 
-/// Reports whether an instance is of this program and its process has ended.
+/// Reports whether an instance is of this program and its process has exited.
 fn is_stale(name: &str) -> bool {
     let numbers = name.strip_prefix(PREFIX).and_then(|rest| {
         let mut numbers = rest.split('-');

@@ -83,7 +83,7 @@ pub trait Tracer {
     /// Returns `failed` or `check` if the kernel refuses or the clocks disagree.
     fn start(&mut self) -> Result<(), Failure>;
 
-    /// Stops recording and appends the events in order. Returns the maximum error of their times, ns.
+    /// Stops recording and appends the events in order. Returns the maximum error of their times, in ns.
     ///
     /// # Errors
     /// Returns `failed` or `check` if the records are malformed or the clocks disagree.
@@ -202,7 +202,7 @@ pub struct TracedTimes {
     pub made: u64,
     /// Events matched to a crossing.
     pub matched: u64,
-    /// Maximum error of the times, ns.
+    /// Maximum error of the times, in ns.
     pub uncertainty: f64,
 }
 

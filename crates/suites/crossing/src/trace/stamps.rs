@@ -14,9 +14,9 @@ pub(super) const CALL: u64 = libc::SYS_getppid as u64;
 /// Stamps and mark of one crossing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Stamp {
-    /// Counter before the crossing, ticks.
+    /// Counter before the crossing, in ticks.
     pub before: u64,
-    /// Counter after the crossing, ticks.
+    /// Counter after the crossing, in ticks.
     pub after: u64,
     /// Mark of the crossing: the faulting address, or the argument of the call.
     pub mark: u64,

@@ -27,7 +27,7 @@ impl Partner {
     /// Returns the numbers of voluntary context switches of this thread and of the partner.
     ///
     /// # Errors
-    /// Returns `failed` if a thread has ended or the kernel does not count.
+    /// Returns `failed` if a thread has exited or the kernel does not count.
     fn switches(&self) -> Result<[u64; 2], Failure> {
         let partner = match self.0.load(Ordering::Acquire) {
             0 => 0,

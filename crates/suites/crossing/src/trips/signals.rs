@@ -159,7 +159,7 @@ mod tests {
     /// Variable that selects how a child process crashes.
     const CRASH: &str = "TOLLGATE_TEST_CRASH";
 
-    /// Runs this test in a child process that crashes; returns the signal that ended it.
+    /// Runs this test in a child process that crashes; returns the signal that killed it.
     fn crash_signal(crash: &str) -> Option<i32> {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command

@@ -158,7 +158,7 @@ impl Operation for UserFaults {
 
 impl Drop for UserFaults {
     fn drop(&mut self) {
-        // The partner ends after the last page; if it has already ended, the kernel supplies the page.
+        // The partner exits after the last page; if it has already exited, the kernel supplies the page.
         read(self.pages.start().cast(), &[PAGES], 0);
         let _ = self.partner.take().map(JoinHandle::join);
     }

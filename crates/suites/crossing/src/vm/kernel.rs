@@ -206,7 +206,7 @@ mod tests {
         let failure = steps.run_within(limit, &output, "sh", &words).unwrap_err();
         assert_eq!(failure.kind, FailureKind::Timeout);
         let log_is_named = failure.why.ends_with(&format!("; see {}", log.display()));
-        assert!(failure.why.contains("did not end in 300 ms and was killed") && log_is_named);
+        assert!(failure.why.contains("did not exit in 300 ms and was killed") && log_is_named);
         assert_eq!(end_of(&log).unwrap(), b"started\n");
     }
 

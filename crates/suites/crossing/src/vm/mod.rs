@@ -33,7 +33,7 @@ const MEMORY: &str = "1024";
 /// Accelerator that executes the guest's instructions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Accelerator {
-    /// The processor, through KVM.
+    /// The CPU, through KVM.
     Kvm,
     /// QEMU's emulator.
     Tcg,

@@ -10,7 +10,7 @@
 #include "jemalloc/internal/malloc_io.h"
 #include "jemalloc/internal/safety_check.h"
 
-// The number of processors that jemalloc assumes, because code inside cannot know it. jemalloc creates up to four
+// The number of CPUs that jemalloc assumes, because code inside cannot know it. jemalloc creates up to four
 // arenas for each.
 #define PROCESSORS 8
 

@@ -7,7 +7,7 @@ use core::ptr;
 
 /// Number of blocks that a thread keeps: the sample's QUEUE_LENGTH.
 const QUEUE: usize = 15;
-/// The length of a page, bytes.
+/// The length of a page, in bytes.
 const PAGE: u64 = 4096;
 
 /// Runs the sample's loop: each new block replaces the oldest of 15. The blocks in the queue at the end stay

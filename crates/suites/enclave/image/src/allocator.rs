@@ -84,9 +84,9 @@ pub unsafe trait Allocator: Sync {
     /// # Safety
     /// `place` must be valid for writes.
     unsafe fn write_mallinfo(&self, place: *mut Mallinfo) -> i32 {
-        let Some(told) = self.mallinfo() else { return NOT_TOLD };
+        let Some(mallinfo) = self.mallinfo() else { return NOT_TOLD };
         // SAFETY: the caller guarantees that `place` is valid.
-        unsafe { place.write(told) };
+        unsafe { place.write(mallinfo) };
         0
     }
 

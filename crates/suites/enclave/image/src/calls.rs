@@ -80,12 +80,12 @@ impl Trusted for Inside {
     }
 
     fn mallinfo(&self, which: u64) -> u64 {
-        let mut told = Mallinfo::default();
+        let mut mallinfo = Mallinfo::default();
         // SAFETY: the statistics are valid for writes.
-        match (unsafe { allocator::mallinfo(&mut told) }, which) {
-            (0, 0) => told.current as u64,
-            (0, 1) => told.peak as u64,
-            (0, 2) => told.max_heap_size as u64,
+        match (unsafe { allocator::mallinfo(&mut mallinfo) }, which) {
+            (0, 0) => mallinfo.current as u64,
+            (0, 1) => mallinfo.peak as u64,
+            (0, 2) => mallinfo.max_heap_size as u64,
             _ => u64::MAX,
         }
     }

@@ -29,7 +29,7 @@ const LIMIT: Duration = Duration::from_secs(120);
 /// The image's name in its folder.
 pub(super) const IMAGE: &str = "image";
 
-/// The maximum length of a library, bytes.
+/// The maximum length of a library, in bytes.
 const MAX_LIBRARY_BYTES: u64 = 256 << 20;
 
 /// Reads a library. Symbolic links are followed, but FIFOs and devices are refused.

@@ -90,7 +90,7 @@ pub trait Enclave: Send + Sync {
     /// Returns the heap's addresses, as seen from inside.
     fn heap(&self) -> Range<usize>;
 
-    /// Returns the CPU time of the enclave's own threads so far, ns.
+    /// Returns the CPU time of the enclave's own threads so far, in ns.
     fn own_cpu_ns(&self) -> f64 {
         0.0
     }
@@ -147,7 +147,7 @@ fn fs_base() -> Result<(), Failure> {
     }
     Err(Failure::unavailable(
         "this kernel does not let programs set FS (no FSGSBASE in AT_HWCAP2)",
-        "run Linux 5.9 or later on a processor with FSGSBASE, without the option nofsgsbase",
+        "run Linux 5.9 or later on a CPU with FSGSBASE, without the option nofsgsbase",
     ))
 }
 

@@ -215,7 +215,7 @@ impl Enclave for Process {
 }
 
 impl Child {
-    /// Returns the CPU time of all its threads, ns.
+    /// Returns the CPU time of all its threads, in ns.
     fn cpu_ns(&self) -> f64 {
         let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         // SAFETY: both calls write their arguments. A process has a CPU clock until it is reaped.

@@ -1,7 +1,7 @@
 //! An enclave in Intel SGX, created by Linux's driver and entered by its vDSO.
 //!
 //! The image is the same as in all kinds, with the same layout. A page of code ([`code`]) is added through which the
-//! processor enters: it calls the image, converts the image's OCALLs to exits, and ends a call that a fault cut
+//! CPU enters: it calls the image, converts the image's OCALLs to exits, and ends a call that a fault cut
 //! short. #DB and #BP are exceptions to this: the kernel sends them to the host as signals.
 
 mod available;

@@ -14,7 +14,7 @@ use crate::system_calls::{raw, selector_here};
 const KIND: &str = "TOLLGATE_TEST_KIND";
 
 /// Returns the kinds that enter on this thread and run here; notes the others as untested.
-fn here() -> Vec<EnclaveKind> {
+fn available_kinds() -> Vec<EnclaveKind> {
     let all = [
         EnclaveKind::None,
         EnclaveKind::Simulate,
@@ -79,14 +79,14 @@ fn in_a_separate_process() {
 
 #[test]
 fn no_kind_leaves_dispatch_on_after_unloading() {
-    for kind in here() {
+    for kind in available_kinds() {
         assert!(alone(&format!("{} unloaded", kind.name())).success(), "{kind:?}");
     }
 }
 
 #[test]
 fn only_simulate_dispatches_system_calls() {
-    for kind in here() {
+    for kind in available_kinds() {
         let status = alone(&format!("{} loaded", kind.name()));
         let signal = (kind == EnclaveKind::Simulate).then_some(libc::SIGSYS);
         assert_eq!((status.signal(), status.success()), (signal, signal.is_none()), "{kind:?}");
@@ -98,7 +98,7 @@ fn other_kinds_stop_the_dispatch_of_a_loaded_enclave() {
     if runs(EnclaveKind::Simulate).is_err() {
         return;
     }
-    for kind in here().into_iter().filter(|kind| *kind != EnclaveKind::Simulate) {
+    for kind in available_kinds().into_iter().filter(|kind| *kind != EnclaveKind::Simulate) {
         assert!(alone(&format!("simulate {}", kind.name())).success(), "{kind:?}");
     }
 }
@@ -171,8 +171,9 @@ fn system_calls(enclave: &dyn Enclave, calls: &[(Ecall, u64)]) -> Option<Vec<Vec
 #[test]
 fn an_ecall_of_arch_prctl_makes_six_system_calls() {
     const ARCH_PRCTL: u64 = libc::SYS_arch_prctl as u64;
-    for kind in
-        here().into_iter().filter(|kind| !matches!(kind, EnclaveKind::Process | EnclaveKind::Kvm))
+    for kind in available_kinds()
+        .into_iter()
+        .filter(|kind| !matches!(kind, EnclaveKind::Process | EnclaveKind::Kvm))
     {
         let enclave = load(kind);
         let calls = [(Ecall::nothing, 0), (Ecall::leave, 0), (Ecall::leave, 3)];

@@ -7,14 +7,14 @@ use enclave::error::EcallError;
 use enclave::kinds::EnclaveKind;
 
 use super::built::{FIVE, MARK, POKE};
-use super::{call, here, load, process_of, shares};
+use super::{available, call, load, process_of, shares};
 
 /// Time limit of the kernel on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
 
 #[test]
 fn every_thread_of_the_process_is_filtered() {
-    if here(&[EnclaveKind::Process]).is_empty() {
+    if available(&[EnclaveKind::Process]).is_empty() {
         return;
     }
     let enclave = load(EnclaveKind::Process);
@@ -40,7 +40,7 @@ fn every_thread_of_the_process_is_filtered() {
 
 #[test]
 fn a_process_does_not_have_the_memory_of_another_enclave() {
-    if here(&[EnclaveKind::Process]).is_empty() {
+    if available(&[EnclaveKind::Process]).is_empty() {
         return;
     }
     let (one, other) = (load(EnclaveKind::Process), load(EnclaveKind::Process));
@@ -93,7 +93,7 @@ fn close_pipe_of(id: i32) {
 
 #[test]
 fn a_hijacked_thread_can_do_nothing() {
-    if here(&[EnclaveKind::Process]).is_empty() {
+    if available(&[EnclaveKind::Process]).is_empty() {
         return;
     }
     let (folder, enclave) = (tempfile::tempdir().unwrap(), load(EnclaveKind::Process));

@@ -6,7 +6,7 @@ use enclave::error::EcallError;
 use enclave::kinds::EnclaveKind;
 use enclave_interface::Ecall;
 
-use super::{call, here, load};
+use super::{available, call, load};
 
 /// The kinds whose calls end with this thread's registers.
 const HERE: [EnclaveKind; 3] = [EnclaveKind::None, EnclaveKind::Simulate, EnclaveKind::ArchPrctl];
@@ -51,7 +51,7 @@ fn now() -> (u32, X87, u64) {
 fn wide(features: u64) -> [[u64; 8]; 4] {
     let mut words = [[0u64; 8]; 4];
     let at = words.as_mut_ptr();
-    // SAFETY: the processor has the registers, and the buffer is long enough.
+    // SAFETY: the CPU has the registers, and the buffer is long enough.
     unsafe {
         if features & 1 != 0 {
             asm!("vextractf128 [{0}], ymm7, 1", "vextractf128 [{0} + 64], ymm15, 1", in(reg) at, options(nostack));
@@ -67,7 +67,7 @@ fn wide(features: u64) -> [[u64; 8]; 4] {
 fn a_fault_restores_the_hosts_control_words_flags_and_vectors() {
     let features = u64::from(is_x86_feature_detected!("avx"))
         | u64::from(is_x86_feature_detected!("avx512f")) << 1;
-    for kind in here(&HERE) {
+    for kind in available(&HERE) {
         let enclave = load(kind);
         assert_eq!(call(&*enclave, Ecall::nothing, &[]), Ok(0));
         set(MXCSR, CONTROL);

@@ -10,7 +10,7 @@ use enclave::kinds::{Enclave, EnclaveKind};
 use enclave_interface::Ecall;
 
 use super::built::{FIVE, SUM, WORK};
-use super::{SEEN, call, here, load};
+use super::{SEEN, available, call, load};
 
 /// How many times a timer fires while an enclave is entered.
 const TIMES: u64 = 2000;
@@ -111,7 +111,7 @@ fn enter(enclave: &dyn Enclave, kind: EnclaveKind, signal: c_int, expected: u64)
 #[test]
 fn a_timer_fires_while_every_kind_is_entered() {
     install(libc::SIGALRM, handle as *const () as usize, libc::SA_SIGINFO | libc::SA_RESTART);
-    for kind in here(&SEEN) {
+    for kind in available(&SEEN) {
         let enclave = load(kind);
         let expected = call(&*enclave, WORK, &[ROUNDS]).unwrap();
         HEAP.store(enclave.heap().start, Ordering::Relaxed);
@@ -157,7 +157,7 @@ unsafe extern "C" fn chain(signal: c_int, info: *mut libc::siginfo_t, context: *
 #[test]
 fn a_handler_installed_later_is_adopted() {
     let signal = libc::SIGUSR1;
-    for kind in here(&[EnclaveKind::Simulate, EnclaveKind::None]) {
+    for kind in available(&[EnclaveKind::Simulate, EnclaveKind::None]) {
         let enclave = load(kind);
         let expected = call(&*enclave, WORK, &[ROUNDS]).unwrap();
         let flags = libc::SA_SIGINFO | libc::SA_RESTART;
@@ -177,7 +177,7 @@ fn a_handler_installed_later_is_adopted() {
 #[test]
 fn a_sent_fault_signal_goes_to_the_hosts_handler() {
     let signal = libc::SIGTRAP;
-    if here(&[EnclaveKind::Simulate]).is_empty() {
+    if available(&[EnclaveKind::Simulate]).is_empty() {
         return;
     }
     // The handler precedes the enclave's own, which calls it.

@@ -133,7 +133,7 @@ impl PacketChecker<'_> {
     }
 
     /// Verifies packets as long as they are of one flow, in order and intact. Each packet's contents are known before it
-    /// is read, so that the processor reads many at once. Returns the number of bytes in their flits.
+    /// is read, so that the CPU reads many at once. Returns the number of bytes in their flits.
     ///
     /// # Safety
     /// `start` has `all` bytes of whole flits.

@@ -74,7 +74,7 @@ pub struct Messages<'a, F> {
     processed: usize,
     length: F,
     /// Length of the last message, and the same rounded up to flits. Most messages have the length of the one before:
-    /// speculating on that lets the processor fetch many at once.
+    /// speculating on that lets the CPU fetch many at once.
     like: usize,
     stride: usize,
 }

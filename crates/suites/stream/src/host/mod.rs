@@ -102,7 +102,7 @@ pub fn round_trip(packet: &[u8], offset: u8) -> Option<Duration> {
 /// Why a configuration was not applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    /// The NIC has ended.
+    /// The NIC has stopped.
     #[error(transparent)]
     NicClosed(#[from] NicClosed),
     /// The flow table has no space for the flow, whose packets go where they went before.

@@ -46,7 +46,7 @@ impl RxPipe {
     /// [`flow_table::looked_up`](crate::nic::flow_table::looked_up).
     ///
     /// # Errors
-    /// Returns an error if the NIC has ended or its flow table has no space for the rule.
+    /// Returns an error if the NIC has stopped or its flow table has no space for the rule.
     pub fn bind(&mut self, flow: Flow) -> Result<(), ConfigError> {
         self.shared.bind(self.id, flow)
     }
@@ -187,7 +187,7 @@ impl TxPipe {
     /// Returns all free memory, contiguous and at least `bytes` long. Waits until that much is free.
     ///
     /// # Errors
-    /// Returns [`NicClosed`] if the NIC has ended.
+    /// Returns [`NicClosed`] if the NIC has stopped.
     ///
     /// # Panics
     /// Panics if `bytes` exceeds the size of the ring.
@@ -209,7 +209,7 @@ impl TxPipe {
     /// have been sent. Does nothing for 0 bytes.
     ///
     /// # Errors
-    /// Returns [`NicClosed`] if the NIC has ended.
+    /// Returns [`NicClosed`] if the NIC has stopped.
     ///
     /// # Panics
     /// Panics if fewer bytes are free.
@@ -266,7 +266,7 @@ impl RxTxPipe {
     /// As [`RxPipe::bind`].
     ///
     /// # Errors
-    /// Returns an error if the NIC has ended or its flow table has no space for the rule.
+    /// Returns an error if the NIC has stopped or its flow table has no space for the rule.
     pub fn bind(&mut self, flow: Flow) -> Result<(), ConfigError> {
         self.0.bind(flow)
     }
@@ -308,7 +308,7 @@ impl RxTxPipe {
     /// even request a notification: see [`RxTxPipe::prefetch`].
     ///
     /// # Errors
-    /// Returns [`NicClosed`] if the NIC has ended.
+    /// Returns [`NicClosed`] if the NIC has stopped.
     ///
     /// # Panics
     /// Panics if fewer bytes are confirmed.

@@ -43,7 +43,7 @@ impl<O> CommandQueue<O> {
         }
     }
 
-    /// Sends a command. If the NIC has ended the command is dropped, and with it the sender for its answer.
+    /// Sends a command. If the NIC has stopped the command is dropped, and with it the sender for its answer.
     pub(crate) fn send_command(&self, command: Command<O>) {
         let mut commands = self.commands.lock().unwrap_or_else(PoisonError::into_inner);
         if self.ended() {
@@ -73,7 +73,7 @@ impl<O> CommandQueue<O> {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Marks the NIC as ended and drops all pending commands.
+    /// Marks the NIC as stopped and drops all pending commands.
     pub(crate) fn end(&self) {
         let mut commands = self.commands.lock().unwrap_or_else(PoisonError::into_inner);
         self.ended.store(true, Ordering::Release);

@@ -12,7 +12,7 @@ pub(crate) struct DoorbellQueue {
     pub(crate) stamps: [AtomicU64; CREDIT as usize],
     /// Number of writes that the NIC has taken.
     pub(crate) taken: CachePadded<AtomicU32>,
-    /// Not 0 once the NIC has ended.
+    /// Not 0 once the NIC has stopped.
     pub(crate) closed: CachePadded<AtomicU32>,
 }
 
@@ -34,7 +34,7 @@ impl Default for DoorbellQueue {
 }
 
 impl DoorbellQueue {
-    /// Marks the NIC as ended, so that senders stop waiting.
+    /// Marks the NIC as stopped, so that senders stop waiting.
     pub(crate) fn close(&self) {
         self.closed.0.store(1, Ordering::Relaxed);
     }

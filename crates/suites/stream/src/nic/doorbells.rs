@@ -45,7 +45,7 @@ impl DoorbellSender {
         Self { queue, stamped, next: Cell::new(0), known: Cell::new(0) }
     }
 
-    /// Writes a register. Waits while the NIC has taken none of the last 4096 writes. If the NIC has ended the write is
+    /// Writes a register. Waits while the NIC has taken none of the last 4096 writes. If the NIC has stopped the write is
     /// lost, as with a removed card.
     #[inline(always)]
     pub(crate) fn write(&self, address: u32, value: u32) {

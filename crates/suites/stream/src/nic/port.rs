@@ -141,7 +141,7 @@ impl Port {
         }
     }
 
-    /// Returns whether the NIC has ended.
+    /// Returns whether the NIC has stopped.
     pub(crate) fn is_closed(&self) -> bool {
         match &self.0 {
             PortKind::Local(nic) => nic.is_closed(),

@@ -16,7 +16,7 @@ use super::pipe_ids::IdAllocator;
 use super::pipe_ids::Owners;
 use super::region::{ClientId, Region};
 
-/// Interval at which a waiting thread checks whether the NIC has ended.
+/// Interval at which a waiting thread checks whether the NIC has stopped.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// State that a NIC's thread shares with its users.
@@ -69,7 +69,7 @@ impl<O> Shared<O> {
         }
     }
 
-    /// Sends a command and waits until it is done or the NIC has ended.
+    /// Sends a command and waits until it is done or the NIC has stopped.
     fn ask(&self, command: impl FnOnce(SyncSender<()>) -> Command<O>) {
         let (done, answer): (_, Receiver<()>) = sync_channel(1);
         self.commands.send_command(command(done));

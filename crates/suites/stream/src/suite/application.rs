@@ -87,14 +87,14 @@ impl Application {
     /// Returns the loop's statistics since the last call. The loop answers in an iteration without packets.
     ///
     /// # Errors
-    /// Returns `failed` if the loop has ended.
+    /// Returns `failed` if the loop has stopped.
     pub(super) fn stats(&self) -> Result<LoopStats, Failure> {
         self.requests.fetch_add(1, Ordering::Relaxed);
         self.answer()
     }
 
     fn answer(&self) -> Result<LoopStats, Failure> {
-        let gone = || Failure::failed("the application ended early");
+        let gone = || Failure::failed("the application stopped early");
         self.answers.recv().map_err(|_| gone())?
     }
 }

@@ -93,7 +93,7 @@ impl Testbed {
     /// Runs a closed loop: sends a packet whenever one is echoed, with `window` packets in flight, for `duration`.
     ///
     /// # Errors
-    /// Returns `failed` if a part has ended, `check` if an echoed packet is wrong.
+    /// Returns `failed` if a part has stopped, `check` if an echoed packet is wrong.
     pub(super) fn closed(&self, window: u64, duration: Duration) -> Result<TrialReport, Failure> {
         let pace = Pace::Closed { window };
         let (duration, drain) = (self.tsc.ticks(duration), self.tsc.ticks(CLOSED_DRAIN));
@@ -143,7 +143,7 @@ impl Testbed {
         self.stats()?;
         let (answer, report) = std::sync::mpsc::sync_channel(1);
         self.nic.command(GeneratorCommand::Start(trial, answer));
-        let report = report.recv().map_err(|_| Failure::failed("the NIC ended early"))?;
+        let report = report.recv().map_err(|_| Failure::failed("the NIC stopped early"))?;
         let application = self.stats()?;
         let Report { received, corrupted, late, .. } = report;
         if corrupted + late > 0 {

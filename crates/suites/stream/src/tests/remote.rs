@@ -277,8 +277,8 @@ fn an_invalid_request_ends_only_its_connection() {
         let mut raw = found.raw();
         raw.0.write_all(bytes).unwrap();
         raw.0.shutdown(std::net::Shutdown::Write).unwrap();
-        let ended = Reply::receive(&raw.0, ANY);
-        assert!(matches!(ended, Ok(None | Some((Reply::Refused(_), None))) | Err(_)), "{ended:?}");
+        let reply = Reply::receive(&raw.0, ANY);
+        assert!(matches!(reply, Ok(None | Some((Reply::Refused(_), None))) | Err(_)), "{reply:?}");
     }
     found.still_serves();
 }

@@ -56,7 +56,7 @@ pub fn flits(length: usize) -> usize {
 /// Iteration over contiguous packets, each aligned to a flit.
 ///
 /// The start of the next packet depends on the length of this one, which must be read from memory. Most packets have the
-/// length of the one before: speculating on that lets the processor fetch many at once.
+/// length of the one before: speculating on that lets the CPU fetch many at once.
 #[derive(Debug, Clone, Copy)]
 pub struct Walk {
     like: usize,

@@ -85,8 +85,8 @@ fn a_packet_that_finds_its_pipe_notified_waits_for_two_doorbells() {
     let start = now();
     // Sends the first packet; when it has left, the head moves.
     pipe.send_and_free(64).unwrap();
-    let told = seen(&device, &mut pipe) - start;
-    assert!(told >= ticks(2 * DOORBELL), "{told} ticks");
+    let delay = seen(&device, &mut pipe) - start;
+    assert!(delay >= ticks(2 * DOORBELL), "{delay} ticks");
     pipe.confirm(64);
     pipe.send_and_free(64).unwrap();
     let left = [wired.departed().at - start, wired.departed().at - start];

@@ -61,14 +61,14 @@ fn every_size_at_every_offset(notify: Notify) {
     let wired = Wired::new(params(notify));
     let device = wired.device();
     let mut back = device.rx_tx_pipe().unwrap();
-    let mut own = device.tx_pipe().unwrap();
+    let mut pipe = device.tx_pipe().unwrap();
     back.bind(flow(0)).unwrap();
     let mut seen = BTreeSet::new();
     for round in 0..RING {
         let packets = packets(round);
         wired.arrive(packets.clone());
         seen.extend(echo(&device, &mut back, &packets));
-        send(&mut own, &packets);
+        send(&mut pipe, &packets);
         // First the received packets, then the written ones.
         for expected in packets.iter().chain(&packets) {
             assert_eq!(wired.departed().bytes, *expected);

@@ -43,7 +43,7 @@ fn each_loop_calls_at_the_end_of_a_line_and_jumps_back_from_the_next() {
             code[*at] == 0x75 && target.is_some_and(|target| target / LINE == call / LINE)
         };
         let jump = (next..next + LINE).find(jumps_back).expect("a jump back");
-        // The processor fuses it with the preceding comparison, which has up to 5 bytes.
+        // The CPU fuses it with the preceding comparison, which has up to 5 bytes.
         assert_eq!((jump - 3).max(next) / 32, (jump + 2) / 32, "the jump at {jump}");
     }
 }

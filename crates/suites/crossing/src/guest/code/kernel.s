@@ -59,7 +59,7 @@ guest_exit:
     out %eax, %dx
     ret
 
-# Enables syscall, and PCID if the processor has it.
+# Enables syscall, and PCID if the CPU has it.
 guest_set_up:
     push %rbx
     mov $0xc0000080, %ecx

@@ -67,17 +67,17 @@ pub struct Report {
     pub warmup: u64,
     /// Seed of the order of samples.
     pub seed: u64,
-    /// Processor.
-    pub processor: Processor,
+    /// CPU.
+    pub cpu: GuestCpu,
     /// Clock calibration.
     pub clocks: Clocks,
     /// Samples in the order in which they were taken.
     pub samples: Vec<Sample>,
 }
 
-/// The processor, as identified by CPUID.
+/// The CPU, as identified by CPUID.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Processor {
+pub struct GuestCpu {
     /// Vendor, e.g. `AuthenticAMD`.
     pub vendor: String,
     /// Brand string.
@@ -122,7 +122,7 @@ pub struct Sample {
     pub multiplies: [u64; 2],
 }
 
-impl Processor {
+impl GuestCpu {
     /// Returns the display family.
     pub fn family(&self) -> u32 {
         let base = self.signature >> 8 & 0xf;
@@ -167,11 +167,11 @@ impl Report {
     /// Returns the frequency of the counter, Hz.
     ///
     /// # Errors
-    /// Returns `unavailable` if the processor was emulated or the guest found no reference clock.
+    /// Returns `unavailable` if the CPU was emulated or the guest found no reference clock.
     pub fn tsc_hertz(&self) -> Result<f64, Failure> {
-        if self.processor.is_emulated() {
+        if self.cpu.is_emulated() {
             return Err(Failure::unavailable(
-                "the guest ran on an emulated processor (QEMU TCG), whose times are meaningless",
+                "the guest ran on an emulated CPU (QEMU TCG), whose times are meaningless",
                 "boot it on bare metal or under hardware virtualisation",
             ));
         }
@@ -207,10 +207,10 @@ impl Report {
     pub fn measurement(&self, sample: &Sample) -> Result<Measurement, Failure> {
         let measurement =
             sample.counts.to_measurement(sample.kind, self.tsc_hertz()?, self.step())?;
-        Ok(measurement.covariate("pcid", if self.processor.pcid { "yes" } else { "no" }))
+        Ok(measurement.covariate("pcid", if self.cpu.pcid { "yes" } else { "no" }))
     }
 
-    /// Estimates the latency of a multiply on the guest's processor, cycles, from that of an add, as
+    /// Estimates the latency of a multiply on the guest's CPU, cycles, from that of an add, as
     /// [`core_clock`] does.
     fn multiply_latency(&self) -> Option<u64> {
         let ratios = self.samples.iter().flat_map(|sample| {

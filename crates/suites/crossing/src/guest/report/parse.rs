@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use lab::factor::LevelType;
 
 use super::line::{Line, REMEDY, lines, number};
-use super::{Clocks, Processor, Report, ReportError, Sample};
+use super::{Clocks, GuestCpu, Report, ReportError, Sample};
 use crate::guest::CrossingKind;
 use crate::guest::counts::{SampleCounts, TickBins};
 use crate::guest::layout::{BINS_LAST, EMPTY_LAST, EMPTY_PAIRS};
@@ -25,7 +25,7 @@ pub fn parse(text: &str) -> Result<Report, ReportError> {
     let vendor = lines.next("vendor")?.rest.to_owned();
     let brand = lines.next("brand")?.rest.trim().to_owned();
     let hypervisor = lines.next("hypervisor")?.rest.to_owned();
-    let processor = processor(&lines.next("cpu")?, vendor, brand, hypervisor)?;
+    let cpu = cpu(&lines.next("cpu")?, vendor, brand, hypervisor)?;
     let clocks = clocks(&lines.next("clock")?)?;
     let mut samples = Vec::new();
     let mut seen = BTreeSet::new();
@@ -55,7 +55,7 @@ pub fn parse(text: &str) -> Result<Report, ReportError> {
         return Err(ReportError { remedy: "import one report at a time", ..more.wrong(what) });
     }
     let Begin { rounds, crossings, warmup, seed, .. } = begin;
-    Ok(Report { rounds, crossings, warmup, seed, processor, clocks, samples })
+    Ok(Report { rounds, crossings, warmup, seed, cpu, clocks, samples })
 }
 
 /// The remaining lines of the report.
@@ -117,18 +117,18 @@ impl Begin {
     }
 }
 
-fn processor(
+fn cpu(
     line: &Line,
     vendor: String,
     brand: String,
     hypervisor: String,
-) -> Result<Processor, ReportError> {
+) -> Result<GuestCpu, ReportError> {
     let mut fields = line.fields();
     let packed = fields.number("signature")?;
     let hypervisor = fields.either("hypervisor", "yes", "no")?.then_some(hypervisor);
     let pcid = fields.either("pcid", "yes", "no")?;
     fields.end()?;
-    Ok(Processor { vendor, brand, signature: packed, hypervisor, pcid })
+    Ok(GuestCpu { vendor, brand, signature: packed, hypervisor, pcid })
 }
 
 fn clocks(line: &Line) -> Result<Clocks, ReportError> {

@@ -22,7 +22,7 @@ fn printed(report: &Report) -> String {
     line(format!(
         "begin version=2 samples={samples} rounds={rounds} crossings={crossings} warmup={warmup} seed={seed}"
     ));
-    let Processor { vendor, brand, signature, hypervisor, pcid } = &report.processor;
+    let GuestCpu { vendor, brand, signature, hypervisor, pcid } = &report.cpu;
     let yes = |value: bool| if value { "yes" } else { "no" };
     line(format!("vendor {vendor}"));
     line(format!("brand {brand}"));
@@ -109,7 +109,7 @@ prop_compose! {
             crossings,
             warmup: 7,
             seed,
-            processor: Processor { vendor, brand, signature, hypervisor, pcid },
+            cpu: GuestCpu { vendor, brand, signature, hypervisor, pcid },
             clocks: Clocks { stated_hertz, pit_ticks, pit_count: 59_659, adds: 49_152, multiplies: 16_384 },
             samples: samples.collect(),
         }
@@ -202,7 +202,7 @@ pub(crate) fn small() -> Report {
         crossings: 10,
         warmup: 1,
         seed: 1,
-        processor: Processor {
+        cpu: GuestCpu {
             vendor: "AuthenticAMD".into(),
             brand: "AMD EPYC".into(),
             signature: 0x00a1_0f11,
@@ -276,7 +276,7 @@ fn a_newer_version_and_a_fault_are_reported() {
 #[test]
 fn clocks_and_the_processor_are_derived_from_the_report() {
     let report = small();
-    let cpu = &report.processor;
+    let cpu = &report.cpu;
     assert_eq!((cpu.family(), cpu.model(), cpu.stepping()), (25, 17, 1));
     let hertz = report.tsc_hertz().unwrap();
     assert!((hertz / 2.6e9 - 1.0).abs() < 1e-4, "{hertz}");
@@ -314,7 +314,7 @@ fn the_two_core_clock_chains_must_agree() {
 #[test]
 fn emulated_times_are_refused() {
     let mut report = small();
-    report.processor.hypervisor = Some("TCGTCGTCGTCG".into());
+    report.cpu.hypervisor = Some("TCGTCGTCGTCG".into());
     let why = report.measurement(&report.samples[0]).unwrap_err().to_string();
-    assert!(why.starts_with("unavailable: the guest ran on an emulated processor"), "{why}");
+    assert!(why.starts_with("unavailable: the guest ran on an emulated CPU"), "{why}");
 }

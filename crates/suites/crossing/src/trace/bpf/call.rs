@@ -10,7 +10,7 @@ use super::instructions::Instruction;
 
 /// Licence of the program: the kernel provides the helpers only to GPL-compatible programs.
 const LICENCE: &CStr = c"Dual MIT/GPL";
-/// Size of the verifier's log, bytes.
+/// Size of the verifier's log, in bytes.
 const LOG_SIZE: usize = 64 << 10;
 
 /// Commands, types and flags of `include/uapi/linux/bpf.h`.

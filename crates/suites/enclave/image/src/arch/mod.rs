@@ -1,4 +1,4 @@
-//! The code that differs between processors: constructors, OCALLs, faults, and the operations that are forbidden
+//! The code that differs between CPUs: constructors, OCALLs, faults, and the operations that are forbidden
 //! inside.
 
 #[cfg(target_arch = "wasm32")]

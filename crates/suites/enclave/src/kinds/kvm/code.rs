@@ -18,7 +18,7 @@ pub(super) const OCALL: u16 = 1;
 /// An exception (see [`super::kernel::Frame`]), raised only by ring 0.
 pub(super) const FAULT: u16 = 2;
 
-/// Offset of the mailboxes from the code, bytes.
+/// Offset of the mailboxes from the code, in bytes.
 pub(super) const MAILBOXES: usize = 3 * PAGE;
 
 /// The mailbox of one TCS: the words and results of its calls. Both sides use the same address.

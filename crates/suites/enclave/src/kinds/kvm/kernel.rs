@@ -102,7 +102,7 @@ impl Kernel {
         self.memory.as_ptr() as usize
     }
 
-    /// Returns the length, bytes.
+    /// Returns the length, in bytes.
     pub(super) fn len(&self) -> usize {
         self.memory.len()
     }

@@ -28,7 +28,7 @@ pub(super) struct Part {
 const PRESENT: u64 = 1;
 const WRITABLE: u64 = 1 << 1;
 const USER: u64 = 1 << 2;
-/// Set in advance, so that the processor never writes them.
+/// Set in advance, so that the CPU never writes them.
 const ACCESSED_DIRTY: u64 = 3 << 5;
 const NO_EXECUTE: u64 = 1 << 63;
 const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
@@ -88,7 +88,7 @@ mod tests {
 
     use super::*;
 
-    /// Walks the table as the processor does; returns the last-level entry of an address.
+    /// Walks the table as the CPU does; returns the last-level entry of an address.
     fn walk(table: &PageTable, address: usize) -> Option<u64> {
         let mut page = table.at;
         let mut entry = 0;

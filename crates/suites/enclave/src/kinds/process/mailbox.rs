@@ -18,7 +18,7 @@ pub(super) const READY: u32 = 1;
 /// How often a waiting thread checks the state before it sleeps: some tens of microseconds.
 const MAX_SPINS: u32 = 1000;
 
-/// How long the host sleeps before it checks whether the process lives, ns.
+/// How long the host sleeps before it checks whether the process lives, in ns.
 const CHECK_INTERVAL_NS: i64 = 20_000_000;
 
 /// The side whose turn it is, and the message.
@@ -94,7 +94,7 @@ impl Mailbox {
         }
     }
 
-    /// Waits until the state changes; returns it, or `None` if the enclave's process has ended.
+    /// Waits until the state changes; returns it, or `None` if the enclave's process has exited.
     pub(super) fn host_waits_while(
         &self,
         waits: impl Fn(State) -> bool,

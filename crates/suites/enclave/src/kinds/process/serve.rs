@@ -101,7 +101,7 @@ fn block(signals: u64) -> u64 {
     before
 }
 
-/// Starts the serving threads and waits until the host has ended.
+/// Starts the serving threads and waits until the host has exited.
 unsafe fn stay(
     serving: &[Serving],
     mailboxes: &[Mailbox],

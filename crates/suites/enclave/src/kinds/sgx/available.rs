@@ -19,7 +19,7 @@ struct Found {
     vdso: Option<Vdso>,
 }
 
-/// Returns the processor's SGX parameters and the entry function.
+/// Returns the CPU's SGX parameters and the entry function.
 ///
 /// # Errors
 /// Returns `unavailable` with the first missing requirement and the fix.
@@ -35,8 +35,8 @@ pub(super) fn find() -> Result<(Processor, Vdso), Failure> {
 fn judge(found: Found) -> Result<(Processor, Vdso), Failure> {
     if !found.extensions {
         return Err(Failure::unavailable(
-            "this processor has no SGX (CPUID 7, EBX bit 2 is clear)",
-            "use an Intel server processor from Ice Lake on, with SGX enabled in the firmware, or kind=simulate",
+            "this CPU has no SGX (CPUID 7, EBX bit 2 is clear)",
+            "use an Intel server CPU from Ice Lake on, with SGX enabled in the firmware, or kind=simulate",
         ));
     }
     let processor = found.processor.ok_or_else(|| {

@@ -1,6 +1,6 @@
 //! The entry and exit code of an enclave, on a separate page of the enclave; the image is unchanged.
 //!
-//! The processor enters at its first byte, with the enclave's FS and the host's stack. RAX is nonzero if a fault must
+//! The CPU enters at its first byte, with the enclave's FS and the host's stack. RAX is nonzero if a fault must
 //! be handled, RBX is the TCS and RCX the exit address. The host passes words in RDI, RSI, RDX, R10, R8 and R9 (the
 //! registers of system calls, because RCX is taken), and the purpose of the entry in R11. On exit R11 is the reason.
 //! The code contains no addresses: it computes all of them from the TCS's address.
@@ -29,7 +29,7 @@ pub(super) mod leaving {
     pub(in super::super) const OCALL: u64 = 1;
     /// A fault cut the ECALL short.
     pub(in super::super) const CUT: u64 = 2;
-    /// The processor did not enter.
+    /// The CPU did not enter.
     pub(in super::super) const REFUSED: u64 = 3;
 }
 
@@ -204,7 +204,7 @@ global_asm!(
     "mov rdi, [rdx + {rip}]",
     "mov rsi, [rdx + {rax}]",
     "xor r9d, r9d",
-    // The processor refuses system calls inside. The frame, which the host cannot forge, shows that the bytes at RIP
+    // The CPU refuses system calls inside. The frame, which the host cannot forge, shows that the bytes at RIP
     // exist.
     "cmp dword ptr [rdx + {exception}], {invalid_opcode}",
     "jne 10f",

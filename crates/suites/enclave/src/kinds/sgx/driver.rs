@@ -132,7 +132,7 @@ impl Driver for Kernel {
     }
 }
 
-/// Returns the mapping rights of pages with these flags. Only the processor reads and writes a TCS, but the driver
+/// Returns the mapping rights of pages with these flags. Only the CPU reads and writes a TCS, but the driver
 /// requires the rights.
 pub(super) fn access(flags: u64) -> ProtFlags {
     if flags & THREAD_PAGE != 0 {
@@ -155,15 +155,11 @@ pub(super) fn advice(step: Step, why: &io::Error) -> &'static str {
             "the process runs with READ_IMPLIES_EXEC, or the device file is not executable: chmod +x it"
         }
         (Step::Init, Some(libc::EPERM)) => {
-            "the processor refuses the signature: enable flexible launch control in the firmware"
+            "the CPU refuses the signature: enable flexible launch control in the firmware"
         }
         (Step::Init, Some(libc::EACCES)) => "this user may not use the enclave's attributes",
-        (_, Some(libc::EIO)) => {
-            "the processor lost the enclave's memory, e.g. by a suspend: try again"
-        }
-        (_, Some(libc::EINVAL)) => {
-            "the processor does not support such an enclave: use fewer pages"
-        }
+        (_, Some(libc::EIO)) => "the CPU lost the enclave's memory, e.g. by a suspend: try again",
+        (_, Some(libc::EINVAL)) => "the CPU does not support such an enclave: use fewer pages",
         _ => "see the kernel log",
     }
 }

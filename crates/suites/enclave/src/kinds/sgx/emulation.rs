@@ -1,8 +1,8 @@
-//! Emulation of processor, driver and vDSO of a machine with SGX, for tests; all other code is exactly the code that
+//! Emulation of CPU, driver and vDSO of a machine with SGX, for tests; all other code is exactly the code that
 //! runs on such a machine.
 //!
 //! ENCLU faults: without SGX as an invalid instruction, with SGX because no enclave exists at the address. The fault
-//! handler applies the effect of ENCLU to the thread's registers. A fault inside leaves the enclave as the processor
+//! handler applies the effect of ENCLU to the thread's registers. A fault inside leaves the enclave as the CPU
 //! would. For a process that does nothing else.
 
 mod processor;
@@ -23,7 +23,7 @@ use crate::conf::PAGE;
 
 pub(super) use processor::{refuse_system_calls, vdso};
 
-/// A TCS of an emulated enclave: its page, the FS of its thread, and the processor's state of it.
+/// A TCS of an emulated enclave: its page, the FS of its thread, and the CPU's state of it.
 struct Slot {
     tcs_page: AtomicU64,
     fs: AtomicU64,
@@ -62,7 +62,7 @@ struct Making {
 }
 
 impl Making {
-    /// Takes a slot for a TCS page at an address; refuses an invalid TCS, as the processor does.
+    /// Takes a slot for a TCS page at an address; refuses an invalid TCS, as the CPU does.
     fn claim(&self, at: usize, page: &SgxTcs) -> io::Result<()> {
         if ![page.fs, page.gs, page.frames].iter().all(|at| at.is_multiple_of(PAGE as u64)) {
             return Err(errno(libc::EIO));

@@ -63,7 +63,7 @@ impl Fault {
         (self.exception >> 32) as u16
     }
 
-    /// Whether the instruction is a system call, which the processor refuses inside.
+    /// Whether the instruction is a system call, which the CPU refuses inside.
     pub(super) fn is_system_call(&self) -> bool {
         self.system_call == 1
     }
@@ -90,7 +90,7 @@ pub(super) enum ExitReason {
     Ocall(u64, [u64; 5]),
     /// The call was cut short. This TCS cannot enter the enclave any more.
     Cut(Fault),
-    /// The processor refused to enter by this TCS.
+    /// The CPU refused to enter by this TCS.
     Refused(Fault),
 }
 

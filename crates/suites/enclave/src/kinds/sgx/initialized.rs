@@ -27,7 +27,7 @@ impl<D: Driver> InitializedEnclave<D> {
     /// Creates an enclave from its pages by a driver that has none yet.
     ///
     /// # Errors
-    /// Returns the step that the driver or the processor refused, with a fix, e.g. if memory is exhausted.
+    /// Returns the step that the driver or the CPU refused, with a fix, e.g. if memory is exhausted.
     pub(super) fn new(pages: &Pages, driver: D) -> Result<Self, Failure> {
         let length = pages.layout.length();
         let failed = |step: Step, why: io::Error| {

@@ -14,7 +14,7 @@ use num_bigint::BigUint;
 
 /// The public exponent.
 pub(super) const EXPONENT: u32 = 3;
-/// The length of a prime, bytes.
+/// The length of a prime, in bytes.
 const PRIME: usize = 192;
 /// The file that stores the primes.
 const FILE: &str = "primes";

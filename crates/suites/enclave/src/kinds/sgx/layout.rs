@@ -64,7 +64,7 @@ pub(super) struct Layout {
     tcs: usize,
 }
 
-/// Length of the block at FS:0, for which the processor requires a page-aligned address.
+/// Length of the block at FS:0, for which the CPU requires a page-aligned address.
 const BLOCK: usize = PAGE;
 
 impl Layout {
@@ -191,7 +191,7 @@ impl Layout {
     }
 }
 
-/// Returns the length of the thread-local variables, which end at FS:0, bytes.
+/// Returns the length of the thread-local variables, which end at FS:0, in bytes.
 pub(super) fn template(tls: Option<&Tls<'_>>) -> usize {
     tls.map_or(0, |tls| tls.length.next_multiple_of(tls.align))
 }
@@ -232,7 +232,7 @@ mod tests {
                 prop_assert!(part.range.start >= end, "{part:?} begins before {end:#x}");
                 prop_assert!(part.range.start.is_multiple_of(PAGE) && part.range.end.is_multiple_of(PAGE));
                 end = part.range.end;
-                // The processor or the kernel refuses pages that are writable and executable, and rights on a TCS.
+                // The CPU or the kernel refuses pages that are writable and executable, and rights on a TCS.
                 prop_assert!(part.flags & (WRITE | EXECUTE) != WRITE | EXECUTE);
                 let thread = matches!(part.content, Content::SgxTcs(_));
                 prop_assert_eq!(thread, part.flags == THREAD_PAGE);
@@ -241,9 +241,9 @@ mod tests {
             let length = layout.length();
             prop_assert!(length.is_power_of_two() && end < length && length < 2 * (end + PAGE));
             let pages: usize = parts.iter().map(|part| part.range.len() / PAGE).sum();
-            let own = 2 + 1 + 2 + code.div_ceil(PAGE) + tables.div_ceil(PAGE) + heap;
+            let shared = 2 + 1 + 2 + code.div_ceil(PAGE) + tables.div_ceil(PAGE) + heap;
             let template = tls.next_multiple_of(1 << power).div_ceil(PAGE);
-            prop_assert_eq!(pages, own + tcs * (stack + 1 + FRAMES * frame + template + 1));
+            prop_assert_eq!(pages, shared + tcs * (stack + 1 + FRAMES * frame + template + 1));
         }
 
         #[test]

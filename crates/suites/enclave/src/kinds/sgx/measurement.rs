@@ -20,9 +20,9 @@ pub(super) struct Measurement(Sha256);
 impl Measurement {
     /// Starts the measurement of an enclave of `length` bytes with `frame_pages` pages per frame.
     pub(super) fn begin(frame_pages: u32, length: u64) -> Self {
-        let mut begun = Self(Sha256::new());
-        begun.record(b"ECREATE\0", &[&frame_pages.to_le_bytes(), &length.to_le_bytes()]);
-        begun
+        let mut log = Self(Sha256::new());
+        log.record(b"ECREATE\0", &[&frame_pages.to_le_bytes(), &length.to_le_bytes()]);
+        log
     }
 
     /// Records that a page is added.

@@ -67,7 +67,7 @@ impl Pages {
     /// Fills the pages and signs them.
     ///
     /// # Errors
-    /// Returns an error if the image has relocations in read-only pages, or if the enclave exceeds the processor's
+    /// Returns an error if the image has relocations in read-only pages, or if the enclave exceeds the CPU's
     /// limit.
     pub(super) fn new(
         elf: &Elf<'_>,
@@ -82,7 +82,7 @@ impl Pages {
         let (length, largest) = (layout.length(), processor.largest);
         if length as u64 > largest {
             return Err(Failure::failed(format!(
-                "an enclave of {length} bytes exceeds this processor's limit of {largest}: use fewer pages"
+                "an enclave of {length} bytes exceeds this CPU's limit of {largest}: use fewer pages"
             )));
         }
         let fill = |part: Part| {

@@ -1,4 +1,4 @@
-//! The processor's SGX parameters.
+//! The CPU's SGX parameters.
 //!
 //! Source: Intel SDM, volume 3D, "Enumeration of SGX" (CPUID leaf 12H), and volume 1, "XSAVE-supported features"
 //! (CPUID leaf 0DH).
@@ -14,14 +14,14 @@ const USED: u64 = 0xe7;
 /// The components that every enclave has, x87 and SSE, which are saved at the start of a frame.
 const LEGACY: u64 = 3;
 
-/// The SGX parameters of a processor.
+/// The SGX parameters of a CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Processor {
     /// The state components that an enclave uses, in the format of XCR0.
     pub(super) xfrm: u64,
     /// Pages per frame of saved state.
     pub(super) frame_pages: u32,
-    /// Maximum size of an enclave, bytes.
+    /// Maximum size of an enclave, in bytes.
     pub(super) largest: u64,
 }
 
@@ -39,7 +39,7 @@ pub(super) struct CpuidLeaves {
 }
 
 impl CpuidLeaves {
-    /// Reads this processor's leaves; all zero if they do not exist.
+    /// Reads this CPU's leaves; all zero if they do not exist.
     pub(super) fn here() -> Self {
         if !machine::cpu::has_sgx() || __cpuid(0).eax < 0x12 {
             return Self::default();
@@ -58,7 +58,7 @@ impl CpuidLeaves {
         }
     }
 
-    /// Returns the SGX parameters, or `None` if the processor does not support enclaves.
+    /// Returns the SGX parameters, or `None` if the CPU does not support enclaves.
     pub(super) fn processor(&self) -> Option<Processor> {
         let [versions, lengths] = self.capabilities;
         if versions & 1 == 0 {

@@ -1,4 +1,4 @@
-//! The signature without which the processor initialises no enclave: SIGSTRUCT.
+//! The signature without which the CPU initialises no enclave: SIGSTRUCT.
 //!
 //! Source: Intel SDM, volume 3D, "Enclave signature structure" and the operation of EINIT.
 

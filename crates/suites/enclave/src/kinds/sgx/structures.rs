@@ -1,4 +1,4 @@
-//! The structures that the processor reads, in their exact layout.
+//! The structures that the CPU reads, in their exact layout.
 //!
 //! Source: Intel SDM, volume 3D, "Enclave access control and data structures". The crate `sgx-isa` is not used
 //! because its licence is MPL-2.0.
@@ -63,7 +63,7 @@ pub(super) struct Secs {
     cet: [u8; 24],
     /// The enclave's attributes.
     pub(super) attributes: Attributes,
-    /// Reserved for the processor, or zero.
+    /// Reserved for the CPU, or zero.
     rest: [u8; 4032],
 }
 
@@ -75,7 +75,7 @@ pub(super) struct SgxTcs {
     flags: u64,
     /// The frames of saved state, relative to the enclave's first byte.
     pub(super) frames: u64,
-    /// The next frame to use; the processor updates it.
+    /// The next frame to use; the CPU updates it.
     current_frame: u32,
     /// Number of frames.
     pub(super) frame_count: u32,
@@ -138,7 +138,7 @@ pub(super) struct SigStruct {
     /// The second signed part.
     pub(super) body: SignedBody,
     rest: [u8; 12],
-    /// `signature^2 / modulus`, so that the processor need not divide.
+    /// `signature^2 / modulus`, so that the CPU need not divide.
     pub(super) q1: Large,
     /// `(signature^3 - q1 * signature * modulus) / modulus`.
     pub(super) q2: Large,
@@ -176,7 +176,7 @@ pub(super) struct SignedBody {
     security_version: u16,
 }
 
-/// The registers that the processor saves at the end of a frame (GPRSGX).
+/// The registers that the CPU saves at the end of a frame (GPRSGX).
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct GprSgx {

@@ -1,4 +1,4 @@
-//! Enclaves of every image on an emulated processor, in a separate process.
+//! Enclaves of every image on an emulated CPU, in a separate process.
 
 use std::process::Command;
 
@@ -7,7 +7,7 @@ use std::process::Command;
 fn enclaves_run_on_an_emulated_processor() {
     // The emulation sets FS and blocks system calls like that kind.
     if let Err(why) = super::super::runs(super::super::EnclaveKind::Simulate) {
-        return machine::untested::note("enclaves on an emulated processor", &why);
+        return machine::untested::note("enclaves on an emulated CPU", &why);
     }
     let program = std::env::current_exe().unwrap();
     let words = ["kinds::sgx::tests::emulated::", "--ignored", "--nocapture", "--test-threads=1"];
@@ -132,7 +132,7 @@ mod emulated {
         emulation::refuse_system_calls();
         let fault = |how, address: &dyn Fn(&dyn Enclave) -> u64| match misbehave(how, address) {
             (EcallError::Fault { signal, address: touched, place, .. }, address) => {
-                // For an address inside, the processor reports only the page.
+                // For an address inside, the CPU reports only the page.
                 (signal, touched == address & !0xfff || touched == address, place)
             }
             (other, _) => panic!("{other}"),
@@ -284,6 +284,6 @@ mod emulated {
         let elf = Elf::parse(small().bytes).unwrap();
         let little = Processor { largest: 1 << 16, ..PROCESSOR };
         let why = Pages::new(&elf, &CONF, &little, key()).unwrap_err().why;
-        assert!(why.contains("exceeds this processor's limit of 65536"), "{why}");
+        assert!(why.contains("exceeds this CPU's limit of 65536"), "{why}");
     }
 }

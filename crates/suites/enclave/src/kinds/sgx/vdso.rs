@@ -14,7 +14,7 @@ const DT_SYMTAB: u64 = 6;
 /// Offsets of the fields of a program header: the part's offset in the file, and its address.
 const OFFSET: u64 = 8;
 const ADDRESS: u64 = 16;
-/// Length of a symbol, bytes.
+/// Length of a symbol, in bytes.
 const SYMBOL: u64 = 24;
 
 /// Returns the address of the kernel's function that enters enclaves, or `None` if the kernel has none.
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn the_kernels_clock_is_found_and_returns_the_time() {
-        let clock = find("__vdso_clock_gettime").expect("every kernel for this processor has it");
+        let clock = find("__vdso_clock_gettime").expect("every kernel for this CPU has it");
         // SAFETY: it is the kernel's function, with the C library's types.
         let clock: extern "C" fn(libc::clockid_t, *mut libc::timespec) -> i32 =
             unsafe { std::mem::transmute(clock) };
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn the_entry_function_is_found_if_the_kernel_has_it() {
-        // A kernel has it if built with CONFIG_X86_SGX, regardless of the processor; both outcomes are valid.
+        // A kernel has it if built with CONFIG_X86_SGX, regardless of the CPU; both outcomes are valid.
         match enter() {
             Some(address) => assert!(address > 0x1000),
             None => machine::untested::note(ENTER, &"this kernel's vDSO has no such function"),

@@ -4,7 +4,7 @@
 //! inaccessible page | data | heap | for each TCS { guard, stack } | guard, to a multiple of 64 KiB
 //! ```
 //!
-//! The inaccessible pages are protected by the processor's page table, as in the other kinds.
+//! The inaccessible pages are protected by the CPU's page table, as in the other kinds.
 
 use std::iter;
 use std::ops::Range;
@@ -17,9 +17,9 @@ use crate::conf::{Conf, PAGE};
 use crate::region::has_room;
 use crate::wasm_engine::{describe, engine};
 
-/// The page size of WebAssembly, bytes.
+/// The page size of WebAssembly, in bytes.
 const WASM_PAGE: usize = 64 << 10;
-/// The address range of a module's pointers, bytes.
+/// The address range of a module's pointers, in bytes.
 const MAX_MEMORY: usize = 1 << 32;
 
 /// Lengths in bytes.

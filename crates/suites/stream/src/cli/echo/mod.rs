@@ -116,7 +116,7 @@ pub(crate) fn main(options: &Options) -> Result<i32, Error> {
     let (seconds, closed) = (start.elapsed().as_secs_f64(), connection.is_closed());
     shared.stop.store(true, Ordering::Relaxed);
     for core in cores {
-        core.join().map_err(|_| "a core ended early; start the echo again")??;
+        core.join().map_err(|_| "a core stopped early; start the echo again")??;
     }
     options.print(&shared, config, seconds, closed)?;
     Ok(0)
@@ -249,7 +249,7 @@ impl Options {
         let cores: Vec<u64> =
             shared.packets.iter().map(|one| one.0.load(Ordering::Relaxed)).collect();
         let packets = shared.all();
-        let ended = if closed { "the NIC ended" } else { "interrupted" };
+        let ended = if closed { "the NIC stopped" } else { "interrupted" };
         let mut out = lab::terminal::stdout();
         if self.json {
             let result = json!({

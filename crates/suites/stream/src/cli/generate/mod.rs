@@ -253,7 +253,7 @@ impl Run<'_> {
         if let Some(Err(why)) = saved.map(output::Save::finish) {
             *save_error = Some(why);
         }
-        let report = report.ok_or("the NIC ended early; start it again")?;
+        let report = report.ok_or("the NIC stopped early; start it again")?;
         let counters = self.final_counters(&report);
         Ok(RunResult { report, counters, hertz: tsc.hertz, ..RunResult::default() })
     }

@@ -50,7 +50,7 @@ impl Queue {
     /// [`flow_table::looked_up`](crate::nic::flow_table::looked_up).
     ///
     /// # Errors
-    /// Returns an error if the NIC has ended, its flow table is full, or no buffer is free.
+    /// Returns an error if the NIC has stopped, its flow table is full, or no buffer is free.
     pub fn bind(&mut self, flow: Flow) -> Result<(), ConfigError> {
         self.configure(Configuration::Bind { flow, pipe: self.id })
     }
@@ -71,7 +71,7 @@ impl Queue {
     /// Sends all packets of a burst. Waits while the ring is full.
     ///
     /// # Errors
-    /// Returns [`NicClosed`] if the NIC has ended; unsent packets remain in the burst.
+    /// Returns [`NicClosed`] if the NIC has stopped; unsent packets remain in the burst.
     ///
     /// # Panics
     /// Panics if the burst belongs to another device.
@@ -111,7 +111,7 @@ impl Queue {
     /// Changes the NIC's configuration and waits until it is done.
     ///
     /// # Errors
-    /// Returns an error if the NIC has ended or refuses the configuration, or no buffer is free.
+    /// Returns an error if the NIC has stopped or refuses the configuration, or no buffer is free.
     pub fn configure(&mut self, configuration: Configuration) -> Result<(), ConfigError> {
         if matches!(configuration, Configuration::Timestamp { .. }) {
             return Err(ConfigError::Timestamp);

@@ -40,9 +40,9 @@ impl Default for Sizes {
     }
 }
 
-/// The NIC has ended.
+/// The NIC has stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the NIC has ended; start it again")]
+#[error("the NIC has stopped; start it again")]
 pub struct NicClosed;
 
 /// One core's access to a NIC by pipes.
@@ -118,7 +118,7 @@ impl Device {
     /// Changes the NIC's configuration and waits until it is done.
     ///
     /// # Errors
-    /// Returns an error if the NIC has ended or refuses the configuration.
+    /// Returns an error if the NIC has stopped or refuses the configuration.
     pub fn configure(&self, configuration: Configuration) -> Result<(), ConfigError> {
         self.shared.configure(configuration)
     }

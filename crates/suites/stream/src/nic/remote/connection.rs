@@ -69,7 +69,7 @@ impl Shared {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Marks the NIC as ended, so that no thread waits for it.
+    /// Marks the NIC as stopped, so that no thread waits for it.
     fn close(&self) {
         self.closed.store(true, Ordering::Release);
         self.queues().values().for_each(|queue| queue.close());
@@ -89,7 +89,7 @@ impl Connection {
         let cpu = match Reply::receive(&socket, Timeout::within(TIMEOUT)) {
             Ok(Some((Reply::Welcome(cpu), _))) => cpu as usize,
             Ok(Some((Reply::Refused(why), _))) => return Err(refused(&why)),
-            Ok(None) => return Err(refused("it ended; start it again")),
+            Ok(None) => return Err(refused("it stopped; start it again")),
             Err(why) if why.kind() == io::ErrorKind::TimedOut => {
                 return Err(refused("it does not answer; name a NIC's socket with --nic"));
             }
@@ -121,7 +121,7 @@ impl Connection {
     /// Reports that the program is ready to receive packets.
     ///
     /// # Errors
-    /// Returns an error if the NIC has ended.
+    /// Returns an error if the NIC has stopped.
     pub fn ready(&self) -> Result<(), SysError> {
         self.ask(Request::Ready, None).map(|_| ())
     }
@@ -132,7 +132,7 @@ impl Connection {
         self.shared.close();
     }
 
-    /// Returns whether the NIC has ended.
+    /// Returns whether the NIC has stopped.
     pub fn is_closed(&self) -> bool {
         self.shared.closed.load(Ordering::Acquire)
     }
@@ -158,7 +158,7 @@ impl Connection {
     }
 
     pub(in super::super) fn detach(&self, pair: u32) {
-        // A NIC that has ended has already freed it.
+        // A NIC that has stopped has already freed it.
         let _ = self.ask(Request::Detach(pair), None);
         self.shared.queues().remove(&pair);
     }

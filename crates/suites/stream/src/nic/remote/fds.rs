@@ -192,58 +192,58 @@ mod tests {
 
     #[test]
     fn a_descriptor_is_received_with_its_bytes() {
-        let (here, there) = UnixStream::pair().unwrap();
+        let (sender, receiver) = UnixStream::pair().unwrap();
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(b"seen by both").unwrap();
         file.rewind().unwrap();
-        send(&here, b"without", None, SOON).unwrap();
-        send(&here, b"with", Some(file.as_fd()), SOON).unwrap();
+        send(&sender, b"without", None, SOON).unwrap();
+        send(&sender, b"with", Some(file.as_fd()), SOON).unwrap();
         let mut bytes = [0; 7];
-        let (come, fd) = receive(&there, &mut bytes, TIMEOUT).unwrap();
+        let (come, fd) = receive(&receiver, &mut bytes, TIMEOUT).unwrap();
         assert!(come == 7 && &bytes == b"without" && fd.is_none());
-        let (come, fd) = receive(&there, &mut bytes[..4], TIMEOUT).unwrap();
+        let (come, fd) = receive(&receiver, &mut bytes[..4], TIMEOUT).unwrap();
         assert!(come == 4 && &bytes[..4] == b"with");
         let mut text = String::new();
         File::from(fd.unwrap()).read_to_string(&mut text).unwrap();
         assert_eq!(text, "seen by both");
-        drop(here);
-        assert_eq!(receive(&there, &mut bytes, TIMEOUT).unwrap().0, 0);
-        assert!(send(&there, b"nobody", None, SOON).is_err());
+        drop(sender);
+        assert_eq!(receive(&receiver, &mut bytes, TIMEOUT).unwrap().0, 0);
+        assert!(send(&receiver, b"nobody", None, SOON).is_err());
     }
 
     #[test]
     fn more_than_one_descriptor_per_message_is_refused() {
-        let (here, there) = UnixStream::pair().unwrap();
+        let (sender, receiver) = UnixStream::pair().unwrap();
         let file = tempfile::tempfile().unwrap();
         // The kernel does not merge data with different descriptors.
         for part in [&b"on"[..], b"e"] {
-            send(&here, part, Some(file.as_fd()), SOON).unwrap();
+            send(&sender, part, Some(file.as_fd()), SOON).unwrap();
         }
-        let why = receive(&there, &mut [0; 3], TIMEOUT).map(|_| ()).unwrap_err();
+        let why = receive(&receiver, &mut [0; 3], TIMEOUT).map(|_| ()).unwrap_err();
         assert_eq!(why.kind(), io::ErrorKind::InvalidData);
     }
 
     #[test]
     fn incomplete_messages_and_slow_readers_time_out() {
         let short = Duration::from_millis(20);
-        let (here, there) = UnixStream::pair().unwrap();
-        let timed_out = |ended: io::Result<()>| {
-            assert_eq!(ended.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        let (sender, receiver) = UnixStream::pair().unwrap();
+        let timed_out = |result: io::Result<()>| {
+            assert_eq!(result.unwrap_err().kind(), io::ErrorKind::TimedOut);
         };
-        timed_out(receive(&there, &mut [0; 3], Timeout::within(short)).map(|_| ()));
-        send(&here, b"ha", None, SOON).unwrap();
-        timed_out(receive(&there, &mut [0; 3], Timeout::at_any_time(short)).map(|_| ()));
+        timed_out(receive(&receiver, &mut [0; 3], Timeout::within(short)).map(|_| ()));
+        send(&sender, b"ha", None, SOON).unwrap();
+        timed_out(receive(&receiver, &mut [0; 3], Timeout::at_any_time(short)).map(|_| ()));
         // A byte from time to time does not extend the deadline.
         let dripping = std::thread::spawn(move || {
-            while here.peer_addr().is_ok() && send(&here, b"x", None, SOON).is_ok() {
+            while sender.peer_addr().is_ok() && send(&sender, b"x", None, SOON).is_ok() {
                 std::thread::sleep(Duration::from_millis(2));
             }
-            here
+            sender
         });
-        timed_out(receive(&there, &mut [0; 1 << 16], Timeout::at_any_time(short)).map(|_| ()));
-        drop(there);
+        timed_out(receive(&receiver, &mut [0; 1 << 16], Timeout::at_any_time(short)).map(|_| ()));
+        drop(receiver);
         dripping.join().unwrap();
-        let (here, _there) = UnixStream::pair().unwrap();
-        timed_out(send(&here, &vec![0; 16 << 20], None, short));
+        let (sender, _receiver) = UnixStream::pair().unwrap();
+        timed_out(send(&sender, &vec![0; 16 << 20], None, short));
     }
 }

@@ -151,7 +151,7 @@ impl Reply {
         fds::send(to, &all, fd.as_ref().map(AsFd::as_fd), within)
     }
 
-    /// Receives the next answer. Returns `None` if the NIC has ended.
+    /// Receives the next answer. Returns `None` if the NIC has stopped.
     ///
     /// # Errors
     /// See [`Request::receive`].
@@ -218,7 +218,7 @@ mod tests {
     #[test]
     fn sent_messages_are_received() {
         let timeout = Timeout::at_any_time(SOON);
-        let (here, there) = UnixStream::pair().unwrap();
+        let (client, server) = UnixStream::pair().unwrap();
         let config = InterfaceConfig::Pipes {
             notify: Notify::EveryPacket,
             ring: 1 << 21,
@@ -237,8 +237,8 @@ mod tests {
             Request::FreePipe(8191),
             Request::Ready,
         ] {
-            request.send(&here, None, SOON).unwrap();
-            assert_eq!(Request::receive(&there, timeout).unwrap().unwrap().0, request);
+            request.send(&client, None, SOON).unwrap();
+            assert_eq!(Request::receive(&server, timeout).unwrap().unwrap().0, request);
         }
         for reply in [
             Reply::Welcome(3),
@@ -249,11 +249,11 @@ mod tests {
             Reply::Refused("no: ask for less".into()),
             Reply::Refused(String::new()),
         ] {
-            reply.send(&there, None::<OwnedFd>, SOON).unwrap();
-            assert_eq!(Reply::receive(&here, timeout).unwrap().unwrap().0, reply);
+            reply.send(&server, None::<OwnedFd>, SOON).unwrap();
+            assert_eq!(Reply::receive(&client, timeout).unwrap().unwrap().0, reply);
         }
-        drop(here);
-        assert!(Request::receive(&there, timeout).unwrap().is_none());
+        drop(client);
+        assert!(Request::receive(&server, timeout).unwrap().is_none());
     }
 
     proptest! {

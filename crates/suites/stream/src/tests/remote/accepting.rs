@@ -56,8 +56,8 @@ fn connections_wait_while_no_file_descriptor_is_free() {
         .spawn()
         .unwrap();
     let mut lines = BufReader::new(nic.stdout.take().unwrap()).lines().map(Result::unwrap);
-    let told = lines.find_map(|line| Some(line.split_once(PATH)?.1.to_owned()));
-    let path = told.expect("the NIC's process ended before its time");
+    let path = lines.find_map(|line| Some(line.split_once(PATH)?.1.to_owned()));
+    let path = path.expect("the NIC's process exited early");
     let connect = || {
         let raw = Raw(UnixStream::connect(Path::new(&path)).unwrap());
         Request::Hello(VERSION, Some(FORM)).send(&raw.0, None, SOON).unwrap();

@@ -45,8 +45,8 @@ fn until(mut holds: impl FnMut() -> bool, what: &str) {
 /// Returns the reason that the NIC sends when it closes a connection.
 fn end(socket: &UnixStream) -> Option<String> {
     let mut why = None;
-    while let Ok(Some((Reply::Refused(told), _))) = Reply::receive(socket, ANY) {
-        why = Some(told);
+    while let Ok(Some((Reply::Refused(text), _))) = Reply::receive(socket, ANY) {
+        why = Some(text);
     }
     why
 }
@@ -57,8 +57,8 @@ fn connections_without_hello_make_way_for_others() {
     let found = Found::new();
     let silent: Vec<Raw> = (0..3 * MAX_STRANGERS).map(|_| found.raw()).collect();
     found.still_serves();
-    let told = end(&silent[0].0).unwrap_or_default();
-    assert!(told.contains("no hello") && told.lines().count() == 1, "{told}");
+    let reason = end(&silent[0].0).unwrap_or_default();
+    assert!(reason.contains("no hello") && reason.lines().count() == 1, "{reason}");
     drop(silent);
     found.still_serves();
 }
@@ -100,8 +100,8 @@ fn programs_that_attach_nothing_make_way_for_others() {
     // They stay silent and connected.
     let path = found.folder.path().join("nic");
     until(|| Connection::open(&path, FORM).is_ok(), "those that attach nothing make way");
-    let told = end(&silent[0].0).unwrap_or_default();
-    assert!(told.contains("no device was created") && told.lines().count() == 1, "{told}");
+    let reason = end(&silent[0].0).unwrap_or_default();
+    assert!(reason.contains("no device was created") && reason.lines().count() == 1, "{reason}");
     // A client that allocated something stays, however long it is silent.
     assert!(matches!(attached.ask(Request::AllocPipe, NO_FD), Some((Reply::Pipe(_), None))));
     found.still_serves();
@@ -192,8 +192,8 @@ fn a_flow_belongs_to_the_program_that_bound_it_with_descriptors_too() {
     let [owner, thief] = [found.connect(), found.connect()];
     let sizes = descriptors::Sizes { rx: 64, tx: 64 };
     let device = |of: &Connection_| descriptors::Device::new(&of.port(), sizes, 1).unwrap();
-    let (own, others) = (device(&owner), device(&thief));
-    let (mut mine, mut stolen) = (own.queue().unwrap(), others.queue().unwrap());
+    let (owned, others) = (device(&owner), device(&thief));
+    let (mut mine, mut stolen) = (owned.queue().unwrap(), others.queue().unwrap());
     mine.bind(flow(1)).unwrap();
     assert_eq!(stolen.bind(flow(1)), Err(ConfigError::Taken));
     let limit = Configuration::RateLimit { numerator: 1, denominator: u16::MAX, enable: true };
@@ -201,7 +201,7 @@ fn a_flow_belongs_to_the_program_that_bound_it_with_descriptors_too() {
     assert_eq!(stolen.configure(limit), Err(ConfigError::Taken));
     // The setting affects only the program's own packets.
     found.still_serves();
-    drop((mine, own));
+    drop((mine, owned));
     drop(owner);
     stolen.bind(flow(1)).unwrap();
     stolen.configure(limit).unwrap();
@@ -214,17 +214,17 @@ fn settings_of_a_program_affect_its_packets_and_end_with_it() {
     let found = Found::new();
     let [owner, thief] = [found.connect(), found.connect()];
     let device = |of: &Connection_| Device::new(&of.port(), SIZES).unwrap();
-    let (own, others) = (device(&owner), device(&thief));
+    let (owned, others) = (device(&owner), device(&thief));
     let slow = Configuration::RateLimit { numerator: 1, denominator: u16::MAX, enable: true };
     let stamps = Configuration::Timestamp { offset: 18, enable: true };
     let fall_back = Configuration::Fallback { pipes: 1, round_robin: true };
-    let _pipe = own.rx_pipe().unwrap();
+    let _pipe = owned.rx_pipe().unwrap();
     for setting in [slow, stamps, fall_back] {
-        own.configure(setting).unwrap();
+        owned.configure(setting).unwrap();
         assert_eq!(others.configure(setting), Err(ConfigError::Taken), "{setting:?}");
     }
     found.still_serves();
-    drop((_pipe, own));
+    drop((_pipe, owned));
     drop(owner);
     let _pipe = others.rx_pipe().unwrap();
     for setting in [slow, stamps, fall_back] {

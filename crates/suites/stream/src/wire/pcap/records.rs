@@ -150,7 +150,7 @@ fn enhanced<'a>(
     None
 }
 
-/// Parses the body of a packet block: interface, two words of time, captured and original length, bytes.
+/// Parses the body of a packet block: interface, two words of time, captured and original length, in bytes.
 fn packet_of<'a>(parser: &PcapNgParser, body: &'a [u8]) -> Option<Record<'a>> {
     let word = |index: usize| {
         let bytes = *body.as_chunks().0.get(index)?;

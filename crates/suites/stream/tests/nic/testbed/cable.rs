@@ -89,8 +89,8 @@ impl Wire for Cable {
     type Command = CableCommand;
     type RxBurst<'a> = Burst<'a>;
 
-    fn command(&mut self, told: CableCommand) {
-        match told {
+    fn command(&mut self, command: CableCommand) {
+        match command {
             CableCommand::Arrive(packets, answer) => {
                 packets.iter().for_each(|packet| self.push(packet));
                 self.answer = Some(answer);

@@ -67,7 +67,7 @@ thread_local! {
     static SELECTOR: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Makes system calls from inside fail on this thread, as the processor does. For threads that live as long as their
+/// Makes system calls from inside fail on this thread, as the CPU does. For threads that live as long as their
 /// process.
 pub(in super::super) fn refuse_system_calls() {
     install();
@@ -238,7 +238,7 @@ unsafe fn leave(slot: &Slot, registers: &mut Registers) {
     unsafe { slot.set(false, slot.host_fs.load(SeqCst)) };
 }
 
-/// Emulates an asynchronous exit: the processor saves the registers, hides them, and exits.
+/// Emulates an asynchronous exit: the CPU saves the registers, hides them, and exits.
 unsafe fn fault(slot: &Slot, signal: c_int, address: u64, registers: &mut Registers) {
     // SAFETY: the thread is inside by this slot.
     unsafe {

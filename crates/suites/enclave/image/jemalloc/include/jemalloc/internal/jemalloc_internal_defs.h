@@ -5,7 +5,7 @@
 #define JEMALLOC_NO_PRIVATE_NAMESPACE
 #define JEMALLOC_CONFIG_MALLOC_CONF ""
 
-// Processor and compiler.
+// CPU and compiler.
 #define CPU_SPINWAIT __asm__ volatile("pause")
 #define HAVE_CPU_SPINWAIT 1
 #define LG_VADDR 48

@@ -1,11 +1,11 @@
-//! Processor features.
+//! CPU features.
 
 use super::State;
 use crate::core_clock::{self, Doubtful};
 use crate::cpu;
 use crate::tsc::Tsc;
 
-const OTHER_PROCESSOR: &str = "use a CPU that has it, or expose it to the VM";
+const OTHER_CPU: &str = "use a CPU that has it, or expose it to the VM";
 
 pub(super) fn invariant_tsc() -> State {
     match Tsc::get() {
@@ -17,7 +17,7 @@ pub(super) fn invariant_tsc() -> State {
         )),
         Err(why) => {
             let why = why.to_string();
-            let (reason, remedy) = why.rsplit_once(": ").unwrap_or((&why, OTHER_PROCESSOR));
+            let (reason, remedy) = why.rsplit_once(": ").unwrap_or((&why, OTHER_CPU));
             State::absent(reason, remedy)
         }
     }
@@ -41,29 +41,24 @@ pub(super) fn avx2() -> State {
         cpu::has_avx2(),
         "enabled by the kernel (XCR0)",
         "not in CPUID or not in XCR0",
-        OTHER_PROCESSOR,
+        OTHER_CPU,
     )
 }
 
 pub(super) fn avx512() -> State {
-    State::when(
-        cpu::has_avx512(),
-        "F, BW and VL",
-        "F, BW or VL is not in CPUID or XCR0",
-        OTHER_PROCESSOR,
-    )
+    State::when(cpu::has_avx512(), "F, BW and VL", "F, BW or VL is not in CPUID or XCR0", OTHER_CPU)
 }
 
 pub(super) fn erms() -> State {
-    State::when(cpu::has_erms(), "CPUID 7 EBX bit 9", "CPUID 7 EBX bit 9 is clear", OTHER_PROCESSOR)
+    State::when(cpu::has_erms(), "CPUID 7 EBX bit 9", "CPUID 7 EBX bit 9 is clear", OTHER_CPU)
 }
 
 pub(super) fn fsrm() -> State {
-    State::when(cpu::has_fsrm(), "CPUID 7 EDX bit 4", "CPUID 7 EDX bit 4 is clear", OTHER_PROCESSOR)
+    State::when(cpu::has_fsrm(), "CPUID 7 EDX bit 4", "CPUID 7 EDX bit 4 is clear", OTHER_CPU)
 }
 
 pub(super) fn mpx() -> State {
-    let remedy = "use an Intel processor of 2015 to 2019 with a kernel before 5.6, or qemu-x86_64 -cpu max for functional tests only";
+    let remedy = "use an Intel CPU of 2015 to 2019 with a kernel before 5.6, or qemu-x86_64 -cpu max for functional tests only";
     State::when(cpu::has_mpx(), "CPUID and XCR0", "not in CPUID or not in XCR0", remedy)
 }
 
