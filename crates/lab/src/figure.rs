@@ -3,7 +3,10 @@
 use serde::Deserialize;
 
 use crate::data::is_plain_name;
+use crate::experiment::Experiment;
 use crate::point::{Filter, Level};
+use crate::subject::Subject;
+use crate::suite::Suite;
 
 /// A declared figure.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -172,52 +175,100 @@ impl Figure {
         }
     }
 
+    /// Returns the figure with its levels in canonical spelling. `experiments` are those of a profile that skips none.
+    ///
+    /// # Errors
+    /// Returns one line for an unknown experiment, metric, factor or level.
+    pub fn resolve(&self, suites: &[&Suite], experiments: &[Experiment]) -> Result<Self, String> {
+        self.resolved(suites, experiments).map_err(|what| format!("figure '{}': {what}", self.id))
+    }
+
+    fn resolved(&self, suites: &[&Suite], experiments: &[Experiment]) -> Result<Self, String> {
+        let subject_of = |experiment: Option<&String>| {
+            Subject::find(suites, experiments, experiment.unwrap_or(&self.experiment))
+        };
+        let mut resolved = self.clone();
+        resolved.resolve_panel(&subject_of(None)?)?;
+        for line in &mut resolved.lines {
+            let checked = subject_of(line.experiment.as_ref()).and_then(|subject| {
+                subject.metric(line.metric.as_deref())?;
+                subject.filter("where", &line.filter)
+            });
+            line.filter = checked.map_err(|why| format!("line '{}': {why}", line.label))?;
+        }
+        for panel in &mut resolved.beside {
+            let checked = subject_of(panel.experiment.as_ref()).and_then(|subject| {
+                self.side_panel(panel).resolve_panel(&subject)?;
+                subject.filter("where", &panel.filter)
+            });
+            panel.filter = checked.map_err(|why| format!("beside: {why}"))?;
+        }
+        Ok(resolved)
+    }
+
+    /// Checks the names of one panel and spells its levels canonically.
+    fn resolve_panel(&mut self, subject: &Subject) -> Result<(), String> {
+        subject.metric(self.metric.as_deref())?;
+        self.filter = subject.filter("where", &self.filter)?;
+        if !self.x.is_empty() {
+            subject.factor("x", &self.x)?;
+        }
+        let Some(rows) = &self.series else { return Ok(()) };
+        subject.factor("series", rows)?;
+        for group in &mut self.groups {
+            *group = subject.levels("groups", rows, group)?;
+        }
+        Ok(())
+    }
+
     /// Checks what can be checked without the experiment.
     ///
     /// # Errors
     /// Returns the fault in one line.
     pub fn check(&self) -> Result<(), String> {
+        self.checked().map_err(|what| format!("figure '{}': {what}", self.id))
+    }
+
+    fn checked(&self) -> Result<(), &'static str> {
         if !is_plain_name(&self.id) {
-            return Err("the ID is a file name; use letters, digits and '-'".into());
+            return Err("the ID is a file name; use letters, digits and '-'");
         }
         if self.kind == FigureKind::Grid {
             return self.check_grid();
         }
         if !self.groups.is_empty() || !self.beside.is_empty() {
-            return Err("'groups' and 'beside' require kind = \"grid\"".into());
+            return Err("'groups' and 'beside' require kind = \"grid\"");
         }
         match (self.y, self.x.as_str()) {
-            (Y::Median, "") => Err("'x' is missing; name a factor".into()),
-            (Y::Cdf, x) if !x.is_empty() => {
-                Err("a cdf takes no 'x': its x axis is the metric".into())
-            }
-            (Y::Median, _) if self.y_scale == Some(Axis::Category) => Err(CATEGORY.into()),
+            (Y::Median, "") => Err("'x' is missing; name a factor"),
+            (Y::Cdf, x) if !x.is_empty() => Err("a cdf takes no 'x': its x axis is the metric"),
+            (Y::Median, _) if self.y_scale == Some(Axis::Category) => Err(CATEGORY),
             (Y::Cdf, _) if self.y_scale.is_some_and(|scale| scale != Axis::Linear) => {
-                Err("the y axis of a cdf is a share; leave out 'y_scale'".into())
+                Err("the y axis of a cdf is a share; leave out 'y_scale'")
             }
-            _ if self.series.as_ref() == Some(&self.x) => Err(SAME_FACTOR.into()),
+            _ if self.series.as_ref() == Some(&self.x) => Err(SAME_FACTOR),
             _ => Ok(()),
         }
     }
 
-    fn check_grid(&self) -> Result<(), String> {
+    fn check_grid(&self) -> Result<(), &'static str> {
         let Some(rows) = &self.series else {
-            return Err("a grid requires 'series', the factor of its rows".into());
+            return Err("a grid requires 'series', the factor of its rows");
         };
         let mut columns = std::iter::once(&self.x).chain(self.beside.iter().map(|it| &it.x));
         let mut scales =
             std::iter::once(self.y_scale).chain(self.beside.iter().map(|it| it.y_scale));
         if self.y == Y::Cdf || self.x_scale.is_some() || !self.lines.is_empty() {
-            return Err("a grid takes no 'y', 'x_scale' or 'lines'".into());
+            return Err("a grid takes no 'y', 'x_scale' or 'lines'");
         }
         if columns.any(|factor| factor == rows) {
-            return Err(SAME_FACTOR.into());
+            return Err(SAME_FACTOR);
         }
         if scales.any(|scale| scale == Some(Axis::Category)) {
-            return Err(CATEGORY.into());
+            return Err(CATEGORY);
         }
         match self.groups.iter().any(Vec::is_empty) {
-            true => Err("a group has no rows".into()),
+            true => Err("a group has no rows"),
             false => Ok(()),
         }
     }

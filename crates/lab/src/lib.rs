@@ -40,6 +40,7 @@ pub mod search;
 pub mod soundness;
 pub mod spreadsheet;
 pub mod statistics;
+mod subject;
 pub mod suite;
 pub mod summary;
 pub mod table;

@@ -144,6 +144,20 @@ pub trait AnyMethod: Sync {
     fn probe(&self) -> Result<Box<dyn Probe>, Failure>;
 }
 
+impl dyn AnyMethod {
+    /// Finds a metric by its name.
+    ///
+    /// # Errors
+    /// Returns one line with the method's metrics if there is no such metric.
+    pub fn metric(&self, name: &str) -> Result<&'static Metric, String> {
+        self.metrics().iter().find(|metric| metric.name == name).ok_or_else(|| {
+            let known: Vec<_> = self.metrics().iter().map(|metric| metric.name).collect();
+            let (method, known) = (self.name(), known.join(", "));
+            format!("unknown metric '{name}' of method '{method}'; expected one of {known}")
+        })
+    }
+}
+
 impl<M: Method> AnyMethod for M {
     fn name(&self) -> &'static str {
         Method::name(self)

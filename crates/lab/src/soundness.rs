@@ -2,7 +2,7 @@
 
 use crate::catalogue::Catalogue;
 use crate::experiment::{Experiment, Profile};
-use crate::figure::Figure;
+use crate::metric::Metric;
 use crate::sample::FailureKind;
 use crate::suite::{self, Suite};
 
@@ -48,7 +48,13 @@ pub fn faults(suite: &Suite) -> Result<Vec<String>, String> {
         }
     }
     for declared in catalogue.figures().map_err(|error| error.to_string())? {
-        faults.extend(figure_faults(&declared.figure, &standard));
+        let figure = declared.figure;
+        let experiments = standard.iter().filter(|one| one.id() == figure.experiment);
+        let points = experiments.flat_map(|one| &one.points);
+        let shown = points.filter(|point| figure.filter.matches(point)).count();
+        if shown < MIN_POINTS {
+            faults.push(format!("figure {} shows {shown} points", figure.id));
+        }
     }
     Ok(faults)
 }
@@ -61,8 +67,7 @@ fn experiment_faults(suite: &Suite, one: &Experiment) -> Vec<String> {
         Ok(method) => method,
         Err(why) => return vec![format!("{}: {why}", one.id())],
     };
-    let metric = method.metrics().iter().find(|metric| metric.name == one.metric);
-    if one.twins.is_empty() && metric.is_some_and(|metric| metric.is_timed()) {
+    if one.twins.is_empty() && method.metric(&one.metric).is_ok_and(Metric::is_timed) {
         faults.push(format!("{} has no twins", one.id()));
     }
     for point in &one.points {
@@ -70,23 +75,6 @@ fn experiment_faults(suite: &Suite, one: &Experiment) -> Vec<String> {
         if !matches!(failure.kind, FailureKind::Unavailable | FailureKind::Unsupported) {
             faults.push(format!("{}: {point}: {failure}", one.id()));
         }
-    }
-    faults
-}
-
-fn figure_faults(figure: &Figure, experiments: &[Experiment]) -> Vec<String> {
-    let id = &figure.id;
-    let Some(one) = experiments.iter().find(|one| one.id() == figure.experiment) else {
-        return vec![format!("figure {id}: unknown experiment {}", figure.experiment)];
-    };
-    let mut faults = Vec::new();
-    let shown = one.points.iter().filter(|point| figure.filter.matches(point)).count();
-    if shown < MIN_POINTS {
-        faults.push(format!("figure {id} shows {shown} points"));
-    }
-    let factors = [&figure.x].into_iter().filter(|x| !x.is_empty()).chain(&figure.series);
-    for factor in factors.filter(|factor| one.baseline.get(factor).is_none()) {
-        faults.push(format!("figure {id}: {factor} is not a factor of {}", one.id()));
     }
     faults
 }

@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 pub use crate::capability::{Capability, State};
 pub use crate::terminal::UsageError;
 
-use crate::factor::Factor;
 use crate::journal::Run;
 use crate::method::AnyMethod;
 use crate::metric::Metric;
@@ -206,22 +205,9 @@ pub fn find_method(
     method(suite, name)
 }
 
-/// Returns the factors of all methods of a suite, without duplicates.
-pub fn factors(suite: &Suite) -> Vec<Factor> {
-    let all = suite.methods().iter().flat_map(|method| method.factors());
-    first_of_each_name(all, |factor| factor.name)
-}
-
 /// Returns the metrics of all methods of a suite, without duplicates.
 pub fn metrics(suite: &Suite) -> Vec<Metric> {
     let all = suite.methods().iter().flat_map(|method| method.metrics());
-    first_of_each_name(all, |metric| metric.name)
-}
-
-fn first_of_each_name<'a, T: Copy + 'a>(
-    all: impl Iterator<Item = &'a T>,
-    name: fn(&T) -> &'static str,
-) -> Vec<T> {
     let mut seen = BTreeSet::new();
-    all.filter(|item| seen.insert(name(item))).copied().collect()
+    all.filter(|metric| seen.insert(metric.name)).copied().collect()
 }

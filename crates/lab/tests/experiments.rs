@@ -115,7 +115,11 @@ fn errors_have_their_location() {
         ("threads = [0, 4, 8]", "threads = [0, -4]", "'-4' is not a whole number"),
         ("threads = [0, 4, 8]", "thread = [0]", "unknown factor 'thread'"),
         ("\"16 B\"", "\"16 Q\"", "a number of bytes"),
-        ("metric = \"time\"", "metric = \"speed\"", "unknown metric 'speed'; expected one of time"),
+        (
+            "metric = \"time\"",
+            "metric = \"speed\"",
+            "unknown metric 'speed' of method 'one'; expected one of time",
+        ),
         ("\"threads\", \"memory\"]]", "\"cores\"]]", "'cores' is not a factor"),
         ("memory = \"heap\"", "memory = \"tape\"", "'tape' is not one of heap, shared"),
         ("about = \"a test\"", "abuot = \"a test\"", "abuot"),

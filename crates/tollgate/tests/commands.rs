@@ -245,7 +245,10 @@ fn plot_writes_files() {
         let line = bench.refused(&["plot", "planted/delay", "--x", "nonsense"], 2);
         assert!(line.contains("unknown factor 'nonsense'; expected one of "), "{line}");
         let line = bench.refused(&["plot", "planted/delay", "--x", "effect", "--y", "nonsense"], 2);
-        assert!(line.contains("unknown metric 'nonsense' of planted; expected one of "), "{line}");
+        assert!(
+            line.contains("unknown metric 'nonsense' of method 'delay'; expected one of "),
+            "{line}"
+        );
     }
     assert!(bench.refused(&["show", "--metric", "nonsense"], 2).contains("no metric 'nonsense'"));
     let line = bench.refused(&["plot", "nothing"], 2);
@@ -266,16 +269,16 @@ fn an_invalid_user_figure_is_reported() {
     for (file, why) in [
         (
             figure("x", "x = \"nonsense\""),
-            "figure 'x': unknown factor 'nonsense'; expected one of ",
+            "figure 'x': x: unknown factor 'nonsense'; expected one of ",
         ),
         (figure("series", "x = \"effect\"\nseries = \"colour\""), "unknown factor 'colour'"),
         (
             figure("metric", "x = \"effect\"\nmetric = \"speed\""),
-            "unknown metric 'speed' of planted",
+            "unknown metric 'speed' of method 'delay'",
         ),
         (
             figure("line", "x = \"effect\"\n[[figure.lines]]\nlabel = \"l\"\nmetric = \"speed\""),
-            "unknown metric 'speed' of planted",
+            "unknown metric 'speed' of method 'delay'",
         ),
         (claim.to_str().unwrap().to_owned(), "claim.toml:2: "),
     ] {
@@ -300,8 +303,10 @@ fn an_invalid_user_figure_is_reported() {
     assert!(line.starts_with(message), "{line}");
     assert!(bench.path().join("figures/planted.svg").is_file());
     let x = figure("x", "x = \"nonsense\"");
-    let line = bench.refused(&["plot", "-e", &x], 2);
-    assert!(line.contains("unknown factor 'nonsense'"), "{line}");
+    for words in [&["plot", "-e", &x][..], &["plot", "planted/delay", "--x", "effect", "-e", &x]] {
+        let line = bench.refused(words, 2);
+        assert!(line.contains("x.toml:1: figure 'x': x: unknown factor 'nonsense'"), "{line}");
+    }
     bench.ok(&["plot", "-e", &missing]);
 }
 
@@ -479,6 +484,10 @@ edge = [10, 90]
     let is_complete =
         |one: &&lab::sample::Sample| one.experiment == "planted/two" && one.is_complete();
     assert_eq!(run.samples.iter().filter(is_complete).count(), 2 * 3);
+    // A run records its experiments, so the file need not be named again.
+    bench.ok(&["plot", "planted/two", "--x", "edge"]);
+    let line = bench.refused(&["plot", "planted/two", "--x", "effect"], 2);
+    assert!(line.contains("x: unknown factor 'effect'; expected one of edge"), "{line}");
 }
 
 #[test]

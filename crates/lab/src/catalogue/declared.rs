@@ -139,11 +139,7 @@ impl Declared {
             return Ok(None);
         }
         let method = suite::method(suite, self.method.as_ref().unwrap_or(&self.name))?;
-        if !method.metrics().iter().any(|metric| metric.name == self.metric) {
-            let known: Vec<_> = method.metrics().iter().map(|metric| metric.name).collect();
-            let (metric, known) = (one_line(&self.metric), known.join(", "));
-            return Err(format!("unknown metric '{metric}'; expected one of {known}"));
-        }
+        method.metric(&self.metric)?;
         // Checked before the profile overrides them, so that an unknown level is an error in every
         // profile.
         let mut factors = Filter(self.factors.clone()).canonical(method.factors())?;

@@ -14,10 +14,9 @@ use toml::Spanned;
 use self::declared::Declared;
 use crate::claim::{self, Claim};
 use crate::data::{DataError, MAX_FILE, MAX_TABLES, SourceLocation, line_of, read_toml};
-use crate::experiment::{Experiment, MAX_POINTS, Profile, suite_name};
-use crate::factor;
+use crate::experiment::{Experiment, MAX_POINTS, Profile};
 use crate::figure::Figure;
-use crate::suite::{self, Suite};
+use crate::suite::Suite;
 
 /// Experiments, claims and figures of suites and of a user's files.
 pub struct Catalogue<'a> {
@@ -136,66 +135,16 @@ impl<'a> Catalogue<'a> {
     /// Returns the figures, with levels in canonical spelling.
     ///
     /// # Errors
-    /// Returns an error for an unknown suite, metric, factor or level.
+    /// Returns an error for an unknown experiment, metric, factor or level.
     pub fn figures(&self) -> Result<Vec<DeclaredFigure>, DataError> {
+        let experiments = self.experiments(Profile::Full)?;
         let figures = self.files.iter().flat_map(|file| &file.figures);
         let resolved = figures.map(|declared| {
-            let resolved = self.resolve_figure(&declared.figure);
+            let resolved = declared.figure.resolve(&self.suites, &experiments);
             let figure = resolved.map_err(|what| declared.location.error(what))?;
             Ok(DeclaredFigure { figure, ..declared.clone() })
         });
         resolved.collect()
-    }
-
-    /// Returns a figure with its levels in canonical spelling.
-    ///
-    /// # Errors
-    /// Returns one line for an unknown suite, metric, factor or level.
-    pub fn resolve_figure(&self, figure: &Figure) -> Result<Figure, String> {
-        self.resolved(figure).map_err(|what| format!("figure '{}': {what}", figure.id))
-    }
-
-    fn resolved(&self, figure: &Figure) -> Result<Figure, String> {
-        let mut resolved = figure.clone();
-        let suite_of = |experiment: Option<&String>| {
-            let id = experiment.unwrap_or(&figure.experiment);
-            suite::find(&self.suites, suite_name(id))
-                .ok_or_else(|| format!("unknown experiment '{id}'"))
-        };
-        let suite = suite_of(None)?;
-        let factors = suite::factors(suite);
-        resolved.filter = figure.filter.canonical(&factors)?;
-        for name in [&figure.x].into_iter().filter(|x| !x.is_empty()).chain(&figure.series) {
-            factor::find(&factors, name)?;
-        }
-        check_metric(suite, figure.metric.as_deref())?;
-        for line in &mut resolved.lines {
-            let suite = suite_of(line.experiment.as_ref())?;
-            line.filter = line.filter.canonical(&suite::factors(suite))?;
-            check_metric(suite, line.metric.as_deref())?;
-        }
-        for panel in &mut resolved.beside {
-            let suite = suite_of(panel.experiment.as_ref())?;
-            let factors = suite::factors(suite);
-            panel.filter = panel.filter.canonical(&factors)?;
-            if !panel.x.is_empty() {
-                factor::find(&factors, &panel.x)?;
-            }
-            check_metric(suite, panel.metric.as_deref())?;
-        }
-        Ok(resolved)
-    }
-}
-
-fn check_metric(suite: &Suite, metric: Option<&str>) -> Result<(), String> {
-    let metrics = suite::metrics(suite);
-    match metric.filter(|name| !metrics.iter().any(|metric| metric.name == *name)) {
-        None => Ok(()),
-        Some(name) => {
-            let known: Vec<_> = metrics.iter().map(|metric| metric.name).collect();
-            let (suite, known) = (suite.name(), known.join(", "));
-            Err(format!("unknown metric '{name}' of {suite}; expected one of {known}"))
-        }
     }
 }
 
@@ -234,9 +183,7 @@ impl DataFile {
         for one in tables.figure {
             let location = location(one.span().start);
             let figure = one.into_inner();
-            figure
-                .check()
-                .map_err(|what| location.error(format!("figure '{}': {what}", figure.id)))?;
+            figure.check().map_err(|what| location.error(what))?;
             figures.push(DeclaredFigure { figure, location, is_user_supplied: suite.is_none() });
         }
         let suite = suite.map(String::from);
@@ -278,5 +225,172 @@ impl DataFile {
             experiments.extend(resolved.map_err(|what| location.error(what))?);
         }
         Ok(experiments)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by it")]
+mod tests {
+    use super::*;
+    use crate::method::{Method, Params, Probe};
+    use crate::metric::{Better, Metric};
+    use crate::sample::Failure;
+    use crate::suite::Data;
+
+    #[derive(Params)]
+    #[expect(dead_code, reason = "the methods measure nothing")]
+    struct CopyParams {
+        /// bytes
+        #[factor(default = "64 B")]
+        length: u64,
+        /// threads
+        #[factor(default = "1")]
+        threads: u64,
+    }
+
+    #[derive(Params)]
+    #[expect(dead_code, reason = "the methods measure nothing")]
+    struct FaultParams {
+        /// threads
+        #[factor(default = "1")]
+        threads: u64,
+        /// pages
+        #[factor(default = "1")]
+        pages: u64,
+    }
+
+    macro_rules! methods {
+        ($($method:ident, $name:literal, $params:ty, $metric:literal;)*) => {$(
+            struct $method;
+
+            impl Method for $method {
+                type Params = $params;
+
+                fn name(&self) -> &'static str {
+                    $name
+                }
+                fn metrics(&self) -> &'static [Metric] {
+                    &[Metric { name: $metric, unit: "ns", better: Better::Lower, about: "" }]
+                }
+                fn probe(&self) -> Result<Box<dyn Probe<$params>>, Failure> {
+                    Err(Failure::failed("a toy"))
+                }
+            }
+        )*};
+    }
+    methods! {
+        Copy, "copy", CopyParams, "time";
+        Faults, "faults", FaultParams, "latency";
+    }
+
+    static TOY: Suite = Suite::new("toy", "for tests", Data::EMPTY, &[&Copy, &Faults]);
+
+    const EXPERIMENTS: &str = r#"
+[[experiment]]
+name = "copy"
+about = ""
+metric = "time"
+factors = { length = [64, 128], threads = [1, 2] }
+quick = { skip = true }
+
+[[experiment]]
+name = "faults"
+about = ""
+metric = "latency"
+factors = { pages = [1, 2], threads = [1, 2] }
+"#;
+
+    const FIGURES: &str = r#"
+[[figure]]
+id = "curves"
+title = "Curves"
+experiment = "toy/copy"
+metric = "time"
+x = "length"
+where = { threads = [1, 2] }
+series = "threads"
+lines = [{ label = "limit", experiment = "toy/faults", metric = "latency", where = { pages = 1 } }]
+
+[[figure]]
+id = "grid"
+title = "Grid"
+experiment = "toy/copy"
+kind = "grid"
+x = "length"
+series = "threads"
+groups = [["01", "2"]]
+beside = [{ experiment = "toy/faults", metric = "latency", x = "pages", where = { pages = 2 } }]
+"#;
+
+    const CLAIM: &str = r#"
+[[claim]]
+id = "it"
+says = "it does"
+source = "a paper"
+experiment = "toy/copy"
+metric = "time"
+where = { length = 64 }
+expect = { ratio_of = { threads = 1 }, to = { threads = 2 }, at_least = 1 }
+"#;
+
+    fn catalogue(text: &str) -> Catalogue<'static> {
+        let experiments = DataFile::read("toy/experiments.toml", EXPERIMENTS, Some("toy"));
+        let file = DataFile::read("my.toml", text, None);
+        Catalogue::of_files(&[&TOY], vec![experiments.unwrap(), file.unwrap()]).unwrap()
+    }
+
+    #[test]
+    fn a_valid_figure_has_canonical_levels() {
+        let figures = catalogue(FIGURES).figures().unwrap();
+        assert_eq!(figures[1].figure.groups, [["1".into(), "2".into()]]);
+    }
+
+    #[test]
+    fn unknown_names_in_figures_are_refused() {
+        let no_experiment = "; expected one of toy/copy, toy/faults";
+        let of_copy = "; expected one of length, threads";
+        let of_faults = "; expected one of threads, pages";
+        for (right, wrong, line, what, known) in [
+            ("\"toy/copy\"", "\"toy/cpoy\"", 2, "unknown experiment 'toy/cpoy'", no_experiment),
+            ("\"toy/copy\"", "\"tyo/copy\"", 2, "unknown experiment 'tyo/copy'", no_experiment),
+            // Names of another method of the suite.
+            ("\"time\"", "\"latency\"", 2, "unknown metric 'latency' of method 'copy'", " time"),
+            ("\"length\"", "\"pages\"", 2, "x: unknown factor 'pages'", of_copy),
+            ("{ threads = [1", "{ pages = [1", 2, "where: unknown factor 'pages'", of_copy),
+            ("series = \"threads\"", "series = \"pages\"", 2, "series: unknown factor", of_copy),
+            ("/faults\", m", "/none\", m", 2, "line 'limit': unknown experiment", no_experiment),
+            ("\"latency\", w", "\"time\", w", 2, "line 'limit': unknown metric", " latency"),
+            ("{ pages = 1 }", "{ length = 1 }", 2, "line 'limit': where: unknown", of_faults),
+            ("[1, 2]", "[1, \"many\"]", 2, "where: factor 'threads': 'many'", "whole number"),
+            ("\"01\"", "\"one\"", 12, "groups: factor 'threads': 'one'", "whole number"),
+            ("/faults\", metric = \"latency\", x", "/f\", x", 12, "beside: unknown exp", "faults"),
+            ("\"latency\", x", "\"time\", x", 12, "beside: unknown metric 'time'", " latency"),
+            ("x = \"pages\"", "x = \"length\"", 12, "beside: x: unknown factor", of_faults),
+            ("{ pages = 2 }", "{ length = 2 }", 12, "beside: where: unknown", of_faults),
+        ] {
+            assert!(FIGURES.contains(right), "{right}");
+            let text = FIGURES.replacen(right, wrong, 1);
+            let error = catalogue(&text).figures().unwrap_err().to_string();
+            let id = if line == 2 { "curves" } else { "grid" };
+            let place = format!("my.toml:{line}: figure '{id}': {what}");
+            assert!(error.starts_with(&place) && error.contains(known), "{error}");
+        }
+    }
+
+    #[test]
+    fn unknown_names_in_claims_are_refused() {
+        assert_eq!(catalogue(CLAIM).claims().unwrap().len(), 1);
+        for (right, wrong, what) in [
+            ("toy/copy", "toy/cpoy", "unknown experiment 'toy/cpoy'; expected one of toy/copy"),
+            ("\"time\"", "\"latency\"", "unknown metric 'latency' of method 'copy'; expected"),
+            ("{ length", "{ pages", "where: unknown factor 'pages'; expected one of length"),
+            ("{ threads = 1", "{ pages = 1", "ratio_of: unknown factor 'pages'; expected one"),
+            ("{ threads = 2", "{ threads = \"x\"", "to: factor 'threads': 'x' is not a whole"),
+        ] {
+            assert!(CLAIM.contains(right), "{right}");
+            let error = catalogue(&CLAIM.replacen(right, wrong, 1)).claims().unwrap_err();
+            let error = error.to_string();
+            assert!(error.starts_with(&format!("my.toml:2: claim 'it': {what}")), "{error}");
+        }
     }
 }

@@ -5,13 +5,12 @@ use std::collections::BTreeSet;
 use super::{Claim, Condition, Trend};
 use crate::data::DataError;
 use crate::experiment::Experiment;
-use crate::factor;
-use crate::method::AnyMethod;
 use crate::metric::{Better, Metric, MetricRecord};
 use crate::point::{Filter, Point};
 use crate::run::{METRICS, SESSION};
 use crate::statistics::ORDER_STATISTIC_ROUNDS;
-use crate::suite::{self, Suite};
+use crate::subject::Subject;
+use crate::suite::Suite;
 use crate::summary::Unit;
 
 /// Returns a claim with its metric named and its levels in canonical spelling. `experiments` are
@@ -32,16 +31,9 @@ pub fn check(
             false => Err(claim.error("'metric' must name a metric of the lab itself")),
         };
     }
-    let experiment = experiments.iter().find(|e| e.id() == claim.experiment).ok_or_else(|| {
-        let known: Vec<_> = experiments.iter().map(Experiment::id).collect();
-        let (experiment, known) = (&claim.experiment, known.join(", "));
-        claim.error(&format!("unknown experiment '{experiment}'; expected one of {known}"))
-    })?;
-    let suite = suite::find(suites, &experiment.suite)
-        .ok_or_else(|| claim.error(&format!("unknown suite '{}'", experiment.suite)))?;
-    let method = suite::method(suite, &experiment.method).map_err(|why| claim.error(&why))?;
-    let fitting = Fitting { method, experiment };
-    fitting.fit(claim).map_err(|what| claim.error(&what))
+    Subject::find(suites, experiments, &claim.experiment)
+        .and_then(|subject| fit(claim, &subject))
+        .map_err(|what| claim.error(&what))
 }
 
 /// Returns the points of an experiment that a claim requires; none if it is about another
@@ -65,105 +57,77 @@ pub fn needs(claim: &Claim, experiment: &Experiment) -> BTreeSet<Point> {
     points
 }
 
-/// The experiment of a claim, and its method.
-struct Fitting<'a> {
-    method: &'static dyn AnyMethod,
-    experiment: &'a Experiment,
+fn fit(claim: &Claim, subject: &Subject) -> Result<Claim, String> {
+    // A promise on an experiment of few rounds is about values that do not vary.
+    let few = |rounds: usize| rounds < ORDER_STATISTIC_ROUNDS;
+    let exempt = claim.is_promise() && few(subject.experiment.effort.rounds as usize);
+    if claim.rounds.is_some_and(few) && !exempt {
+        return Err(format!(
+            "rounds: fewer than {ORDER_STATISTIC_ROUNDS} have no 95% interval; \
+             set {ORDER_STATISTIC_ROUNDS} or more, or leave it out"
+        ));
+    }
+    let metric = subject.metric(claim.metric.as_deref())?;
+    let name = metric.name;
+    let mut fitted = claim.clone();
+    fitted.metric = Some(name.into());
+    fitted.filter = subject.filter("where", &claim.filter)?;
+    if let Some(published) = &claim.published {
+        let (unit, measured) = (&published.unit, MetricRecord::from(metric));
+        let converted = Unit::of(unit, &measured.unit).applied(name, &measured);
+        if !converted.is_ok_and(|converted| converted.unit == *unit) {
+            let measured = measured.unit;
+            return Err(format!("published in {unit}, but '{name}' is in {measured}"));
+        }
+    }
+    if let Some(expect) = &mut fitted.expect {
+        if matches!(expect.kind, Condition::RoundsDifferAtMostSteps(_)) && metric.unit != "ns" {
+            return Err(format!("steps of the counter apply to times in ns, not to '{name}'"));
+        }
+        for factor in &expect.each {
+            subject.factor("each", factor)?;
+        }
+        fit_condition(&mut expect.kind, subject, metric)?;
+    }
+    Ok(fitted)
 }
 
-impl Fitting<'_> {
-    fn fit(&self, claim: &Claim) -> Result<Claim, String> {
-        // A promise on an experiment of few rounds is about values that do not vary.
-        let few = |rounds: usize| rounds < ORDER_STATISTIC_ROUNDS;
-        let exempt = claim.is_promise() && few(self.experiment.effort.rounds as usize);
-        if claim.rounds.is_some_and(few) && !exempt {
-            return Err(format!(
-                "rounds: fewer than {ORDER_STATISTIC_ROUNDS} have no 95% interval; \
-                 set {ORDER_STATISTIC_ROUNDS} or more, or leave it out"
-            ));
-        }
-        let name = claim.metric.as_deref().unwrap_or(&self.experiment.metric);
-        let metric = self.metric(name)?;
-        let mut fitted = claim.clone();
-        fitted.metric = Some(name.into());
-        fitted.filter = self.canonical("where", &claim.filter)?;
-        if let Some(published) = &claim.published {
-            let (unit, measured) = (&published.unit, MetricRecord::from(metric));
-            let converted = Unit::of(unit, &measured.unit).applied(name, &measured);
-            if !converted.is_ok_and(|converted| converted.unit == *unit) {
-                let measured = measured.unit;
-                return Err(format!("published in {unit}, but '{name}' is in {measured}"));
+fn fit_condition(
+    condition: &mut Condition,
+    subject: &Subject,
+    metric: &Metric,
+) -> Result<(), String> {
+    let ranks = match condition {
+        Condition::Ratio { of, to, limit, .. } => {
+            *of = subject.filter("ratio_of", of)?;
+            *to = subject.filter("to", to)?;
+            if let Some(limit) = limit {
+                *limit = subject.filter("limit", limit)?;
             }
+            false
         }
-        if let Some(expect) = &mut fitted.expect {
-            if matches!(expect.kind, Condition::RoundsDifferAtMostSteps(_)) && metric.unit != "ns" {
-                return Err(format!("steps of the counter apply to times in ns, not to '{name}'"));
+        Condition::Ranking(ranking) => {
+            for filter in ranking {
+                *filter = subject.filter("ranking", filter)?;
             }
-            for factor in &expect.each {
-                self.factor("each", factor)?;
-            }
-            self.fit_condition(&mut expect.kind, metric)?;
+            true
         }
-        Ok(fitted)
+        Condition::WinnerChanges { factor, along } => {
+            subject.factor("winner_changes", factor)?;
+            subject.factor("along", along)?;
+            true
+        }
+        Condition::Shape { form, along, .. } => {
+            subject.factor("along", along)?;
+            *form == Trend::Saturates
+        }
+        Condition::Value(_)
+        | Condition::TwinsDifferAtMost(_)
+        | Condition::RoundsDifferAtMostSteps(_)
+        | Condition::RoundsDifferAtMost(_) => false,
+    };
+    if ranks && metric.better == Better::Neither {
+        return Err(format!("metric '{}' has no better direction", metric.name));
     }
-
-    fn fit_condition(&self, condition: &mut Condition, metric: &Metric) -> Result<(), String> {
-        let ranks = match condition {
-            Condition::Ratio { of, to, limit, .. } => {
-                *of = self.canonical("ratio_of", of)?;
-                *to = self.canonical("to", to)?;
-                if let Some(limit) = limit {
-                    *limit = self.canonical("limit", limit)?;
-                }
-                false
-            }
-            Condition::Ranking(ranking) => {
-                for filter in ranking {
-                    *filter = self.canonical("ranking", filter)?;
-                }
-                true
-            }
-            Condition::WinnerChanges { factor, along } => {
-                self.factor("winner_changes", factor)?;
-                self.factor("along", along)?;
-                true
-            }
-            Condition::Shape { form, along, .. } => {
-                self.factor("along", along)?;
-                *form == Trend::Saturates
-            }
-            Condition::Value(_)
-            | Condition::TwinsDifferAtMost(_)
-            | Condition::RoundsDifferAtMostSteps(_)
-            | Condition::RoundsDifferAtMost(_) => false,
-        };
-        if ranks && metric.better == Better::Neither {
-            return Err(format!("metric '{}' has no better direction", metric.name));
-        }
-        Ok(())
-    }
-
-    fn metric(&self, name: &str) -> Result<&'static Metric, String> {
-        let metrics = self.method.metrics();
-        metrics.iter().find(|metric| metric.name == name).ok_or_else(|| {
-            let known: Vec<_> = metrics.iter().map(|metric| metric.name).collect();
-            let (method, known) = (self.method.name(), known.join(", "));
-            format!("method '{method}' has no metric '{name}'; expected one of {known}")
-        })
-    }
-
-    fn factor(&self, key: &str, name: &str) -> Result<(), String> {
-        factor::find(self.method.factors(), name).map_err(|why| format!("{key}: {why}"))?;
-        match self.experiment.baseline.get(name) {
-            Some(_) => Ok(()),
-            None => Err(format!("{key}: '{name}' is not a factor of {}", self.experiment.id())),
-        }
-    }
-
-    fn canonical(&self, key: &str, filter: &Filter) -> Result<Filter, String> {
-        for name in filter.0.keys() {
-            self.factor(key, name)?;
-        }
-        filter.canonical(self.method.factors()).map_err(|why| format!("{key}: {why}"))
-    }
+    Ok(())
 }

@@ -130,9 +130,6 @@ struct ThroughputParams {
     /// Threads
     #[factor(default = "0")]
     threads: u64,
-    /// Memory
-    #[factor(default = "heap", levels = Levels::Names(&["heap"]))]
-    memory: String,
 }
 
 #[derive(Clone, Copy, LevelType)]
@@ -223,14 +220,10 @@ fn a_claim_that_does_not_fit_is_refused() {
     for (keys, expected) in [
         (
             "metric = \"speed\"\nexpect = { at_least = 1 }",
-            "no metric 'speed'; expected one of throughput",
+            "unknown metric 'speed' of method 'throughput'; expected one of throughput",
         ),
         ("where = { lenght = 16 }\nexpect = { at_least = 1 }", "where: unknown factor 'lenght'"),
         ("where = { length = \"long\" }\nexpect = { at_least = 1 }", "where: factor 'length'"),
-        (
-            "where = { memory = \"heap\" }\nexpect = { at_least = 1 }",
-            "'memory' is not a factor of copy/throughput",
-        ),
         (
             "published = { value = 1, unit = \"GB/s\", tolerance = \"1%\" }",
             "in GB/s, but 'throughput' is in B/s",

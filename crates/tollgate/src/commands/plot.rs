@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use lab::catalogue::{Catalogue, DeclaredFigure};
-use lab::experiment::Experiment;
+use lab::catalogue::DeclaredFigure;
+use lab::experiment::{Experiment, Profile};
 use lab::figure::{Axis, Figure, FigureKind};
 use lab::journal::Run;
 use machine::file;
@@ -11,6 +11,7 @@ use report::chart;
 use report::figure::{FigureError, Picture, picture};
 use report::table;
 
+use crate::SUITES;
 use crate::arguments::Plot;
 use crate::error::CliError;
 use crate::output::{print_plain, report};
@@ -26,16 +27,24 @@ pub(crate) fn plot(args: &Plot) -> Result<u8, CliError> {
             "--grid requires --x and --series, e.g. 'plot bounds/detection --x bug --series mechanism --grid'",
         ));
     }
-    // Errors in the arguments are reported even if there is no run.
     let catalogue = select::catalogue(&args.files)?;
-    let adhoc = args.x.as_ref().map(|x| adhoc_figure(&catalogue, args, x)).transpose()?;
-    let run = results::open(&args.results.folder)?;
+    let figures = catalogue.figures()?;
+    let run = results::open(&args.results.folder);
+    // Errors in the arguments are reported even if there is no run.
+    let adhoc = args.x.as_ref().map(|x| {
+        let mut experiments = catalogue.experiments(Profile::Full)?;
+        // Experiments of a user's file that is not named again.
+        experiments.extend(run.iter().flat_map(|run| run.record.experiments.values()).cloned());
+        adhoc_figure(args, x, &experiments)
+    });
+    let adhoc = adhoc.transpose()?;
+    let run = run?;
     let (pictures, result) = match adhoc {
         Some(figure) => {
             results::resolve_names(&run, std::slice::from_ref(&figure.experiment))?;
             (vec![picture(&figure, &run)?], Ok(()))
         }
-        None => declared_pictures(&catalogue, args, &run)?,
+        None => declared_pictures(&figures, args, &run)?,
     };
     if pictures.is_empty() {
         result?;
@@ -101,8 +110,7 @@ fn draw(
 }
 
 /// Returns the pictures of the named figures, or of all figures with samples.
-fn declared_pictures(catalogue: &Catalogue, args: &Plot, run: &Run) -> Result<Pictures, CliError> {
-    let all = catalogue.figures()?;
+fn declared_pictures(all: &[DeclaredFigure], args: &Plot, run: &Run) -> Result<Pictures, CliError> {
     for id in &args.figures {
         if !all.iter().any(|it| it.figure.id == *id) {
             let known: Vec<_> = all.iter().map(|it| it.figure.id.as_str()).collect();
@@ -111,7 +119,7 @@ fn declared_pictures(catalogue: &Catalogue, args: &Plot, run: &Run) -> Result<Pi
         }
     }
     if args.figures.is_empty() {
-        return Ok(pictures_with_samples(&all, &table::measured(run), run));
+        return Ok(pictures_with_samples(all, &table::measured(run), run));
     }
     let figures = all.iter().map(|it| &it.figure);
     let named = figures.filter(|figure| args.figures.contains(&figure.id));
@@ -119,7 +127,7 @@ fn declared_pictures(catalogue: &Catalogue, args: &Plot, run: &Run) -> Result<Pi
 }
 
 /// Returns the figure that `--x` and the other options describe.
-fn adhoc_figure(catalogue: &Catalogue, args: &Plot, x: &str) -> Result<Figure, CliError> {
+fn adhoc_figure(args: &Plot, x: &str, experiments: &[Experiment]) -> Result<Figure, CliError> {
     let [experiment] = args.figures.as_slice() else {
         return Err(CliError::usage(
             "--x requires one experiment, e.g. 'plot copy/throughput --x length'",
@@ -133,9 +141,7 @@ fn adhoc_figure(catalogue: &Catalogue, args: &Plot, x: &str) -> Result<Figure, C
     for text in &args.levels {
         figure.filter.add(text).map_err(CliError::usage)?;
     }
-    let figure = catalogue.resolve_figure(&figure).map_err(CliError::usage)?;
-    match figure.check() {
-        Err(what) => Err(CliError::usage(format!("figure '{}': {what}", figure.id))),
-        Ok(()) => Ok(figure),
-    }
+    let figure = figure.resolve(SUITES, experiments).map_err(CliError::usage)?;
+    figure.check().map_err(CliError::usage)?;
+    Ok(figure)
 }
