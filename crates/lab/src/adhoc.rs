@@ -59,7 +59,7 @@ pub struct Measured {
 /// Output options of the commands that measure.
 #[derive(Debug, Clone, Copy, Default, clap::Args)]
 pub struct OutputArgs {
-    /// Print the measured values as JSON
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 }

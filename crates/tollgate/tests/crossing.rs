@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 
 use harness::{Bench, file};
 use lab::sample::{FailureKind, Sample};
+use serde_json::json;
 
 /// Runs the guest under QEMU on the given CPU model and returns its serial output.
 fn on_its_own(bench: &Bench, image: &Path, cpu: &str) -> PathBuf {
@@ -78,20 +79,15 @@ fn the_guest_boots_alone_and_its_output_is_imported() {
     let bench = Bench::new();
     let image = bench.path().join("guest.img");
     let image_text = image.display().to_string();
-    let output = bench.ok(&[
-        "crossing",
-        "guest",
-        "--write",
-        &image_text,
-        "--rounds",
-        "3",
-        "--crossings",
-        "200",
-    ]);
-    assert!(
-        output.contains("multiboot") && output.contains("tollgate crossing import"),
-        "{output}"
-    );
+    let guest =
+        ["crossing", "guest", "--write", &image_text, "--rounds", "3", "--crossings", "200"];
+    let output = bench.ok(&[&guest[..], &["--json"]].concat());
+    let written: serde_json::Value = serde_json::from_str(&output).unwrap();
+    let length = std::fs::metadata(&image).unwrap().len();
+    let expected = json!({ "file": image, "bytes": length, "rounds": 3, "crossings": 200 });
+    assert_eq!(written, expected);
+    let output = bench.ok(&guest);
+    assert!(output.contains("multiboot") && output.contains("crossing import"), "{output}");
     // Emulated times are not imported as bare-metal values.
     let printed = on_its_own(&bench, &image, "max").display().to_string();
     let line = bench.refused(&["crossing", "import", &printed], 2);
@@ -101,6 +97,9 @@ fn the_guest_boots_alone_and_its_output_is_imported() {
     let printed_text = on_its_own(&bench, &image, "EPYC,-hypervisor").display().to_string();
     let output = bench.ok(&["crossing", "import", &printed_text, "--host", "metal"]);
     assert!(output.contains("results/metal-standard-1"), "{output}");
+    let output = bench.ok(&["crossing", "import", &printed_text, "--results", "json", "--json"]);
+    let imported: serde_json::Value = serde_json::from_str(&output).unwrap();
+    assert_eq!(imported, json!({ "folder": "json/bare-metal-standard-1", "host": "bare-metal" }));
     let run = bench.journal();
     assert_eq!(run.record.host, "metal");
     // Eight kinds, isolation off and on, three rounds.

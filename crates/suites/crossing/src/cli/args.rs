@@ -25,6 +25,9 @@ pub(super) struct Options {
     /// Results folder
     #[arg(long, value_name = "DIR", default_value = "results", global = true)]
     pub(super) results: PathBuf,
+    /// Print JSON
+    #[arg(long, global = true)]
+    pub(super) json: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -41,8 +44,6 @@ pub(super) struct Measure {
     /// Enable an opt-in feature: tracefs (a trace instance), bpf (a BPF program) (repeatable)
     #[arg(long, value_name = "FEATURE", value_parser = ["tracefs", "bpf"])]
     pub(super) allow: Vec<String>,
-    #[command(flatten)]
-    pub(super) output: lab::adhoc::OutputArgs,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]

@@ -14,7 +14,9 @@ use lab::catalogue::Catalogue;
 use lab::experiment::Experiment;
 use lab::point::{Level, Point};
 use lab::run::Lab;
+use lab::terminal;
 use machine::file;
+use serde_json::{Value, json};
 
 use crate::SUITE;
 use crate::guest::{StandaloneParams, multiboot_image};
@@ -36,41 +38,48 @@ pub fn command() -> clap::Command {
 /// # Errors
 /// Returns one line with the cause and the fix.
 pub fn main(matches: &ArgMatches, lab: &Lab) -> Result<i32, Error> {
-    let options = Options::from_arg_matches(matches)?;
-    match options.command {
-        None => measure(&options.measure, &options.results, lab),
-        Some(Command::Guest { write, rounds, crossings }) => write_guest(
-            &write,
-            &StandaloneParams { rounds, crossings, ..StandaloneParams::default() },
-        ),
-        Some(Command::Import { file, host }) => {
-            let folder = import::main(&file, &host, &options.results, lab)?;
-            let folder = folder.display();
-            writeln!(lab::terminal::stdout(), "{folder}: tollgate show --results {folder}")?;
-            Ok(0)
-        }
+    let Options { command, measure: arguments, results, json } =
+        Options::from_arg_matches(matches)?;
+    let (value, text) = match command {
+        None => return measure(&arguments, &results, json, lab),
         Some(Command::GuestInit) => {
             crate::vm::init::main()?;
-            Ok(0)
+            return Ok(0);
         }
-    }
-}
-
-fn write_guest(path: &Path, params: &StandaloneParams) -> Result<i32, Error> {
-    let image = multiboot_image(params)?;
-    file::write(path, &image)
-        .map_err(|e| format!("{}: {e}; choose another file", path.display()))?;
-    let (path, length) = (path.display(), image.len());
-    writeln!(
-        lab::terminal::stdout(),
-        "{path}: {length} bytes; boot it with GRUB's 'multiboot' and a serial line at 115200 8N1, save the \
-         serial output, then run: tollgate crossing import OUTPUT"
-    )?;
+        Some(Command::Guest { write, rounds, crossings }) => {
+            let params = StandaloneParams { rounds, crossings, ..StandaloneParams::default() };
+            write_guest(&write, &params)?
+        }
+        Some(Command::Import { file, host }) => {
+            let folder = import::main(&file, &host, &results, lab)?;
+            let shown = folder.display();
+            let text = format!("{shown}: tollgate show --results {shown}");
+            (json!({ "folder": folder, "host": host }), text)
+        }
+    };
+    let text = if json { terminal::json(&value) } else { text };
+    writeln!(terminal::stdout(), "{text}")?;
     Ok(0)
 }
 
+/// Writes the guest. Returns the result as JSON and as text.
+fn write_guest(path: &Path, params: &StandaloneParams) -> Result<(Value, String), Error> {
+    let image = multiboot_image(params)?;
+    file::write(path, &image)
+        .map_err(|e| format!("{}: {e}; choose another file", path.display()))?;
+    let StandaloneParams { rounds, crossings, .. } = params;
+    let length = image.len();
+    let value = json!({ "file": path, "bytes": length, "rounds": rounds, "crossings": crossings });
+    let text = format!(
+        "{}: {length} bytes; boot it with GRUB's 'multiboot' and a serial line at 115200 8N1, save the \
+         serial output, then run: tollgate crossing import OUTPUT",
+        path.display()
+    );
+    Ok((value, text))
+}
+
 /// Measures the rows of the table and prints it.
-fn measure(args: &Measure, results: &Path, lab: &Lab) -> Result<i32, Error> {
+fn measure(args: &Measure, results: &Path, json: bool, lab: &Lab) -> Result<i32, Error> {
     let options = args.allow.iter().map(|feature| (format!("allow-{feature}"), "yes".to_owned()));
     let adhoc = AdhocRun {
         suite: &SUITE,
@@ -80,12 +89,12 @@ fn measure(args: &Measure, results: &Path, lab: &Lab) -> Result<i32, Error> {
         options: options.collect(),
     };
     let measured = adhoc.measure(lab, Duration::ZERO)?;
-    if args.output.json {
+    if json {
         return Ok(measured.print_json()?);
     }
     let Measured { run, status } = measured;
     let imported = import::newest(results);
-    let mut out = lab::terminal::stdout();
+    let mut out = terminal::stdout();
     write!(out, "{}", table::format(&run, imported.as_ref())?)?;
     writeln!(out, "\n{}", run.folder.display())?;
     Ok(status)
