@@ -6,7 +6,7 @@ use std::path::Path;
 use raw_cpuid::{CacheType, CpuId};
 use serde::{Deserialize, Serialize};
 
-use crate::cpu_list;
+use crate::topology::parse_cpu_list;
 
 /// The contents of a cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -118,7 +118,7 @@ impl Cache {
             line: number("coherency_line_size")?,
             ways: number("ways_of_associativity").unwrap_or(0),
             shared_cpus: text("shared_cpu_list")
-                .and_then(|list| cpu_list::parse(&list))
+                .and_then(|list| parse_cpu_list(&list))
                 .unwrap_or_default(),
         })
     }

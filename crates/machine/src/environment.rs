@@ -1,8 +1,11 @@
 //! The environment of a measurement: every property of the machine and program that can affect a result.
 
 use std::collections::BTreeMap;
+use std::ffi::{CStr, OsStr, c_int, c_void};
 use std::fs;
-use std::path::Path;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 
@@ -10,8 +13,6 @@ use crate::cache::Caches;
 use crate::cpu::Cpu;
 use crate::topology::Topology;
 use crate::tsc::Tsc;
-
-mod libc_tunables;
 
 /// Parameters of the kernel's command line that change the cost of a boundary.
 const MITIGATION_WORDS: &[&str] = &[
@@ -100,8 +101,8 @@ impl Environment {
             governor: line(cpus.join("cpu0/cpufreq/scaling_governor")),
             transparent_huge_pages: line("/sys/kernel/mm/transparent_hugepage/enabled")
                 .and_then(|setting| chosen(&setting)),
-            libc: libc_tunables::version(),
-            libc_tunables: libc_tunables::read(),
+            libc: libc_version(),
+            libc_tunables: libc_tunables(),
             memory: memory(&fs::read_to_string("/proc/meminfo").unwrap_or_default()),
             program_version: env!("CARGO_PKG_VERSION").to_owned(),
             program_hash: program_hash(),
@@ -174,6 +175,65 @@ pub fn program_hash() -> Option<String> {
     Some(hasher.finalize().to_hex().to_string())
 }
 
+/// The x86-64 dynamic loader, which lists the tunables for this CPU (glibc 2.33 and later).
+const LOADER: &str = "/lib64/ld-linux-x86-64.so.2";
+
+/// Returns e.g. `glibc 2.36`; `None` with another C library.
+fn libc_version() -> Option<String> {
+    #[cfg(target_env = "gnu")]
+    {
+        // SAFETY: glibc returns a static string that ends in a zero byte.
+        let version = unsafe { CStr::from_ptr(libc::gnu_get_libc_version()) };
+        Some(format!("glibc {}", version.to_string_lossy()))
+    }
+    #[cfg(not(target_env = "gnu"))]
+    None
+}
+
+/// Returns the x86 tunables by name; empty if the loader lists none.
+fn libc_tunables() -> BTreeMap<String, String> {
+    let listed = Command::new(LOADER).arg("--list-tunables").output();
+    listed
+        .map(|output| parse_tunables(&String::from_utf8_lossy(&output.stdout)))
+        .unwrap_or_default()
+}
+
+/// Parses lines such as `glibc.cpu.x86_rep_movsb_threshold: 0x840 (min: 0x200, max: 0xffff)`.
+fn parse_tunables(listed: &str) -> BTreeMap<String, String> {
+    let tunable = |line: &str| {
+        let (name, value) = line.strip_prefix("glibc.cpu.")?.split_once(": ")?;
+        let value = value.split(" (").next()?.trim();
+        (name.starts_with("x86_") && !value.is_empty()).then(|| (name.to_owned(), value.to_owned()))
+    };
+    listed.lines().filter_map(tunable).collect()
+}
+
+/// Lists the files of the loaded shared libraries, including the dynamic linker, under the names by
+/// which the linker found them. Empty in a static program.
+pub fn libraries() -> Vec<PathBuf> {
+    let mut found: Vec<PathBuf> = Vec::new();
+    // SAFETY: `add_library` has the type that the call requires; the pointer passed to it is `found`,
+    // which outlives the call and is not accessed concurrently.
+    unsafe { libc::dl_iterate_phdr(Some(add_library), (&raw mut found).cast()) };
+    found
+}
+
+unsafe extern "C" fn add_library(
+    object: *mut libc::dl_phdr_info,
+    _size: usize,
+    found: *mut c_void,
+) -> c_int {
+    // SAFETY: the linker passes a valid object with a name that ends in a zero byte.
+    let name = unsafe { CStr::from_ptr((*object).dlpi_name) };
+    let path = PathBuf::from(OsStr::from_bytes(name.to_bytes()));
+    // The program itself has no name, and objects mapped by the kernel have no path.
+    if path.is_absolute() {
+        // SAFETY: the pointer is the one that `libraries` passed.
+        unsafe { (*found.cast::<Vec<PathBuf>>()).push(path) };
+    }
+    0
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -238,5 +298,21 @@ mod tests {
         assert_eq!(chosen("always [madvise] never").as_deref(), Some("madvise"));
         assert_eq!(chosen("none"), None);
         assert_eq!(memory("MemFree: 5 kB\nMemTotal:       100 kB\n"), 102_400);
+    }
+
+    #[test]
+    fn only_x86_tunables_with_a_value_are_kept() {
+        let text = "glibc.rtld.nns: 0x4 (min: 0x1, max: 0x10)\nglibc.cpu.x86_rep_movsb_threshold: 0x840 (min: 0x200, max: 0xff)\nglibc.cpu.x86_ibt:\nglibc.cpu.hwcaps: \n";
+        let tunables = parse_tunables(text);
+        assert_eq!(tunables.len(), 1);
+        assert_eq!(tunables["x86_rep_movsb_threshold"], "0x840");
+    }
+
+    #[test]
+    fn the_c_library_and_the_linker_are_loaded() {
+        let loaded = libraries();
+        let named = |part: &str| loaded.iter().any(|path| path.to_string_lossy().contains(part));
+        assert!(named("libc.so") && named("ld-linux"), "{loaded:?}");
+        assert!(loaded.iter().all(|path| path.is_file()), "{loaded:?}");
     }
 }

@@ -11,16 +11,13 @@ pub mod child;
 pub mod core_clock;
 pub mod counters;
 pub mod cpu;
-pub mod cpu_list;
 pub mod environment;
 pub mod executable;
 pub mod file;
 #[cfg(test)]
 mod forked;
 pub mod huge_pages;
-pub mod interrupts;
 pub mod kvm;
-pub mod libraries;
 pub mod mapping;
 pub mod memfd;
 pub mod memory;
@@ -30,13 +27,49 @@ pub mod priority;
 pub mod proximity;
 pub mod restorer;
 pub mod setting;
-mod sys_error;
 pub mod topology;
 pub mod tsc;
 pub mod untested;
 pub mod user;
 
-pub use sys_error::SysError;
+use std::io;
+
+/// A failed operation of the system: the attempt, its cause and the remedy.
+#[derive(Debug, thiserror::Error)]
+#[error("{attempt}: {source}; {remedy}")]
+pub struct SysError {
+    /// The attempted operation, with the path or size.
+    pub attempt: String,
+    /// The cause.
+    pub source: io::Error,
+    /// The remedy available to the user.
+    pub remedy: String,
+}
+
+impl SysError {
+    pub(crate) fn new(
+        attempt: impl Into<String>,
+        source: io::Error,
+        remedy: impl Into<String>,
+    ) -> Self {
+        Self { attempt: attempt.into(), source, remedy: remedy.into() }
+    }
+
+    /// Creates an error that did not come from the kernel.
+    pub(crate) fn invalid(
+        attempt: impl Into<String>,
+        why: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> Self {
+        let source = io::Error::new(io::ErrorKind::InvalidInput, why.into());
+        Self::new(attempt, source, remedy)
+    }
+
+    /// Creates an error from `errno` of this thread.
+    pub(crate) fn last(attempt: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self::new(attempt, io::Error::last_os_error(), remedy)
+    }
+}
 
 #[cfg(test)]
 mod tests {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{cpu, interrupts, pin};
+use crate::{cpu, pin};
 
 /// Counters of this process and machine at one moment. Two of them make a [`NoiseDelta`].
 #[derive(Debug, Clone)]
@@ -86,7 +86,7 @@ impl Noise {
 
     /// Takes a snapshot that includes `/proc/interrupts`, which costs more.
     pub fn snapshot_with_interrupts() -> Self {
-        let tlb_shootdowns = interrupts::tlb_shootdowns();
+        let tlb_shootdowns = tlb_shootdowns();
         Self { tlb_shootdowns, ..Self::snapshot() }
     }
 
@@ -248,6 +248,25 @@ fn parse_cpu(stat: &str) -> Option<usize> {
     stat[stat.rfind(')')? + 1..].split_whitespace().nth(36)?.parse().ok()
 }
 
+/// Returns the TLB shootdowns of all CPUs since boot; `None` if the kernel does not count them.
+///
+/// This reads a long file on a host with many CPUs: do not call it in short bodies.
+pub fn tlb_shootdowns() -> Option<u64> {
+    sum_of_cpus(&fs::read_to_string("/proc/interrupts").ok()?, "TLB")
+}
+
+/// Sums the counts of all CPUs in the line that starts with `label:`.
+fn sum_of_cpus(interrupts: &str, label: &str) -> Option<u64> {
+    let counts = |line: &'_ str| -> Option<u64> {
+        let (name, counts) = line.split_once(':')?;
+        if name.trim() != label {
+            return None;
+        }
+        Some(counts.split_whitespace().map_while(|count| count.parse::<u64>().ok()).sum())
+    };
+    interrupts.lines().find_map(counts)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -384,7 +403,7 @@ mod tests {
         std::thread::sleep(Duration::from_millis(2));
         let delta = Noise::snapshot_with_interrupts().since(&before);
         assert!(delta.voluntary_switches >= 1, "{delta:?}");
-        assert_eq!(delta.tlb_shootdowns.is_some(), interrupts::tlb_shootdowns().is_some());
+        assert_eq!(delta.tlb_shootdowns.is_some(), tlb_shootdowns().is_some());
     }
 
     #[test]
@@ -408,5 +427,13 @@ mod tests {
         let delta = NoiseDelta { migrations: Some(3), minor_faults: 5, ..NoiseDelta::default() };
         let text = serde_json::to_string(&delta).unwrap();
         assert_eq!(serde_json::from_str::<NoiseDelta>(&text).unwrap(), delta);
+    }
+
+    #[test]
+    fn counts_are_summed_up_to_the_description() {
+        let text = "           CPU0       CPU1\n 24:  1  0  IO-APIC   5-edge\nTLB:       2877       2614   TLB shootdowns 9\n";
+        assert_eq!(sum_of_cpus(text, "TLB"), Some(5491));
+        assert_eq!(sum_of_cpus(text, "24"), Some(1));
+        assert_eq!(sum_of_cpus(text, "RES"), None);
     }
 }

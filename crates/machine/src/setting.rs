@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::fs::{AtFlags, Mode, OFlags};
 
+use crate::SysError;
 use crate::restorer::{Restore, Restorer};
-use crate::sys_error::SysError;
 use crate::user;
 
 /// The folder of the records. It belongs to root because only root may change settings.

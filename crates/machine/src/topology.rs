@@ -7,8 +7,6 @@ use std::path::Path;
 use rustix::thread::{CpuSet, sched_getaffinity};
 use serde::{Deserialize, Serialize};
 
-use crate::cpu_list;
-
 /// A physical core, as reported by the hypervisor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Core {
@@ -87,7 +85,26 @@ pub fn allowed_cpus() -> Vec<usize> {
     (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect()
 }
 
-/// Test helper: returns the first CPU number beyond all possible CPUs of this machine.
+/// Parses a CPU list, e.g. `0-3,8\n`; `None` if it is invalid.
+pub(crate) fn parse_cpu_list(text: &str) -> Option<Vec<usize>> {
+    let text = text.trim();
+    if text.is_empty() {
+        return Some(Vec::new());
+    }
+    let mut cpus = Vec::new();
+    for part in text.split(',') {
+        match part.split_once('-') {
+            Some((first, last)) => {
+                let (first, last) = (first.parse::<usize>().ok()?, last.parse::<usize>().ok()?);
+                cpus.extend(first..=last);
+            }
+            None => cpus.push(part.parse().ok()?),
+        }
+    }
+    Some(cpus)
+}
+
+/// Returns the first CPU number beyond all possible CPUs of this machine.
 #[cfg(test)]
 pub(crate) fn absent_cpu() -> usize {
     let possible = read_list(Path::new("/sys/devices/system/cpu/possible"));
@@ -99,7 +116,7 @@ fn read_number(path: &Path) -> Option<usize> {
 }
 
 fn read_list(path: &Path) -> Option<Vec<usize>> {
-    cpu_list::parse(&fs::read_to_string(path).ok()?)
+    parse_cpu_list(&fs::read_to_string(path).ok()?)
 }
 
 fn read_cores(root: &Path, online: &[usize]) -> Vec<Core> {
@@ -145,6 +162,7 @@ fn node_memory(meminfo: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     /// Two packages with two cores of two threads each, numbered as in Linux: siblings are 4 apart.
     fn two_sockets() -> tempfile::TempDir {
@@ -199,5 +217,22 @@ mod tests {
         assert!(!allowed.is_empty());
         assert!(allowed.iter().all(|cpu| topology.online.contains(cpu)), "{topology:?}");
         assert!(topology.physical_cores() >= 1 && topology.packages >= 1);
+    }
+
+    #[test]
+    fn cpu_lists_have_ranges_and_singles() {
+        assert_eq!(parse_cpu_list("0-3,8\n"), Some(vec![0, 1, 2, 3, 8]));
+        assert_eq!(parse_cpu_list("5"), Some(vec![5]));
+        assert_eq!(parse_cpu_list("\n"), Some(vec![]));
+        assert_eq!(parse_cpu_list("0-x"), None);
+        assert_eq!(parse_cpu_list("0,,1"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_list_of_singles_is_parsed(cpus in prop::collection::vec(0usize..4096, 1..40)) {
+            let text = cpus.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
+            prop_assert_eq!(parse_cpu_list(&text), Some(cpus));
+        }
     }
 }

@@ -17,7 +17,7 @@ use lab::measure::{Context, Measurement};
 use lab::method::{Method, Params, Probe};
 use lab::metric::{Better, Metric};
 use lab::sample::Failure;
-use machine::interrupts::tlb_shootdowns;
+use machine::noise::tlb_shootdowns;
 use machine::tsc::Tsc;
 
 use crate::memory::file_folder;

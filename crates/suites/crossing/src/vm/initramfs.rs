@@ -46,7 +46,7 @@ fn write(mut archive: impl Write) -> io::Result<()> {
         Ok(())
     };
     file("init".into(), Path::new("/proc/self/exe"))?;
-    for library in machine::libraries::loaded() {
+    for library in machine::environment::libraries() {
         let name = library.file_name().unwrap_or_default().to_string_lossy().into_owned();
         if LINKER.ends_with(&name) {
             file(LINKER.into(), &library)?;
