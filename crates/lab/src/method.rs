@@ -116,6 +116,16 @@ pub trait Probe<P = Point> {
     fn measure(&mut self, context: &mut Context, params: &P) -> Result<Measurement, Failure>;
 }
 
+/// A function is a probe without state.
+impl<P, F> Probe<P> for F
+where
+    F: FnMut(&mut Context, &P) -> Result<Measurement, Failure>,
+{
+    fn measure(&mut self, context: &mut Context, params: &P) -> Result<Measurement, Failure> {
+        self(context, params)
+    }
+}
+
 /// A [`Method`] without its type of params: the lab passes points.
 pub trait AnyMethod: Sync {
     /// See [`Method::name`].

@@ -10,15 +10,86 @@ mod kernels;
 mod mpx;
 mod races;
 mod software;
-mod suite;
 mod tables;
 mod timing;
 
-pub use suite::{COMMAND, SUITE};
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
+use lab::adhoc::{CommandError, SuiteCommand};
+use lab::run::Lab;
+use lab::suite::{Capability, Suite};
+
+/// The suite.
+pub static SUITE: Suite = Suite::new(
+    "bounds",
+    "pointers checked against their bounds: instructions, tables, programs, threads",
+    lab::suite_data!(),
+    &[
+        &instructions::Instructions,
+        &instructions::sharing::Sharing,
+        &checks::Checks,
+        &tables::Tables,
+        &kernels::Kernels,
+        &kernels::detection::Detection,
+        &races::Races,
+    ],
+)
+.with_capabilities(capabilities);
+
+fn capabilities() -> Vec<Capability> {
+    let mut capabilities = vec![
+        assembler::AS.capability(),
+        instructions::audit::capability(),
+        instructions::counted::capability(),
+    ];
+    capabilities.extend(kernels::capabilities());
+    capabilities.push(mpx::capability());
+    capabilities
+}
+
+/// Measure bounds checks and print the results next to the published values
+#[derive(Debug, Parser)]
+#[command(name = "bounds", disable_version_flag = true, max_term_width = 100)]
+struct Options {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Measure the latency and throughput of instructions
+    Table(instructions::cli::Options),
+    /// Measure the instructions per cycle of check sequences
+    Checks(checks::cli::Options),
+    /// Measure the cost of bounds tables in the operating system
+    Tables(tables::cli::Options),
+    /// Measure the overhead of bounds checking in programs, and which bugs it catches
+    Kernels(kernels::cli::Options),
+    /// Measure how often bounds are wrong when two threads share pointers
+    Races(races::cli::Options),
+}
+
+/// The command of the suite.
+pub static COMMAND: SuiteCommand =
+    SuiteCommand { suite: &SUITE, command: Options::command, run: run_command };
+
+fn run_command(matches: &ArgMatches, lab: &Lab) -> Result<i32, CommandError> {
+    match Options::from_arg_matches(matches)?.command {
+        Command::Table(options) => instructions::cli::main(&options, lab),
+        Command::Checks(options) => checks::cli::main(&options, lab),
+        Command::Tables(options) => tables::cli::main(&options, lab),
+        Command::Kernels(options) => kernels::cli::main(&options, lab),
+        Command::Races(options) => races::cli::main(&options, lab),
+    }
+}
 
 #[cfg(test)]
 mod tests {
     use std::hint::black_box;
+
+    #[test]
+    fn experiments_claims_and_figures_are_consistent() {
+        assert_eq!(lab::soundness::faults(&crate::SUITE).unwrap(), Vec::<String>::new());
+    }
 
     #[test]
     #[should_panic(expected = "overflow")]

@@ -14,11 +14,10 @@ use lab::metric::Metric;
 use lab::option::is_allowed;
 use lab::sample::Failure;
 
-use crate::factors::{self, Direction};
+use crate::common::{self, Direction};
 use crate::functions::{self, LoadedFunction};
 use crate::lengths;
 use crate::memory::{ALLOW_WRITE, Call, MemoryKind, Region};
-use crate::metrics;
 use crate::pattern::Pattern;
 use crate::throughput::SOURCE_OFFSET;
 
@@ -35,7 +34,7 @@ pub(crate) struct DeliveryParams {
     #[factor(default = "64 KiB", levels = Levels::Bytes(1, lengths::MAX_LENGTH))]
     length: usize,
     /// copy function: one of the suite, or PATH.so:SYMBOL
-    #[factor(default = "glibc", levels = Levels::Checked(factors::suite_function))]
+    #[factor(default = "glibc", levels = Levels::Checked(common::suite_function))]
     function: String,
 }
 
@@ -56,7 +55,7 @@ impl Method for Delivery {
     }
 
     fn metrics(&self) -> &'static [Metric] {
-        const METRICS: &[Metric] = &[metrics::CHECKED_METRIC];
+        const METRICS: &[Metric] = &[common::CHECKED_METRIC];
         METRICS
     }
 
@@ -80,23 +79,15 @@ impl Method for Delivery {
     }
 
     fn probe(&self) -> Result<Box<dyn Probe<DeliveryParams>>, Failure> {
-        Ok(Box::new(DeliveryProbe))
+        Ok(Box::new(measure))
     }
 }
 
-struct DeliveryProbe;
-
-impl Probe<DeliveryParams> for DeliveryProbe {
-    fn measure(
-        &mut self,
-        context: &mut Context,
-        params: &DeliveryParams,
-    ) -> Result<Measurement, Failure> {
-        if params.memory == MemoryKind::FileIo {
-            Delivery.available(params)?;
-        }
-        deliver(params, context.options, context.seed as u8)
+fn measure(context: &mut Context, params: &DeliveryParams) -> Result<Measurement, Failure> {
+    if params.memory == MemoryKind::FileIo {
+        Delivery.available(params)?;
     }
+    deliver(params, context.options, context.seed as u8)
 }
 
 /// Copies once and verifies the bytes. `data` is the pattern's offset unless the user set one.
@@ -116,7 +107,7 @@ fn deliver(
     } else {
         read_and_verify(params, options, expected, Pattern { offset: data })?;
     }
-    Ok(Measurement::default().value(metrics::CHECKED, params.length as f64))
+    Ok(Measurement::default().value(common::CHECKED, params.length as f64))
 }
 
 /// Returns a pattern that differs from `pattern` in every byte.
@@ -202,7 +193,7 @@ mod tests {
         let options = options.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
         let measurement = deliver(&DeliveryParams::with_defaults(point)?, &options, 77)?;
         assert_eq!(measurement.values.len(), 1, "no time: {measurement:?}");
-        Ok(measurement.values[metrics::CHECKED])
+        Ok(measurement.values[common::CHECKED])
     }
 
     #[test]

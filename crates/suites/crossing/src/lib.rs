@@ -12,13 +12,50 @@ pub mod one_way;
 pub mod patched;
 mod signal_handler;
 pub mod stamping;
-mod suite;
 pub mod ticks;
 pub mod trace;
 pub mod trips;
 pub mod vm;
 
-pub use suite::{COMMAND, SUITE};
+use lab::adhoc::SuiteCommand;
+use lab::option::{OptionValue, SuiteOption};
+use lab::suite::{Capability, Suite};
+
+const fn option(name: &'static str, enables: &'static str) -> SuiteOption {
+    SuiteOption { name, enables, value: OptionValue::Text }
+}
+
+/// Options of the suite.
+const OPTIONS: &[SuiteOption] = &[
+    option("allow-tracefs", "creates and removes a trace instance in tracefs"),
+    option("allow-bpf", "loads and unloads a BPF program"),
+    option("allow-cpufreq", "lowers the maximum core clock of a CPU and restores it"),
+    option("file-folder", "folder of the mapped file [default: the temporary folder]"),
+];
+
+/// The suite.
+pub static SUITE: Suite = Suite::new(
+    "crossing",
+    "crossings between user and kernel, one way and as round trips",
+    lab::suite_data!(),
+    &[&one_way::OneWay, &stamping::Stamping, &trace::Tracepoint, &trips::RoundTrips, &clock::Clock],
+)
+.with_options(OPTIONS)
+.with_capabilities(capabilities)
+.with_inconsistencies(consistency::contradictions);
+
+fn capabilities() -> Vec<Capability> {
+    vec![
+        guest::capability(),
+        patched::capability(),
+        vm::QEMU.capability(),
+        trips::perf::PROGRAM.capability(),
+    ]
+}
+
+/// The command of the suite.
+pub static COMMAND: SuiteCommand =
+    SuiteCommand { suite: &SUITE, command: cli::command, run: cli::main };
 
 /// Returns the number of minor and major page faults of this thread since it started.
 pub(crate) fn page_faults_of_thread() -> u64 {

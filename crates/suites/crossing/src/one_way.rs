@@ -166,29 +166,21 @@ impl Method for OneWay {
     }
 
     fn probe(&self) -> Result<Box<dyn Probe<OneWayParams>>, Failure> {
-        Ok(Box::new(OneWayProbe))
+        Ok(Box::new(measure))
     }
 }
 
-struct OneWayProbe;
-
-impl Probe<OneWayParams> for OneWayProbe {
-    fn measure(
-        &mut self,
-        context: &mut Context,
-        params: &OneWayParams,
-    ) -> Result<Measurement, Failure> {
-        if !context.inside {
-            OneWay.available(params)?;
-        }
-        let OneWayParams { kind, crossings, .. } = *params;
-        let isolated = params.is_isolated();
-        let measured = match params.route {
-            Route::Guest => guest::measure(context, kind, isolated, crossings),
-            _ => patched::measure(context, kind, isolated, crossings),
-        };
-        measured.map(with_ratio)
+fn measure(context: &mut Context, params: &OneWayParams) -> Result<Measurement, Failure> {
+    if !context.inside {
+        OneWay.available(params)?;
     }
+    let OneWayParams { kind, crossings, .. } = *params;
+    let isolated = params.is_isolated();
+    let measured = match params.route {
+        Route::Guest => guest::measure(context, kind, isolated, crossings),
+        _ => patched::measure(context, kind, isolated, crossings),
+    };
+    measured.map(with_ratio)
 }
 
 /// Adds `in_over_out`, the ratio of entry to exit, if both are above zero.

@@ -69,28 +69,20 @@ impl Method for Stamping {
     }
 
     fn probe(&self) -> Result<Box<dyn Probe<OneWayParams>>, Failure> {
-        Ok(Box::new(StampingProbe))
+        Ok(Box::new(measure))
     }
 }
 
-struct StampingProbe;
-
-impl Probe<OneWayParams> for StampingProbe {
-    fn measure(
-        &mut self,
-        context: &mut Context,
-        params: &OneWayParams,
-    ) -> Result<Measurement, Failure> {
-        if !context.inside {
-            Stamping.available(params)?;
-        }
-        let OneWayParams { kind, crossings, .. } = *params;
-        let isolated = params.is_isolated();
-        match params.route {
-            Route::Guest => guest::measure(context, kind, isolated, crossings).map(without_times),
-            Route::GuestEmulated => guest::emulated(kind, isolated, crossings),
-            _ => patched::check(crossings).and_then(to_measurement),
-        }
+fn measure(context: &mut Context, params: &OneWayParams) -> Result<Measurement, Failure> {
+    if !context.inside {
+        Stamping.available(params)?;
+    }
+    let OneWayParams { kind, crossings, .. } = *params;
+    let isolated = params.is_isolated();
+    match params.route {
+        Route::Guest => guest::measure(context, kind, isolated, crossings).map(without_times),
+        Route::GuestEmulated => guest::emulated(kind, isolated, crossings),
+        _ => patched::check(crossings).and_then(to_measurement),
     }
 }
 

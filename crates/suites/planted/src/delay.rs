@@ -71,33 +71,24 @@ impl Method for Delay {
     }
 
     fn probe(&self) -> Result<Box<dyn Probe<DelayParams>>, Failure> {
-        Ok(Box::new(DelayProbe))
+        Ok(Box::new(measure))
     }
 }
 
-struct DelayProbe;
-
-impl Probe<DelayParams> for DelayProbe {
-    fn measure(
-        &mut self,
-        context: &mut Context,
-        params: &DelayParams,
-    ) -> Result<Measurement, Failure> {
-        let mut disturbed = Disturbed::new(params.disturbance, context);
-        let adds = (ADDS * (1.0 + params.effect.0) * disturbed.drift / 8.0).round() as u64;
-        let tsc = context.tsc()?;
-        let mut times = Vec::new();
-        let start = Instant::now();
-        while start.elapsed() < context.budget || times.len() < 5 {
-            let pass = machine::tsc::start();
-            chain(adds);
-            disturbed.stall();
-            times.push(tsc.net(pass, machine::tsc::stop()));
-        }
-        let ticks =
-            statistics::median(&times).ok_or_else(|| Failure::failed("no pass was timed"))?;
-        Ok(Measurement::default().value("time", tsc.nanoseconds(ticks)))
+fn measure(context: &mut Context, params: &DelayParams) -> Result<Measurement, Failure> {
+    let mut disturbed = Disturbed::new(params.disturbance, context);
+    let adds = (ADDS * (1.0 + params.effect.0) * disturbed.drift / 8.0).round() as u64;
+    let tsc = context.tsc()?;
+    let mut times = Vec::new();
+    let start = Instant::now();
+    while start.elapsed() < context.budget || times.len() < 5 {
+        let pass = machine::tsc::start();
+        chain(adds);
+        disturbed.stall();
+        times.push(tsc.net(pass, machine::tsc::stop()));
     }
+    let ticks = statistics::median(&times).ok_or_else(|| Failure::failed("no pass was timed"))?;
+    Ok(Measurement::default().value("time", tsc.nanoseconds(ticks)))
 }
 
 /// Executes eight dependent adds `rounds` times, which the compiler cannot shorten.

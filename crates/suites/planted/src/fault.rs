@@ -72,41 +72,37 @@ impl Method for Faults {
     }
 
     fn probe(&self) -> Result<Box<dyn Probe<FaultParams>>, Failure> {
-        Ok(Box::new(FaultProbe))
+        Ok(Box::new(measure))
     }
 }
 
-struct FaultProbe;
-
-impl Probe<FaultParams> for FaultProbe {
-    fn measure(&mut self, _: &mut Context, params: &FaultParams) -> Result<Measurement, Failure> {
-        match params.fault {
-            Fault::Segv => raise(libc::SIGSEGV),
-            Fault::Illegal => raise(libc::SIGILL),
-            Fault::Killed => raise(libc::SIGKILL),
-            Fault::Exit => std::process::exit(7),
-            #[expect(clippy::panic, reason = "the lab must survive it")]
-            Fault::Panic => panic!("planted"),
-            Fault::Nonsense => nonsense()?,
-            Fault::Endless => repeat(&[b'x'; 1 << 16])?,
-            Fault::Flood => repeat(b"\"ready\"\n")?,
-            Fault::Other => foreign_answer()?,
-            Fault::Undeclared => return Ok(Measurement::default().value("speed", 1.0)),
-            Fault::Histogram => {
-                let mut measurement = Measurement::default().value("time", 1.0);
-                measurement.histograms.insert("time".into(), "HISTFAAA".into());
-                return Ok(measurement);
-            }
-            Fault::Check => return Err(Failure::check("planted: byte 3 is 7, not 8")),
-            Fault::Infinite => return Ok(Measurement::default().value("time", f64::INFINITY)),
-            Fault::Hang => loop {
-                std::thread::sleep(Duration::from_secs(1));
-            },
-            Fault::Orphan => orphan()?,
-            Fault::None => {}
+fn measure(_: &mut Context, params: &FaultParams) -> Result<Measurement, Failure> {
+    match params.fault {
+        Fault::Segv => raise(libc::SIGSEGV),
+        Fault::Illegal => raise(libc::SIGILL),
+        Fault::Killed => raise(libc::SIGKILL),
+        Fault::Exit => std::process::exit(7),
+        #[expect(clippy::panic, reason = "the lab must survive it")]
+        Fault::Panic => panic!("planted"),
+        Fault::Nonsense => nonsense()?,
+        Fault::Endless => repeat(&[b'x'; 1 << 16])?,
+        Fault::Flood => repeat(b"\"ready\"\n")?,
+        Fault::Other => foreign_answer()?,
+        Fault::Undeclared => return Ok(Measurement::default().value("speed", 1.0)),
+        Fault::Histogram => {
+            let mut measurement = Measurement::default().value("time", 1.0);
+            measurement.histograms.insert("time".into(), "HISTFAAA".into());
+            return Ok(measurement);
         }
-        Ok(Measurement::default().value("time", 1.0))
+        Fault::Check => return Err(Failure::check("planted: byte 3 is 7, not 8")),
+        Fault::Infinite => return Ok(Measurement::default().value("time", f64::INFINITY)),
+        Fault::Hang => loop {
+            std::thread::sleep(Duration::from_secs(1));
+        },
+        Fault::Orphan => orphan()?,
+        Fault::None => {}
     }
+    Ok(Measurement::default().value("time", 1.0))
 }
 
 fn raise(signal: i32) {

@@ -68,7 +68,7 @@ impl Method for InGuest {
     }
 
     fn probe(&self) -> Result<Box<dyn Probe<GuestParams>>, Failure> {
-        Ok(Box::new(GuestProbe))
+        Ok(Box::new(measure))
     }
 }
 
@@ -88,11 +88,7 @@ fn command(place: Location) -> Command {
     }
 }
 
-struct GuestProbe;
-
-impl Probe<GuestParams> for GuestProbe {
-    fn measure(&mut self, context: &mut Context, _: &GuestParams) -> Result<Measurement, Failure> {
-        let inside = f64::from(u8::from(context.inside));
-        Ok(Measurement::default().value("inside", inside))
-    }
+fn measure(context: &mut Context, _: &GuestParams) -> Result<Measurement, Failure> {
+    let inside = f64::from(u8::from(context.inside));
+    Ok(Measurement::default().value("inside", inside))
 }

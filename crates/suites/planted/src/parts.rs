@@ -77,53 +77,45 @@ impl Method for Roles {
     }
 
     fn probe(&self) -> Result<Box<dyn Probe<RoleParams>>, Failure> {
-        Ok(Box::new(RoleProbe))
+        Ok(Box::new(measure_role))
     }
 }
 
-struct RoleProbe;
-
-impl Probe<RoleParams> for RoleProbe {
-    fn measure(
-        &mut self,
-        context: &mut Context,
-        params: &RoleParams,
-    ) -> Result<Measurement, Failure> {
-        let wait = Duration::from_millis(params.wait);
-        let ready = now();
-        context.ready()?;
-        let (start, started) = (Instant::now(), now());
-        // Each role has its own metrics: a metric of two roles is an error.
-        let role = context.role;
-        let of_role = |time: &str| format!("{role}_{time}");
-        let times = Measurement::default()
-            .value(&of_role("ready_at"), ready)
-            .value(&of_role("started_at"), started);
-        if role == "generator" {
-            std::thread::sleep(wait);
-            let times = times.value(&of_role("stopped_at"), now());
-            context.send(BTreeMap::from([("wait".to_owned(), params.wait as f64)]))?;
-            context.stop()?;
-            return Ok(times.value("sent", 1.0));
-        }
-        while !context.stopped() {
-            if start.elapsed() > Duration::from_secs(60) {
-                return Err(Failure::check("no stop within 60 s"));
-            }
-            std::thread::sleep(Duration::from_micros(50));
-        }
-        let waited = start.elapsed().as_nanos() as f64;
+fn measure_role(context: &mut Context, params: &RoleParams) -> Result<Measurement, Failure> {
+    let wait = Duration::from_millis(params.wait);
+    let ready = now();
+    context.ready()?;
+    let (start, started) = (Instant::now(), now());
+    // Each role has its own metrics: a metric of two roles is an error.
+    let role = context.role;
+    let of_role = |time: &str| format!("{role}_{time}");
+    let times = Measurement::default()
+        .value(&of_role("ready_at"), ready)
+        .value(&of_role("started_at"), started);
+    if role == "generator" {
+        std::thread::sleep(wait);
         let times = times.value(&of_role("stopped_at"), now());
-        let received = context.message().and_then(|message| message.values.get("wait").copied());
-        if received != Some(params.wait as f64) {
-            return Err(Failure::check(format!("the generator sent {received:?}")));
-        }
-        let void = match params.disturbance {
-            Disturbance::Calm => None,
-            Disturbance::DriftAndStalls => Some("planted stall".into()),
-        };
-        Ok(Measurement { void, ..times.value("waited", waited) })
+        context.send(BTreeMap::from([("wait".to_owned(), params.wait as f64)]))?;
+        context.stop()?;
+        return Ok(times.value("sent", 1.0));
     }
+    while !context.stopped() {
+        if start.elapsed() > Duration::from_secs(60) {
+            return Err(Failure::check("no stop within 60 s"));
+        }
+        std::thread::sleep(Duration::from_micros(50));
+    }
+    let waited = start.elapsed().as_nanos() as f64;
+    let times = times.value(&of_role("stopped_at"), now());
+    let received = context.message().and_then(|message| message.values.get("wait").copied());
+    if received != Some(params.wait as f64) {
+        return Err(Failure::check(format!("the generator sent {received:?}")));
+    }
+    let void = match params.disturbance {
+        Disturbance::Calm => None,
+        Disturbance::DriftAndStalls => Some("planted stall".into()),
+    };
+    Ok(Measurement { void, ..times.value("waited", waited) })
 }
 
 /// Params of `search`.
@@ -150,30 +142,26 @@ impl Method for EdgeSearch {
     }
 
     fn probe(&self) -> Result<Box<dyn Probe<EdgeParams>>, Failure> {
-        Ok(Box::new(EdgeProbe))
+        Ok(Box::new(measure_edge))
     }
 }
 
-struct EdgeProbe;
-
-impl Probe<EdgeParams> for EdgeProbe {
-    fn measure(&mut self, _: &mut Context, params: &EdgeParams) -> Result<Measurement, Failure> {
-        let edge = params.edge as f64;
-        let search = Search { low: 0.0, high: 100.0, precision: 0.5, confirmations: 2 };
-        let mut trials = 0;
-        let found = largest(&search, |level| {
-            trials += 1;
-            // Every fifth trial stalls.
-            let verdict = match (trials % 5 == 0, level <= edge) {
-                (true, _) => TrialVerdict::Void("planted stall".into()),
-                (false, true) => TrialVerdict::Holds,
-                (false, false) => TrialVerdict::Fails,
-            };
-            Ok((verdict, Values::new()))
-        })?;
-        let level = found.level.ok_or_else(|| Failure::check("no edge was found"))?;
-        Ok(Measurement { trials: found.trials, ..Measurement::default().value("found", level) })
-    }
+fn measure_edge(_: &mut Context, params: &EdgeParams) -> Result<Measurement, Failure> {
+    let edge = params.edge as f64;
+    let search = Search { low: 0.0, high: 100.0, precision: 0.5, confirmations: 2 };
+    let mut trials = 0;
+    let found = largest(&search, |level| {
+        trials += 1;
+        // Every fifth trial stalls.
+        let verdict = match (trials % 5 == 0, level <= edge) {
+            (true, _) => TrialVerdict::Void("planted stall".into()),
+            (false, true) => TrialVerdict::Holds,
+            (false, false) => TrialVerdict::Fails,
+        };
+        Ok((verdict, Values::new()))
+    })?;
+    let level = found.level.ok_or_else(|| Failure::check("no edge was found"))?;
+    Ok(Measurement { trials: found.trials, ..Measurement::default().value("found", level) })
 }
 
 const TABLE: &str = "prepared";
@@ -227,23 +215,18 @@ impl Method for Prepared {
     }
 
     fn probe(&self) -> Result<Box<dyn Probe<ArtefactParams>>, Failure> {
-        Ok(Box::new(PreparedProbe))
+        Ok(Box::new(measure_artefact))
     }
 }
 
-struct PreparedProbe;
-
-impl Probe<ArtefactParams> for PreparedProbe {
-    fn measure(
-        &mut self,
-        context: &mut Context,
-        params: &ArtefactParams,
-    ) -> Result<Measurement, Failure> {
-        let name = recipe(params.artefact).name;
-        let table = std::fs::read_to_string(context.artefact(&name)?.join("table"))?;
-        if table != TABLE {
-            return Err(Failure::check(format!("the artefact contains '{table}'")));
-        }
-        Ok(Measurement::default().value("time", 1.0))
+fn measure_artefact(
+    context: &mut Context,
+    params: &ArtefactParams,
+) -> Result<Measurement, Failure> {
+    let name = recipe(params.artefact).name;
+    let table = std::fs::read_to_string(context.artefact(&name)?.join("table"))?;
+    if table != TABLE {
+        return Err(Failure::check(format!("the artefact contains '{table}'")));
     }
+    Ok(Measurement::default().value("time", 1.0))
 }

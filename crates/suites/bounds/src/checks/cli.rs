@@ -8,7 +8,7 @@ use lab::run::Lab;
 use lab::table::{ColumnHeader, Document};
 
 use crate::SUITE;
-use crate::cli::text::Cell;
+use crate::cli::Cell;
 use crate::cli::{Effort, Error, Values, measure};
 
 /// Mechanisms in the order of the columns.

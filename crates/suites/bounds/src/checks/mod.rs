@@ -95,7 +95,7 @@ impl Method for Checks {
     }
 
     fn probe(&self) -> Result<Box<dyn Probe<CheckParams>>, Failure> {
-        Ok(Box::new(Self))
+        Ok(Box::new(measure))
     }
 }
 
@@ -114,28 +114,22 @@ const REGION: u64 = 4096;
 /// The value that a load replaces and a store writes.
 const UNTOUCHED: u64 = 0x005E_C7E7;
 
-impl Probe<CheckParams> for Checks {
-    fn measure(
-        &mut self,
-        context: &mut Context,
-        params: &CheckParams,
-    ) -> Result<Measurement, Failure> {
-        let tsc = context.tsc()?;
-        self.available(params)?;
-        let data = Data::new()?;
-        let _registers = registers(params, &data)?;
-        let lines = sequence::lines(params)?;
-        let copies = unroll::copies(&sequence::code(&lines, 1)?)?;
-        let code = |copies| sequence::code(&lines, copies);
-        let state = state(&data, data.address() + 64);
-        let body = Body::new(copies, false, state, set_bounds, code)?;
-        let timer = LoopTimer::new(tsc, &data, context.budget);
-        let measured = timer.cycles_of(&body).map(|cycles| {
-            let measurement = Measurement::default().value("sequence", cycles);
-            measurement.value("ipc", lines.len() as f64 / cycles)
-        });
-        timer.judged(measured.map_err(Failure::from))
-    }
+fn measure(context: &mut Context, params: &CheckParams) -> Result<Measurement, Failure> {
+    let tsc = context.tsc()?;
+    Checks.available(params)?;
+    let data = Data::new()?;
+    let _registers = registers(params, &data)?;
+    let lines = sequence::lines(params)?;
+    let copies = unroll::copies(&sequence::code(&lines, 1)?)?;
+    let code = |copies| sequence::code(&lines, copies);
+    let state = state(&data, data.address() + 64);
+    let body = Body::new(copies, false, state, set_bounds, code)?;
+    let timer = LoopTimer::new(tsc, &data, context.budget);
+    let measured = timer.cycles_of(&body).map(|cycles| {
+        let measurement = Measurement::default().value("sequence", cycles);
+        measurement.value("ipc", lines.len() as f64 / cycles)
+    });
+    timer.judged(measured.map_err(Failure::from))
 }
 
 /// Enables the bounds registers and loads the same bounds as in the general registers, if the sequence uses MPX.

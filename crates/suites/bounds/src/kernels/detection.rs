@@ -71,7 +71,7 @@ impl Method for Detection {
     }
 
     fn probe(&self) -> Result<Box<dyn Probe<DetectionParams>>, Failure> {
-        Ok(Box::new(Self))
+        Ok(Box::new(measure))
     }
 }
 
@@ -80,27 +80,21 @@ fn is_rejected(mechanism: &Mechanism, bug: Bug) -> bool {
     mechanism.rejects.as_ref().is_some_and(|rejected| rejected.bug == bug)
 }
 
-impl Probe<DetectionParams> for Detection {
-    fn measure(
-        &mut self,
-        context: &mut Context,
-        params: &DetectionParams,
-    ) -> Result<Measurement, Failure> {
-        let DetectionParams { bug, mechanism } = *params;
-        check_mechanism(mechanism)?;
-        let name = build::name(build::BUGS, &mechanism.name);
-        let program = context.artefact(&name)?.join(build::PROGRAM);
-        // A stopped program leaves no core dump.
-        let none = Rlimit { current: Some(0), maximum: Some(0) };
-        setrlimit(Resource::Core, none).map_err(std::io::Error::from)?;
-        check_control(&child::run(mechanism, &program, &[bug.name(), "control"])?, mechanism)?;
-        if is_rejected(mechanism, bug) {
-            let folder = context.artefact(&build::rejected_name(&mechanism.name))?;
-            std::fs::metadata(folder.join(build::DIAGNOSTIC))?;
-            return Ok(Measurement::default().value("caught", 1.0).covariate("by", "compiler"));
-        }
-        to_measurement(&child::run(mechanism, &program, &[bug.name(), "planted"])?, mechanism)
+fn measure(context: &mut Context, params: &DetectionParams) -> Result<Measurement, Failure> {
+    let DetectionParams { bug, mechanism } = *params;
+    check_mechanism(mechanism)?;
+    let name = build::name(build::BUGS, &mechanism.name);
+    let program = context.artefact(&name)?.join(build::PROGRAM);
+    // A stopped program leaves no core dump.
+    let none = Rlimit { current: Some(0), maximum: Some(0) };
+    setrlimit(Resource::Core, none).map_err(std::io::Error::from)?;
+    check_control(&child::run(mechanism, &program, &[bug.name(), "control"])?, mechanism)?;
+    if is_rejected(mechanism, bug) {
+        let folder = context.artefact(&build::rejected_name(&mechanism.name))?;
+        std::fs::metadata(folder.join(build::DIAGNOSTIC))?;
+        return Ok(Measurement::default().value("caught", 1.0).covariate("by", "compiler"));
     }
+    to_measurement(&child::run(mechanism, &program, &[bug.name(), "planted"])?, mechanism)
 }
 
 /// Checks that the program without the bug ran to its end without a report of the mechanism.

@@ -1,24 +1,34 @@
 //! Intel MPX: a small static program, run by a CPU with MPX, or by QEMU to check function only. It is never run on other
 //! CPUs, where the instructions are NOPs.
 
-mod code;
 mod image;
 mod layout;
 mod operation;
 mod proof;
 mod race;
-mod runner;
 #[cfg(test)]
 mod tests;
 
-use lab::capability::{Capability, state_of};
+use std::io::ErrorKind;
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::FileExt as _;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::Duration;
 
+use lab::capability::{Capability, state_of};
+use lab::program::Program;
+use lab::sample::{Failure, FailureKind};
+use machine::child::run_within;
+use machine::memfd::Memfd;
+
+use image::Image;
+use layout::{EXIT_FAULT, EXIT_REFUSED};
 pub(crate) use race::Race;
-pub(crate) use runner::Machine;
 
 /// Returns MPX under QEMU as a capability of this machine, with the state of its known faults.
 pub(crate) fn capability() -> Capability {
-    let program = runner::QEMU;
+    let program = QEMU;
     let verified = proof::verify(Machine::Emulated);
     let result = verified.and_then(|()| operation::faults(Machine::Emulated)).map(|faults| {
         match faults.fixed().as_slice() {
@@ -30,5 +40,84 @@ pub(crate) fn capability() -> Capability {
         name: program.capability.into(),
         about: program.about.into(),
         state: state_of(result),
+    }
+}
+
+/// User-mode emulator of QEMU.
+const QEMU: Program = Program {
+    name: "qemu-x86_64",
+    capability: "mpx-emulated",
+    about: "emulates bounds registers, for function only",
+    package: "qemu-user",
+};
+
+/// Machine that runs the program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Machine {
+    /// This CPU.
+    Native,
+    /// QEMU, whose times are not meaningful.
+    Emulated,
+}
+
+impl Machine {
+    /// Checks that the machine is available.
+    ///
+    /// # Errors
+    /// Returns `unavailable` with the remedy if it is not.
+    pub(crate) fn available(self) -> Result<(), Failure> {
+        match self {
+            Self::Native => lab::capability::has("mpx"),
+            Self::Emulated => QEMU.find().map(drop),
+        }
+    }
+
+    /// Runs the program and returns its output.
+    ///
+    /// # Errors
+    /// Returns `failed` if it cannot start or reports an error, `timeout` if it does not end within the limit.
+    fn run(self, image: &Image, limit: Duration) -> Result<Vec<u8>, Failure> {
+        self.available()?;
+        let file = write_to_memfd(&image.bytes())?;
+        let path = format!("/proc/self/fd/{}", file.inherit()?);
+        let mut command = match self {
+            Self::Native => Command::new(path),
+            Self::Emulated => {
+                let mut command = Command::new(QEMU.find()?);
+                command.args(["-cpu", "max", &path]);
+                command
+            }
+        };
+        // QEMU prints irrelevant warnings about unsupported features.
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let output = run_within(&mut command, &[], limit).map_err(|why| match why.kind() {
+            ErrorKind::TimedOut => {
+                let why = format!("the MPX program did not exit in {} s", limit.as_secs());
+                Failure::new(FailureKind::Timeout, why)
+            }
+            _ => Failure::failed(format!("the MPX program: {why}")),
+        })?;
+        check_status(output.status).map(|()| output.stdout)
+    }
+}
+
+/// Writes the program to an anonymous file.
+fn write_to_memfd(bytes: &[u8]) -> Result<Memfd, Failure> {
+    let memory = Memfd::create("mpx", bytes.len())?;
+    let file = std::fs::File::from(memory.as_fd().try_clone_to_owned()?);
+    file.write_all_at(bytes, 0)?;
+    Ok(memory)
+}
+
+fn check_status(status: ExitStatus) -> Result<(), Failure> {
+    let failed = |why: String| Err(Failure::failed(format!("the MPX program {why}")));
+    match (status.code(), status.signal()) {
+        (Some(0), _) => Ok(()),
+        (Some(EXIT_REFUSED), _) => {
+            failed("got no memory or thread; allow 4 GiB of reserved address space".into())
+        }
+        (Some(EXIT_FAULT), _) => failed("had a fault other than #BR".into()),
+        (Some(code), _) => failed(format!("exited with {code}")),
+        (None, signal) => failed(format!("was killed by signal {}", signal.unwrap_or(0))),
     }
 }

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use lab::sample::Failure;
 
+use super::Machine;
 use super::image::Image;
 use super::layout::{
     COMMAND_BYTES, COMMAND_ROOM, COMMANDS, COUNT, DATA, DATA_BYTES, SCRATCH, SHIFTED_DIRECTORY,
     TRUE_DIRECTORY,
 };
-use super::runner::Machine;
 
 /// Time limit for a list of operations.
 const LIMIT: Duration = Duration::from_secs(20);

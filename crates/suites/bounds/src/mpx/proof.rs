@@ -3,12 +3,12 @@
 
 use lab::sample::Failure;
 
+use super::Machine;
 use super::operation::Operation::{
     self, CheckLower, CheckLowerOf, CheckUpper, CheckUpperOf, CheckUpperStored, CheckUpperStoredOf,
     FromMemory, FromOther, Load, Make, Put, Store, ToMemory, ToOther,
 };
 use super::operation::execute;
-use super::runner::Machine;
 
 const LOWER: u64 = 0x10_0000;
 const UPPER: u64 = 0x10_0fff;

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use lab::sample::Failure;
 
+use super::Machine;
 use super::image::Image;
 use super::layout::{
     ANSWER_BYTES, MASK_BYTES, MASK_MAIN, MASK_OTHER, MODE, OBJECT_BYTES, OFFSET, PASSES,
     POINTER_ROOM, POINTERS, THREADED,
 };
 use super::proof::verify;
-use super::runner::Machine;
 
 /// Time limit for the start of the program.
 const START: Duration = Duration::from_secs(20);

@@ -50,7 +50,7 @@ impl Method for Races {
     }
 
     fn probe(&self) -> Result<Box<dyn Probe<RaceParams>>, Failure> {
-        Ok(Box::new(Self))
+        Ok(Box::new(measure))
     }
 }
 
@@ -73,21 +73,15 @@ const METRICS: &[Metric] = &[
 /// thread had lost its CPU.
 const MAX_PASSES_PER_FILL: u64 = 100;
 
-impl Probe<RaceParams> for Races {
-    fn measure(
-        &mut self,
-        context: &mut Context,
-        params: &RaceParams,
-    ) -> Result<Measurement, Failure> {
-        check_implementation(params)?;
-        if !params.has_writer() {
-            return to_measurement(params, &run(context, params, None)?);
-        }
-        let (reader, writer) = proximity::pair(context.cpus)?;
-        proximity::between(reader, writer, || {
-            to_measurement(params, &run(context, params, Some(writer))?)
-        })
+fn measure(context: &mut Context, params: &RaceParams) -> Result<Measurement, Failure> {
+    check_implementation(params)?;
+    if !params.has_writer() {
+        return to_measurement(params, &run(context, params, None)?);
     }
+    let (reader, writer) = proximity::pair(context.cpus)?;
+    proximity::between(reader, writer, || {
+        to_measurement(params, &run(context, params, Some(writer))?)
+    })
 }
 
 /// Counts of a race, of the software model or of MPX.

@@ -4,7 +4,7 @@ use lab::run::Lab;
 use lab::table::{ColumnHeader, Document};
 
 use super::params::MAX_COUNT;
-use crate::cli::text::Cell;
+use crate::cli::Cell;
 use crate::cli::{Effort, Error, Values, measure, published_claim, set};
 
 /// Options of `tollgate bounds tables`.

@@ -57,7 +57,7 @@ impl Method for Tables {
     }
 
     fn probe(&self) -> Result<Box<dyn Probe<TableParams>>, Failure> {
-        Ok(Box::new(Self))
+        Ok(Box::new(measure))
     }
 }
 
@@ -83,22 +83,16 @@ const METRICS: &[Metric] = &[
     Metric::new("system_instructions", "1", Better::Lower, "instructions per store in the kernel"),
 ];
 
-impl Probe<TableParams> for Tables {
-    fn measure(
-        &mut self,
-        context: &mut Context,
-        params: &TableParams,
-    ) -> Result<Measurement, Failure> {
-        self.available(params)?;
-        let tsc = context.tsc()?;
-        let _small_pages = SmallPages::only();
-        let counters = match params.counted {
-            Counted::Instructions => Some(InstructionCounters::open()?),
-            Counted::Time => None,
-        };
-        let passes = passes(params, tsc, counters.as_ref(), context.budget)?;
-        Ok(to_measurement(params, &passes))
-    }
+fn measure(context: &mut Context, params: &TableParams) -> Result<Measurement, Failure> {
+    Tables.available(params)?;
+    let tsc = context.tsc()?;
+    let _small_pages = SmallPages::only();
+    let counters = match params.counted {
+        Counted::Instructions => Some(InstructionCounters::open()?),
+        Counted::Time => None,
+    };
+    let passes = passes(params, tsc, counters.as_ref(), context.budget)?;
+    Ok(to_measurement(params, &passes))
 }
 
 /// A pass with tables and the pass without them that was interleaved with it.

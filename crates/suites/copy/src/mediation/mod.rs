@@ -24,7 +24,7 @@ pub use host::HostConfig;
 pub use mediator::{AccessCounts, Mediator};
 pub use rules::{Access, HOSTS, Permission, Range, Rules};
 
-use crate::{factors, functions, lengths, metrics};
+use crate::{common, functions, lengths};
 
 /// Offsets of each range at which accesses are tried.
 const OFFSETS: usize = 8;
@@ -54,7 +54,7 @@ pub(crate) struct MediationParams {
     #[factor(default = "64 KiB", levels = Levels::Bytes(1, lengths::MAX_LENGTH))]
     length: usize,
     /// copy function: one of the suite, or PATH.so:SYMBOL
-    #[factor(default = "glibc", levels = Levels::Checked(factors::suite_function))]
+    #[factor(default = "glibc", levels = Levels::Checked(common::suite_function))]
     function: String,
     /// divisor of ESCAPE's 16 GiB pool
     #[factor(default = "256", levels = Levels::Count(1, u64::MAX))]
@@ -68,8 +68,8 @@ pub(crate) struct MediationParams {
 }
 
 const METRICS: &[Metric] = &[
-    metrics::THROUGHPUT_METRIC,
-    metrics::CHECKED_METRIC,
+    common::THROUGHPUT_METRIC,
+    common::CHECKED_METRIC,
     Metric::count("allowed", "allowed accesses that succeeded"),
     Metric::count(
         "stopped",
@@ -155,49 +155,41 @@ impl Method for Mediation {
     }
 
     fn probe(&self) -> Result<Box<dyn Probe<MediationParams>>, Failure> {
-        Ok(Box::new(MediationProbe))
+        Ok(Box::new(measure))
     }
 }
 
-struct MediationProbe;
-
-impl Probe<MediationParams> for MediationProbe {
-    fn measure(
-        &mut self,
-        context: &mut Context,
-        params: &MediationParams,
-    ) -> Result<Measurement, Failure> {
-        let plan = Plan::new(params)?;
-        let function = functions::find(&params.function)?;
-        let source = filled(plan.length)?;
-        let first = *context.cpus.first().ok_or_else(|| Failure::failed("no CPU is allowed"))?;
-        let config = HostConfig {
-            cpus: [first, *context.cpus.get(1).unwrap_or(&first)],
-            copy: function.pointer(),
-            source: &source,
-            confined: plan.mediated,
-        };
-        let mut mediator = Mediator::new(plan.rules.clone(), &config)?;
-        let mut counts = AccessCounts::default();
-        mediator.verify(OFFSETS, &mut counts)?;
-        let ticks = context.tsc()?.ticks(context.budget);
-        let copy = mediator.copy(plan.range, CHANGED, &source, ticks)?;
-        let mut measurement = Measurement::default().value(
-            "throughput",
-            plan.length as f64 * context.tsc()?.hertz / copy.max(f64::MIN_POSITIVE),
-        );
-        if plan.mediated {
-            mediator.attack(plan.range, CHANGED, &mut counts)?;
-            let change = changes(&mut mediator, &plan, context, &mut counts)?;
-            measurement = measurement.value("rule_change", change);
-        }
-        counts.check()?;
-        Ok(measurement
-            .value("allowed", counts.allowed as f64)
-            .value("stopped", counts.stopped as f64)
-            .value("leaked", counts.leaked as f64)
-            .value("checked", plan.length as f64))
+fn measure(context: &mut Context, params: &MediationParams) -> Result<Measurement, Failure> {
+    let plan = Plan::new(params)?;
+    let function = functions::find(&params.function)?;
+    let source = filled(plan.length)?;
+    let first = *context.cpus.first().ok_or_else(|| Failure::failed("no CPU is allowed"))?;
+    let config = HostConfig {
+        cpus: [first, *context.cpus.get(1).unwrap_or(&first)],
+        copy: function.pointer(),
+        source: &source,
+        confined: plan.mediated,
+    };
+    let mut mediator = Mediator::new(plan.rules.clone(), &config)?;
+    let mut counts = AccessCounts::default();
+    mediator.verify(OFFSETS, &mut counts)?;
+    let ticks = context.tsc()?.ticks(context.budget);
+    let copy = mediator.copy(plan.range, CHANGED, &source, ticks)?;
+    let mut measurement = Measurement::default().value(
+        "throughput",
+        plan.length as f64 * context.tsc()?.hertz / copy.max(f64::MIN_POSITIVE),
+    );
+    if plan.mediated {
+        mediator.attack(plan.range, CHANGED, &mut counts)?;
+        let change = changes(&mut mediator, &plan, context, &mut counts)?;
+        measurement = measurement.value("rule_change", change);
     }
+    counts.check()?;
+    Ok(measurement
+        .value("allowed", counts.allowed as f64)
+        .value("stopped", counts.stopped as f64)
+        .value("leaked", counts.leaked as f64)
+        .value("checked", plan.length as f64))
 }
 
 /// Revokes and grants a permission repeatedly, and verifies after each change that it has taken effect.

@@ -91,7 +91,7 @@ fn power_of_two_up_to(number: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::factors::TimingMode;
+    use crate::common::TimingMode;
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 

@@ -33,11 +33,10 @@ use lab::sample::Failure;
 use machine::cache::Caches;
 use machine::tsc::Tsc;
 
-use crate::factors::Direction;
+use crate::common::{self, Direction};
 use crate::functions::{self, CopyFn};
 use crate::mbw;
 use crate::memory::MemoryKind;
-use crate::metrics;
 use crate::pattern::Pattern;
 use crate::pool::ThreadPool;
 use copiers::{FileCalls, NaiveCompiled, PausedCopy};
@@ -65,7 +64,7 @@ impl Method for Throughput {
     }
 
     fn metrics(&self) -> &'static [Metric] {
-        metrics::METRICS
+        common::METRICS
     }
 
     fn available(&self, params: &ThroughputParams) -> Result<(), Failure> {
@@ -227,7 +226,7 @@ impl ThroughputProbe {
         let checked = verify::delivery(params, layout, pair, pattern, &ring, made)?;
         let mut measurement = batches.summary(conditions.tsc, &ring, checked);
         if let Some(ticks) = floor {
-            measurement = measurement.value(metrics::LOOP_FLOOR, conditions.tsc.nanoseconds(ticks));
+            measurement = measurement.value(common::LOOP_FLOOR, conditions.tsc.nanoseconds(ticks));
         }
         if let Some(pages) = pair.destination.pages().or(pair.source.pages()) {
             measurement = measurement.covariate("pages", pages);

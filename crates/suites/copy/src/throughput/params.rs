@@ -10,7 +10,7 @@ use lab::factor::{LevelType, Levels};
 use lab::method::Params;
 use lab::sample::Failure;
 
-use crate::factors::{self, Direction, TimingMode};
+use crate::common::{self, Direction, TimingMode};
 use crate::lengths::Lengths;
 use crate::mbw::Method;
 use crate::memory::MemoryKind;
@@ -85,7 +85,7 @@ pub(crate) struct ThroughputParams {
 fn function(text: &str) -> Result<String, String> {
     let others: Vec<_> =
         Method::ALL.map(Method::level).into_iter().chain([NAIVE_COMPILED]).collect();
-    factors::function(text, &others)
+    common::function(text, &others)
 }
 
 impl Default for ThroughputParams {

@@ -106,11 +106,9 @@ impl Method for Clock {
     }
 
     fn probe(&self) -> Result<Box<dyn Probe<ClockParams>>, Failure> {
-        Ok(Box::new(ClockProbe))
+        Ok(Box::new(measure))
     }
 }
-
-struct ClockProbe;
 
 /// Time of a trip and core clock of one phase.
 #[derive(Clone, Copy)]
@@ -119,33 +117,27 @@ struct Phase {
     hertz: f64,
 }
 
-impl Probe<ClockParams> for ClockProbe {
-    fn measure(
-        &mut self,
-        context: &mut Context,
-        params: &ClockParams,
-    ) -> Result<Measurement, Failure> {
-        load::available(params.load, context.cpus)?;
-        let tsc = context.tsc()?;
-        let trip = params.trip;
-        let conditions = Conditions {
-            cpus: context.cpus,
-            budget: (context.budget / (2 * PHASES)).max(MIN_PHASE),
-            seed: context.seed,
-            folder: std::env::temp_dir(),
-        };
-        let mut load = Load::prepare(params.load, context)?;
-        let mut trips = Trips::default();
-        let (mut without, mut under) = (Vec::new(), Vec::new());
-        for _ in 0..PHASES {
-            without.push(phase(&mut trips, trip, &conditions, tsc)?);
-            load.start()?;
-            let result = phase(&mut trips, trip, &conditions, tsc);
-            load.stop()?;
-            under.push(result?);
-        }
-        to_measurement(&without, &under, params.load, tsc)
+fn measure(context: &mut Context, params: &ClockParams) -> Result<Measurement, Failure> {
+    load::available(params.load, context.cpus)?;
+    let tsc = context.tsc()?;
+    let trip = params.trip;
+    let conditions = Conditions {
+        cpus: context.cpus,
+        budget: (context.budget / (2 * PHASES)).max(MIN_PHASE),
+        seed: context.seed,
+        folder: std::env::temp_dir(),
+    };
+    let mut load = Load::prepare(params.load, context)?;
+    let mut trips = Trips::default();
+    let (mut without, mut under) = (Vec::new(), Vec::new());
+    for _ in 0..PHASES {
+        without.push(phase(&mut trips, trip, &conditions, tsc)?);
+        load.start()?;
+        let result = phase(&mut trips, trip, &conditions, tsc);
+        load.stop()?;
+        under.push(result?);
     }
+    to_measurement(&without, &under, params.load, tsc)
 }
 
 fn phase(

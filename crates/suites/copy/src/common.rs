@@ -1,6 +1,7 @@
-//! Levels that several methods share.
+//! Levels and metrics that several methods share.
 
 use lab::factor::LevelType;
+use lab::metric::{Better, Metric};
 
 use crate::functions;
 
@@ -47,3 +48,42 @@ pub fn function(text: &str, others: &[&'static str]) -> Result<String, String> {
         known.join(", ")
     ))
 }
+
+/// Bytes copied per second.
+pub const THROUGHPUT: &str = "throughput";
+/// Time per copy: the median over the batches of a sample.
+pub const TIME: &str = "time";
+/// Time per copy in the fastest batch.
+pub const TIME_MIN: &str = "time_min";
+/// One step of the timer, divided by the copies of a batch.
+pub const RESOLUTION: &str = "resolution";
+/// Time per iteration of the timed loop around a function that returns at once.
+pub const LOOP_FLOOR: &str = "loop_floor";
+/// Bytes verified after the timing.
+pub const CHECKED: &str = "checked";
+
+pub(crate) const THROUGHPUT_METRIC: Metric = Metric::new(
+    THROUGHPUT,
+    "B/s",
+    Better::Higher,
+    "bytes copied per second, each byte counted once",
+);
+pub(crate) const CHECKED_METRIC: Metric = Metric::new(
+    CHECKED,
+    "B",
+    Better::Neither,
+    "bytes whose delivery was verified after the timing",
+);
+
+/// The metrics of `throughput`.
+pub const METRICS: &[Metric] = &[
+    THROUGHPUT_METRIC,
+    Metric::time(TIME, "time per copy, median over the batches of a sample"),
+    Metric::time(TIME_MIN, "time per copy in the fastest batch of a sample"),
+    Metric::time(RESOLUTION, "one step of the timer, per copy of a batch"),
+    Metric::time(
+        LOOP_FLOOR,
+        "time per iteration of the same loop around a function that returns at once: a lower bound that overlaps the copy, not to be subtracted",
+    ),
+    CHECKED_METRIC,
+];
