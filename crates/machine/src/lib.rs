@@ -30,6 +30,7 @@ pub mod setting;
 pub mod topology;
 pub mod tsc;
 pub mod untested;
+pub mod usage;
 pub mod user;
 
 use std::io;

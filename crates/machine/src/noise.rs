@@ -9,15 +9,13 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::usage::Usage;
 use crate::{cpu, pin};
 
 /// Counters of this process and machine at one moment. Two of them make a [`NoiseDelta`].
 #[derive(Debug, Clone)]
 pub struct Noise {
-    voluntary_switches: u64,
-    involuntary_switches: u64,
-    minor_faults: u64,
-    major_faults: u64,
+    usage: Usage,
     migrations: Option<u64>,
     /// Steal time by CPU since boot, in clock ticks; `None` if the kernel does not report it.
     steal: Option<BTreeMap<usize, u64>>,
@@ -68,13 +66,8 @@ pub struct NoiseDelta {
 impl Noise {
     /// Takes a snapshot, in some tens of microseconds.
     pub fn snapshot() -> Self {
-        let usage = usage();
-        let count = |value: libc::c_long| u64::try_from(value).unwrap_or(0);
         Self {
-            voluntary_switches: count(usage.ru_nvcsw),
-            involuntary_switches: count(usage.ru_nivcsw),
-            minor_faults: count(usage.ru_minflt),
-            major_faults: count(usage.ru_majflt),
+            usage: Usage::of_process(),
             migrations: migrations(),
             steal: steal(),
             threads: threads(),
@@ -92,17 +85,16 @@ impl Noise {
 
     /// Returns the disturbances since an earlier snapshot.
     pub fn since(&self, before: &Self) -> NoiseDelta {
+        let usage = self.usage.since(before.usage);
         let both = |after: Option<u64>, before: Option<u64>| Some(after?.saturating_sub(before?));
         NoiseDelta {
-            involuntary_switches: self
-                .involuntary_switches
-                .saturating_sub(before.involuntary_switches),
-            voluntary_switches: self.voluntary_switches.saturating_sub(before.voluntary_switches),
+            involuntary_switches: usage.involuntary_switches,
+            voluntary_switches: usage.voluntary_switches,
             migrations: both(self.migrations, before.migrations),
             steal_ns: self.stolen_since(before),
             waited_ns: both(self.waited_ns, before.waited_ns),
-            minor_faults: self.minor_faults.saturating_sub(before.minor_faults),
-            major_faults: self.major_faults.saturating_sub(before.major_faults),
+            minor_faults: usage.minor_faults,
+            major_faults: usage.major_faults,
             tlb_shootdowns: both(self.tlb_shootdowns, before.tlb_shootdowns),
         }
     }
@@ -135,15 +127,6 @@ impl Noise {
 /// only shows that some time was stolen.
 pub fn steal_step() -> Duration {
     Duration::from_nanos(1_000_000_000 / rustix::param::clock_ticks_per_second().max(1))
-}
-
-fn usage() -> libc::rusage {
-    // SAFETY: an all-zero rusage is valid and the kernel fills it; RUSAGE_SELF cannot fail.
-    unsafe {
-        let mut usage = std::mem::zeroed();
-        libc::getrusage(libc::RUSAGE_SELF, &mut usage);
-        usage
-    }
 }
 
 /// Returns the migrations of all live threads of this process.

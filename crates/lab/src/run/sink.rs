@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use machine::environment::Environment;
+use machine::usage::Usage;
 
 use super::remaining::RemainingWork;
 use super::{Event, RunError, RunObserver, RunSummary};
@@ -223,7 +224,7 @@ impl<'a> JournalSink<'a> {
         let wall = self.start.elapsed().as_secs_f64();
         let values = [
             ("outside_samples".to_owned(), (1.0 - self.seconds_in_samples / wall).max(0.0)),
-            ("peak_memory".to_owned(), peak_memory()),
+            ("peak_memory".to_owned(), Usage::of_process().peak_memory as f64),
         ];
         Sample {
             experiment: SESSION.into(),
@@ -246,15 +247,4 @@ impl<'a> JournalSink<'a> {
             ..Sample::default()
         }
     }
-}
-
-/// Returns the peak resident memory of this process, in bytes.
-fn peak_memory() -> f64 {
-    // SAFETY: `usage` is valid for writes of an `rusage`, for which all-zero bytes are a valid value.
-    let usage = unsafe {
-        let mut usage: libc::rusage = std::mem::zeroed();
-        libc::getrusage(libc::RUSAGE_SELF, &raw mut usage);
-        usage
-    };
-    usage.ru_maxrss as f64 * 1024.0
 }

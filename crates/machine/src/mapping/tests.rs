@@ -1,5 +1,6 @@
 use super::*;
 use crate::setting::Setting;
+use crate::usage::Usage;
 use std::path::Path;
 
 /// Set if a test may change a system setting temporarily, as in `scripts/test`.
@@ -52,9 +53,9 @@ fn reserved_addresses_become_memory_when_touched() {
 fn prefaulted_pages_do_not_fault_again() {
     let pages = 4096;
     let faults = |mapping: &Mapping| {
-        let before = own_faults();
+        let before = Usage::of_thread();
         write_and_read(mapping);
-        own_faults() - before
+        Usage::of_thread().since(before).minor_faults
     };
     let [cold, warm] = [(); 2].map(|()| {
         let mapping = Mapping::anonymous(pages * PAGE).unwrap();
@@ -66,19 +67,9 @@ fn prefaulted_pages_do_not_fault_again() {
     });
     warm.prefault().unwrap();
     let (cold, warm) = (faults(&cold), faults(&warm));
-    assert!(cold >= pages as i64, "{cold} faults");
+    assert!(cold >= pages as u64, "{cold} faults");
     // A busy kernel may have reclaimed some pages.
-    assert!(warm < pages as i64 / 2, "{warm} faults");
-}
-
-/// Returns the page faults of this thread so far: other tests fault in other threads.
-fn own_faults() -> i64 {
-    // SAFETY: an all-zero rusage is valid, and the call fills it.
-    unsafe {
-        let mut usage: libc::rusage = std::mem::zeroed();
-        assert_eq!(libc::getrusage(libc::RUSAGE_THREAD, &mut usage), 0);
-        usage.ru_minflt
-    }
+    assert!(warm < pages as u64 / 2, "{warm} faults");
 }
 
 #[test]

@@ -5,10 +5,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use copy::faults::{
-    Backing, Event, Faults, PAGES, Pages, SHOOTDOWN_PAGES, TouchTimes, shootdown, touch,
-};
+use copy::faults::{Backing, Event, PAGES, Pages, SHOOTDOWN_PAGES, TouchTimes, shootdown, touch};
 use machine::topology::allowed_cpus;
+use machine::usage::Usage;
 
 const BUDGET: Duration = Duration::from_millis(2);
 
@@ -51,7 +50,7 @@ fn each_first_touch_of_the_heap_is_one_fault() {
         let (faults, touches) = (touched.faults, touched.pages);
         let strays = STRAY * passes * threads as u64;
         let expected = touches..=touches + strays;
-        assert!(expected.contains(&faults.total()), "{faults:?}, expected {expected:?}");
+        assert!(expected.contains(&faults), "{faults:?}, expected {expected:?}");
     }
 }
 
@@ -60,7 +59,7 @@ fn present_pages_do_not_fault() {
     let pages = pages(Backing::Heap, 2);
     let touched = touched(Event::None, Backing::Heap, &pages);
     let strays = STRAY * touched.spans.len() as u64 * 2;
-    assert!(touched.faults.total() <= strays, "{:?}, expected up to {strays}", touched.faults);
+    assert!(touched.faults <= strays, "{:?}, expected up to {strays}", touched.faults);
 }
 
 #[test]
@@ -69,18 +68,14 @@ fn a_first_touch_of_a_mapped_file_maps_groups_of_pages() {
     let touched = touched(Event::FirstTouch, Backing::File, &pages);
     let max = touched.pages + STRAY * touched.spans.len() as u64 * 2;
     let expected = touched.pages / 512..=max;
-    assert!(
-        expected.contains(&touched.faults.total()),
-        "{:?}, expected {expected:?}",
-        touched.faults
-    );
+    assert!(expected.contains(&touched.faults), "{:?}, expected {expected:?}", touched.faults);
 }
 
 #[test]
 fn evicted_pages_fault_again() {
     let heap = pages(Backing::Heap, 2);
     let touched = touched(Event::Eviction, Backing::Heap, &heap);
-    assert!(touched.faults.total() >= touched.pages, "{:?} {}", touched.faults, touched.pages);
+    assert!(touched.faults >= touched.pages, "{:?} {}", touched.faults, touched.pages);
     assert!(touched.evicting.iter().all(|ticks| *ticks > 0));
     let file = pages(Backing::File, 1);
     let attempt = || touch(Event::Eviction, Backing::File, &file, &allowed_cpus(), BUDGET);
@@ -89,7 +84,7 @@ fn evicted_pages_fault_again() {
         other => Ok(other),
     });
     match outcome {
-        Ok(touched) => assert!(touched.faults.major > 0, "{:?}", touched.faults),
+        Ok(touched) => assert!(touched.major_faults > 0, "{:?}", touched.faults),
         Err(failure) => {
             assert!(failure.why.contains("are resident after eviction"), "{failure}");
             machine::untested::note("eviction of a mapped file", &failure);
@@ -105,10 +100,10 @@ fn only_faults_of_the_calling_thread_are_counted() {
             let pages = Pages::new(Backing::Heap, 1000, &std::env::temp_dir()).unwrap();
             pages.touch();
         });
-        let before = Faults::of_thread();
+        let before = Usage::of_thread();
         pages.touch();
         other.join().unwrap();
-        let counted = Faults::of_thread().since(before).total();
+        let counted = Usage::of_thread().since(before).faults();
         assert!(counted >= 100, "{counted} faults of 100 pages");
         let present = pages.resident().unwrap();
         match counted {

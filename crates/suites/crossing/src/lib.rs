@@ -57,17 +57,6 @@ fn capabilities() -> Vec<Capability> {
 pub static COMMAND: SuiteCommand =
     SuiteCommand { suite: &SUITE, command: cli::command, run: cli::main };
 
-/// Returns the number of minor and major page faults of this thread since it started.
-pub(crate) fn page_faults_of_thread() -> u64 {
-    // SAFETY: an all-zero rusage is valid, and the kernel fills it; RUSAGE_THREAD cannot fail.
-    let usage = unsafe {
-        let mut usage: libc::rusage = std::mem::zeroed();
-        libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage);
-        usage
-    };
-    u64::try_from(usage.ru_minflt + usage.ru_majflt).unwrap_or(0)
-}
-
 #[cfg(test)]
 mod tests {
     use std::hint::black_box;

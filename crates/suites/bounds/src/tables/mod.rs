@@ -18,6 +18,7 @@ use lab::metric::{Better, Metric};
 use lab::sample::Failure;
 use lab::statistics::median;
 use machine::tsc::Tsc;
+use machine::usage::Usage;
 
 use memory::SmallPages;
 use params::{Counted, TableParams, TableStrategy};
@@ -148,10 +149,10 @@ fn to_measurement(params: &TableParams, pairs: &[PassPair]) -> Measurement {
         ("store", median_of(&|pair| Some(pair.measured.time / count))),
         ("table", median_of(&|pair| Some((pair.measured.time - plain(pair)?) / count))),
         ("over_baseline", median_of(&|pair| Some(pair.measured.time / plain(pair)?))),
-        ("user", Some(mean(&|cost| cost.usage.user))),
-        ("system", Some(mean(&|cost| cost.usage.system))),
+        ("user", Some(mean(&|cost| nanoseconds(cost.usage.user)))),
+        ("system", Some(mean(&|cost| nanoseconds(cost.usage.system)))),
         ("system_share", system_share(pairs)),
-        ("faults", Some(mean(&|cost| cost.usage.faults))),
+        ("faults", Some(mean(&|cost| cost.usage.faults() as f64))),
         ("user_instructions", instructions(0)),
         ("system_instructions", instructions(1)),
     ];
@@ -160,10 +161,16 @@ fn to_measurement(params: &TableParams, pairs: &[PassPair]) -> Measurement {
         .fold(Measurement::default(), |measurement, (name, value)| measurement.value(name, value))
 }
 
+fn nanoseconds(time: Duration) -> f64 {
+    time.as_nanos() as f64
+}
+
 /// Returns the kernel's share of all passes; `None` if they were too short for the kernel's accounting.
 fn system_share(pairs: &[PassPair]) -> Option<f64> {
-    let system: f64 = pairs.iter().map(|pair| pair.measured.usage.system).sum();
-    let user: f64 = pairs.iter().map(|pair| pair.measured.usage.user).sum();
+    let sum = |time: fn(&Usage) -> Duration| {
+        pairs.iter().map(|pair| nanoseconds(time(&pair.measured.usage))).sum::<f64>()
+    };
+    let (system, user) = (sum(|usage| usage.system), sum(|usage| usage.user));
     (system + user > 0.0).then(|| system / (system + user))
 }
 

@@ -4,11 +4,12 @@ use std::io;
 
 use lab::sample::Failure;
 use machine::tsc::{self, Tsc};
+use machine::usage::Usage;
 
 use super::params::{Lifetime, SlotMemory, TableParams, TableStrategy};
 use super::slots::Slots;
 use super::strategies::{Arena, Base, BoundsTables, Inline, Trap, Untracked};
-use super::usage::{InstructionCounters, Usage};
+use super::usage::InstructionCounters;
 
 /// Size and memory of a pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,11 +71,11 @@ impl Pass {
     ) -> Result<PassCost, Failure> {
         let mut slots = Slots::new(self.separate, self.count)?;
         let before = counters.map(InstructionCounters::now).transpose()?;
-        let usage = Usage::now();
+        let usage = Usage::of_thread();
         let start = tsc::start();
         let stored = self.store_all(&mut slots, tables);
         let ticks = tsc::stop().saturating_sub(start).saturating_sub(tsc.overhead);
-        let usage = Usage::now() - usage;
+        let usage = Usage::of_thread().since(usage);
         let after = counters.map(InstructionCounters::now).transpose()?;
         stored.map_err(|why| Failure::failed(format!("a table of 4 MiB: {why}")))?;
         let instructions =
@@ -143,12 +144,12 @@ mod tests {
         let _small_pages = SmallPages::only();
         for separate in [false, true] {
             for freed in [false, true] {
-                let plain = cost(TableStrategy::None, separate, freed).usage.faults;
-                assert!(plain >= 300.0, "{separate} {freed}: {plain}");
+                let plain = cost(TableStrategy::None, separate, freed).usage.faults();
+                assert!(plain >= 300, "{separate} {freed}: {plain}");
                 for strategy in [TableStrategy::Inline, TableStrategy::Trap, TableStrategy::Arena] {
                     // At least one fault for the pointer's page and one for the table's.
-                    let faults = cost(strategy, separate, freed).usage.faults;
-                    assert!(faults >= 600.0, "{strategy} {separate} {freed}: {faults}");
+                    let faults = cost(strategy, separate, freed).usage.faults();
+                    assert!(faults >= 600, "{strategy} {separate} {freed}: {faults}");
                 }
             }
         }

@@ -1,52 +1,10 @@
-//! Resources that a thread used: CPU time and page faults by the kernel's accounting, instructions by counters.
+//! Instructions that a thread executed, by performance counters.
 
 use std::io;
-use std::mem::MaybeUninit;
-use std::ops::Sub;
 
 use lab::sample::Failure;
 use machine::SysError;
 use machine::counters::{Counters, Event, Mode};
-
-/// CPU time and faults of this thread since its start. The difference of two values is the usage in between.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(super) struct Usage {
-    /// In user mode, ns. Kernels that sample it count in ticks of 1 to 10 ms.
-    pub(super) user: f64,
-    /// In the kernel, ns, in the same resolution.
-    pub(super) system: f64,
-    /// Page faults.
-    pub(super) faults: f64,
-}
-
-impl Usage {
-    pub(super) fn now() -> Self {
-        let mut usage = MaybeUninit::<libc::rusage>::zeroed();
-        // SAFETY: an all-zero rusage is valid and the kernel fills it; the call cannot fail for this thread.
-        let usage = unsafe {
-            libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr());
-            usage.assume_init()
-        };
-        let time = |time: libc::timeval| time.tv_sec as f64 * 1e9 + time.tv_usec as f64 * 1e3;
-        Self {
-            user: time(usage.ru_utime),
-            system: time(usage.ru_stime),
-            faults: (usage.ru_minflt + usage.ru_majflt) as f64,
-        }
-    }
-}
-
-impl Sub for Usage {
-    type Output = Self;
-
-    fn sub(self, before: Self) -> Self {
-        Self {
-            user: self.user - before.user,
-            system: self.system - before.system,
-            faults: self.faults - before.faults,
-        }
-    }
-}
 
 /// Performance counters of this thread's instructions in user mode and in the kernel.
 pub(super) struct InstructionCounters {

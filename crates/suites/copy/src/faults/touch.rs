@@ -5,6 +5,7 @@ use super::backing::{Backing, Pages};
 use lab::sample::Failure;
 use machine::pin::spawn_pinned;
 use machine::tsc;
+use machine::usage::Usage;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -20,47 +21,13 @@ const SPIN_ITERATIONS: usize = 10_000;
 /// Pages that one page table maps: no fault brings in more of a file.
 const MAX_AT_ONCE: u64 = 512;
 
-/// Page faults of a thread, in total or in an interval.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Faults {
-    /// Faults served from memory.
-    pub minor: u64,
-    /// Faults that waited for a disk.
-    pub major: u64,
-}
-
-impl Faults {
-    /// Returns the faults of the calling thread since it started.
-    pub fn of_thread() -> Self {
-        // SAFETY: an all-zero rusage is valid, and the kernel fills it; RUSAGE_THREAD cannot fail.
-        let usage = unsafe {
-            let mut usage: libc::rusage = std::mem::zeroed();
-            libc::getrusage(libc::RUSAGE_THREAD, &mut usage);
-            usage
-        };
-        let count = |value: libc::c_long| u64::try_from(value).unwrap_or(0);
-        Self { minor: count(usage.ru_minflt), major: count(usage.ru_majflt) }
-    }
-
-    /// Returns the faults since an earlier count.
-    #[must_use]
-    pub fn since(self, before: Self) -> Self {
-        Self { minor: self.minor - before.minor, major: self.major - before.major }
-    }
-
-    /// Returns the sum of both kinds.
-    pub fn total(self) -> u64 {
-        self.minor + self.major
-    }
-}
-
 /// One thread's pass over its pages, with timestamps in ticks.
 #[derive(Debug, Clone, Copy)]
 struct Pass {
     start: u64,
     evicted: u64,
     end: u64,
-    faults: Faults,
+    usage: Usage,
 }
 
 /// Results of the passes of all threads.
@@ -72,8 +39,10 @@ pub struct TouchTimes {
     pub evicting: Vec<u64>,
     /// Per thread and pass: ticks of touching.
     pub touching: Vec<u64>,
-    /// Faults of all passes.
-    pub faults: Faults,
+    /// Page faults of all passes, minor and major.
+    pub faults: u64,
+    /// Those that waited for a disk.
+    pub major_faults: u64,
     /// Touches per thread and pass.
     pub each: u64,
     /// Touches of all passes.
@@ -113,7 +82,7 @@ pub fn touch(
     let passes = passes?;
     let each = pages[0].count() as u64;
     for pass in passes.iter().flatten() {
-        check_faults(event, backing, each, pass.faults)?;
+        check_faults(event, backing, each, pass.usage.faults())?;
     }
     Ok(sum(&passes, each * touches_per_page(event)))
 }
@@ -224,7 +193,7 @@ fn touches_per_page(event: Event) -> u64 {
 
 #[inline(never)]
 fn pass(event: Event, pages: &Pages) -> Pass {
-    let before = Faults::of_thread();
+    let before = Usage::of_thread();
     let start = tsc::start();
     if event == Event::Eviction {
         // `check_evictable` has shown that eviction works; the number of faults shows if it fails here.
@@ -235,7 +204,7 @@ fn pass(event: Event, pages: &Pages) -> Pass {
         pages.touch();
     }
     let end = tsc::stop();
-    Pass { start, evicted, end, faults: Faults::of_thread().since(before) }
+    Pass { start, evicted, end, usage: Usage::of_thread().since(before) }
 }
 
 /// Checks that the kernel evicts these pages on request.
@@ -259,18 +228,17 @@ fn check_evictable(pages: &Pages) -> Result<(), Failure> {
 }
 
 /// Checks that a thread's faults in a pass over `pages` pages match the event.
-fn check_faults(event: Event, backing: Backing, pages: u64, faults: Faults) -> Result<(), Failure> {
+fn check_faults(event: Event, backing: Backing, pages: u64, faults: u64) -> Result<(), Failure> {
     let (min, max) = match (event, backing) {
         (Event::None | Event::Shootdown, _) => (0, STRAY),
         (_, Backing::Heap) => (pages, pages + STRAY),
         // A fault also brings in the pages around it.
         (_, Backing::File) => (pages.div_ceil(MAX_AT_ONCE), pages + STRAY),
     };
-    let total = faults.total();
-    if (min..=max).contains(&total) {
+    if (min..=max).contains(&faults) {
         return Ok(());
     }
-    Err(Failure::check(format!("{total} faults in {pages} pages; expected {min} to {max}")))
+    Err(Failure::check(format!("{faults} faults in {pages} pages; expected {min} to {max}")))
 }
 
 fn sum(threads: &[Vec<Pass>], pages: u64) -> TouchTimes {
@@ -284,8 +252,8 @@ fn sum(threads: &[Vec<Pass>], pages: u64) -> TouchTimes {
         for pass in all() {
             touched.evicting.push(pass.evicted - pass.start);
             touched.touching.push(pass.end - pass.evicted);
-            touched.faults.minor += pass.faults.minor;
-            touched.faults.major += pass.faults.major;
+            touched.faults += pass.usage.faults();
+            touched.major_faults += pass.usage.major_faults;
             touched.pages += pages;
         }
     }
@@ -320,9 +288,7 @@ mod tests {
 
     #[test]
     fn the_number_of_faults_must_match_the_event() {
-        let check = |event, backing, minor| {
-            check_faults(event, backing, 512, Faults { minor, major: 0 }).is_ok()
-        };
+        let check = |event, backing, faults| check_faults(event, backing, 512, faults).is_ok();
         assert!(check(Event::FirstTouch, Backing::Heap, 512));
         assert!(!check(Event::FirstTouch, Backing::Heap, 511));
         assert!(check(Event::FirstTouch, Backing::File, 32));
@@ -333,11 +299,12 @@ mod tests {
     #[test]
     fn a_span_lasts_from_the_first_start_to_the_last_end() {
         let pass = |start, end| {
-            vec![Pass { start, evicted: start + 1, end, faults: Faults { minor: 2, major: 1 } }]
+            let usage = Usage { minor_faults: 2, major_faults: 1, ..Usage::default() };
+            vec![Pass { start, evicted: start + 1, end, usage }]
         };
         let touched = sum(&[pass(100, 200), pass(150, 300)], 10);
         assert_eq!((touched.spans, touched.pages), (vec![200], 20));
         assert_eq!((touched.evicting, touched.touching), (vec![1, 1], vec![99, 149]));
-        assert_eq!(touched.faults, Faults { minor: 4, major: 2 });
+        assert_eq!((touched.faults, touched.major_faults), (6, 2));
     }
 }

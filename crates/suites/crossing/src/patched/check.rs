@@ -4,12 +4,12 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use lab::sample::Failure;
+use machine::usage::Usage;
 use serde::{Deserialize, Serialize};
 
 use super::BATCH;
 use super::arming::arm;
 use super::touch::{Pages, Tags, after, instruction};
-use crate::page_faults_of_thread;
 use crate::signal_handler::SignalHandler;
 
 /// Number of SIGSEGVs at the armed instruction.
@@ -145,9 +145,9 @@ fn raise_signals(pages: &Pages, tags: &mut Tags, counts: &mut StampCounts) -> Re
 }
 
 fn count_faults(work: impl FnOnce()) -> u64 {
-    let before = page_faults_of_thread();
+    let before = Usage::of_thread().faults();
     work();
-    page_faults_of_thread() - before
+    Usage::of_thread().faults() - before
 }
 
 /// Maximum additional faults of a batch, e.g. of reclaimed pages of this program or its stack.

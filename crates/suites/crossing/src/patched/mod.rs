@@ -16,11 +16,11 @@ use lab::capability::{Capability, state_of};
 use lab::measure::{Context, Measurement};
 use lab::sample::Failure;
 use machine::tsc::Tsc;
+use machine::usage::Usage;
 
 pub use check::{StampCounts, check};
 
 use crate::guest::CrossingKind;
-use crate::page_faults_of_thread;
 use crate::ticks::Ticks;
 use arming::{arm, check_isolation};
 use touch::{Crossing, Pages, Tags, empty_stamps};
@@ -105,12 +105,12 @@ fn batch(
     mut record: impl FnMut(&Crossing, u64),
 ) -> Result<(), Failure> {
     pages.madvise_dontneed();
-    let before = page_faults_of_thread();
+    let before = Usage::of_thread().faults();
     for page in 0..count {
         let tag = tags.next();
         record(&pages.touch(page, tag), tag);
     }
-    let counted = page_faults_of_thread() - before;
+    let counted = Usage::of_thread().faults() - before;
     // Other pages of this program may have faulted too.
     if counted >= count as u64 {
         return Ok(());

@@ -136,7 +136,7 @@ fn join(low: u32, high: u32) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::page_faults_of_thread;
+    use machine::usage::Usage;
 
     #[test]
     fn crossings_have_distinct_marks_and_ascending_stamps() {
@@ -159,12 +159,12 @@ mod tests {
         const MAX_STRAY_FAULTS: u64 = 8;
         let mut crossings = Crossings::new(Event::PageFault, 64).unwrap();
         crossings.make(64);
-        let before = page_faults_of_thread();
+        let before = Usage::of_thread().faults();
         crossings.make(64);
-        assert!(page_faults_of_thread() - before <= MAX_STRAY_FAULTS, "the pages are present");
-        let before = page_faults_of_thread();
+        assert!(Usage::of_thread().faults() - before <= MAX_STRAY_FAULTS, "the pages are present");
+        let before = Usage::of_thread().faults();
         crossings.prepare();
         crossings.make(64);
-        assert!((64..=64 + MAX_STRAY_FAULTS).contains(&(page_faults_of_thread() - before)));
+        assert!((64..=64 + MAX_STRAY_FAULTS).contains(&(Usage::of_thread().faults() - before)));
     }
 }

@@ -4,8 +4,7 @@ use std::ops::{Range, RangeInclusive};
 
 use lab::measure::Measurement;
 use lab::sample::Failure;
-
-use crate::page_faults_of_thread;
+use machine::usage::Usage;
 
 use super::batch::{Operation, Timing};
 use super::pages::{FILLED, Pages, permutation};
@@ -164,7 +163,7 @@ impl Operation for PageTouches<'_> {
     fn prepare(&mut self, _: usize) -> Result<(), Failure> {
         self.pages.madvise_dontneed()?;
         self.check_present(0)?;
-        self.before = page_faults_of_thread();
+        self.before = Usage::of_thread().faults();
         Ok(())
     }
 
@@ -179,7 +178,7 @@ impl Operation for PageTouches<'_> {
 
     /// Returns the faults made, which the kernel must have counted.
     fn check(&mut self, made: usize) -> Result<u64, Failure> {
-        let counted = page_faults_of_thread() - self.before;
+        let counted = Usage::of_thread().faults() - self.before;
         self.check_present(made)?;
         self.check_contents(made)?;
         let faults = self.faults_made(counted, made as u64)?;
@@ -268,7 +267,7 @@ mod tests {
         let count = touching.order.len();
         touching.prepare(count)?;
         touching.make(0..present);
-        touching.before = page_faults_of_thread();
+        touching.before = Usage::of_thread().faults();
         touching.make(0..count);
         touching.check(count)
     }
@@ -305,7 +304,7 @@ mod tests {
         let mut with = |strays: usize| {
             touching.prepare(64).unwrap();
             stray.prepare(64).unwrap();
-            touching.before = page_faults_of_thread();
+            touching.before = Usage::of_thread().faults();
             stray.make(0..strays);
             touching.make(0..64);
             let checked = touching.check(64);
