@@ -1,6 +1,7 @@
 //! Answers to OCALLs.
 
 use std::ops::Range;
+use std::ptr;
 use std::sync::atomic::Ordering;
 
 use enclave_interface::{Ocall, Untrusted};
@@ -54,10 +55,8 @@ impl Host {
         if !inside {
             return libc::EFAULT as u64;
         }
-        let words = [address, operation as u64, value & 0xffff_ffff, 0, 0, 0];
-        // SAFETY: the kernel reads a word of the region and puts the thread to sleep, or wakes threads.
-        let result = unsafe { system_calls::raw(libc::SYS_futex, words) };
-        if result < 0 { result.unsigned_abs() } else { 0 }
+        // SAFETY: the word is in the region, and there is no timeout.
+        unsafe { system_calls::futex(address as *const u32, operation, value as u32, ptr::null()) }
     }
 }
 

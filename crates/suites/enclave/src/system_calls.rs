@@ -7,6 +7,7 @@
 
 use std::arch::asm;
 use std::cell::Cell;
+use std::ffi::c_int;
 use std::ptr;
 
 use lab::sample::Failure;
@@ -47,6 +48,24 @@ pub(crate) unsafe fn raw(number: i64, words: [u64; 6]) -> i64 {
             lateout("rcx") _, lateout("r11") _, options(nostack));
     }
     result
+}
+
+/// Waits on or wakes a futex without touching thread-local variables; returns 0 or the `errno`. The kernel wakes
+/// `value` threads, or puts the thread to sleep, at most for `timeout`, if the word equals `value`.
+///
+/// # Safety
+/// The caller guarantees that `word` is the address of a word, or that a fault of the kernel there is harmless, and
+/// that the timeout is valid or null.
+pub(crate) unsafe fn futex(
+    word: *const u32,
+    operation: c_int,
+    value: u32,
+    timeout: *const libc::timespec,
+) -> u64 {
+    let words = [word as u64, operation as u64, value.into(), timeout as u64, 0, 0];
+    // SAFETY: the kernel only reads the word and the timeout, which the caller guarantees.
+    let result = unsafe { raw(libc::SYS_futex, words) };
+    if result < 0 { result.unsigned_abs() } else { 0 }
 }
 
 /// Starts to dispatch the calling thread's system calls by `selector`, except for the call that ends at address

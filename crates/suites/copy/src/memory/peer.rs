@@ -11,6 +11,7 @@ use lab::sample::Failure;
 use machine::child::{Forked, fork_child};
 use machine::mapping::Mapping;
 use machine::memfd::Memfd;
+use rustix::thread::futex::{self, Timespec};
 
 use super::{Call, VerifyCounts};
 use crate::pattern::Pattern;
@@ -195,25 +196,15 @@ fn serve(page: &CommandPage, list: *const Call, memory: &mut [u8]) -> i32 {
 
 /// Sleeps while the counter has this value, at most `at_most`; may return early.
 fn sleep_while(counter: &AtomicU32, value: u32, at_most: Duration) {
-    let timeout = libc::timespec {
-        tv_sec: at_most.as_secs() as i64,
-        tv_nsec: i64::from(at_most.subsec_nanos()),
-    };
-    // SAFETY: the counter and the timeout outlive the call.
-    unsafe {
-        libc::syscall(
-            libc::SYS_futex,
-            counter.as_ptr(),
-            libc::FUTEX_WAIT,
-            value,
-            &raw const timeout,
-        )
-    };
+    let timeout =
+        Timespec { tv_sec: at_most.as_secs() as i64, tv_nsec: at_most.subsec_nanos().into() };
+    // The caller checks the counter again.
+    let _ = futex::wait(counter, futex::Flags::empty(), value, Some(&timeout));
 }
 
 fn wake(counter: &AtomicU32) {
-    // SAFETY: the counter outlives the call.
-    unsafe { libc::syscall(libc::SYS_futex, counter.as_ptr(), libc::FUTEX_WAKE, 1) };
+    // It only fails for an unmapped counter.
+    let _ = futex::wake(counter, futex::Flags::empty(), 1);
 }
 
 #[cfg(test)]

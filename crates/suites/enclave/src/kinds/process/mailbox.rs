@@ -151,10 +151,8 @@ impl Mailbox {
     }
 
     fn futex(&self, operation: i32, value: u32, timeout: *const libc::timespec) {
-        let words =
-            [self.state.as_ptr() as u64, operation as u64, value.into(), timeout as u64, 0, 0];
-        // SAFETY: the kernel reads a word of the mailbox, and a timeout that the caller keeps alive.
-        unsafe { system_calls::raw(libc::SYS_futex, words) };
+        // SAFETY: the word lives as long as the mailbox, and the callers keep the timeout alive.
+        unsafe { system_calls::futex(self.state.as_ptr(), operation, value, timeout) };
     }
 }
 

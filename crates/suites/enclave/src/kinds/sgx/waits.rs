@@ -32,10 +32,8 @@ impl Waits {
 
     fn futex(&self, operation: i32, value: u32) -> u64 {
         let operation = operation | libc::FUTEX_PRIVATE_FLAG;
-        let words = [ptr::from_ref(&self.0) as u64, operation as u64, u64::from(value), 0, 0, 0];
-        // SAFETY: the kernel reads the word and puts the thread to sleep, or wakes threads.
-        let result = unsafe { system_calls::raw(libc::SYS_futex, words) };
-        if result < 0 { result.unsigned_abs() } else { 0 }
+        // SAFETY: the word lives as long as this, and there is no timeout.
+        unsafe { system_calls::futex(self.0.as_ptr(), operation, value, ptr::null()) }
     }
 }
 
