@@ -6,6 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use lab::descendants;
+use machine::child;
 use machine::restorer::Restorer;
 use machine::setting::{self, Setting};
 
@@ -24,7 +25,10 @@ fn changes(setting: &Path, records: &Path) -> i32 {
     forked::wait("the child changes the setting", || {
         fs::read_to_string(setting).unwrap() == "800000"
     });
-    child
+    let process = child.pid() as i32;
+    // `descendants::end` reaps it.
+    std::mem::forget(child);
+    process
 }
 
 /// The only test of this file, because it ends all child processes.
@@ -50,12 +54,12 @@ fn a_setting_is_restored_before_its_restorer_is_killed() {
     assert!(left.restored.is_empty() && left.failed.is_empty(), "{left:?}");
     // A slow restorer is waited for.
     let restored = folder.path().join("restored");
-    forked::fork(|| {
+    std::mem::forget(forked::fork(|| {
         // SAFETY: the name is a null-terminated string. A process with this name is treated as a restorer.
         unsafe { libc::prctl(libc::PR_SET_NAME, c"tollgate-undo".as_ptr(), 0, 0, 0) };
         std::thread::sleep(std::time::Duration::from_secs(3));
         fs::write(&restored, "").unwrap();
-    });
+    }));
     forked::wait("the child has its name", || {
         let names = fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| {
             let process: u32 = entry.file_name().to_str()?.parse().ok()?;

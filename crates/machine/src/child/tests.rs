@@ -132,7 +132,7 @@ fn programs_get_no_relative_home() {
 /// Returns what a child of a test writes to standard error when its body panics.
 fn stderr_of(body: impl FnOnce()) -> String {
     let (mut read, write) = std::io::pipe().unwrap();
-    let child = forked::fork(|| {
+    let mut child = forked::fork(|| {
         // SAFETY: the call takes only numbers; only the child's descriptor 2 changes.
         unsafe { libc::dup2(write.as_raw_fd(), 2) };
         body();
@@ -140,8 +140,8 @@ fn stderr_of(body: impl FnOnce()) -> String {
     drop(write);
     let mut text = String::new();
     std::io::Read::read_to_string(&mut read, &mut text).unwrap();
-    let status = waitpid(Pid::from_raw(child), WaitOptions::empty()).unwrap().unwrap().1;
-    assert_eq!(status.exit_status(), Some(101));
+    let status = child.wait(Duration::from_secs(60)).unwrap().unwrap();
+    assert_eq!(status.code(), Some(101));
     text
 }
 
