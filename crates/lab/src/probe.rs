@@ -120,9 +120,7 @@ fn counter(order: &Order) -> Result<&'static Tsc, Failure> {
     if machine::cpu::emulated() {
         return Err(emulated());
     }
-    order.host.tsc.map_or_else(Tsc::get, Tsc::known).map_err(|why| {
-        Failure::unavailable(why.to_string(), "use a machine with an invariant time-stamp counter")
-    })
+    Ok(order.host.tsc.map_or_else(Tsc::get, Tsc::known)?)
 }
 
 fn emulated() -> Failure {

@@ -280,8 +280,8 @@ impl Failure {
     }
 }
 
-impl From<machine::kvm::KvmUnavailable> for Failure {
-    fn from(error: machine::kvm::KvmUnavailable) -> Self {
+impl From<machine::Unavailable> for Failure {
+    fn from(error: machine::Unavailable) -> Self {
         Self::unavailable(error.why, error.remedy)
     }
 }

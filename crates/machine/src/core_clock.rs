@@ -12,7 +12,8 @@ use std::arch::asm;
 use std::ops::RangeInclusive;
 use std::sync::OnceLock;
 
-use crate::tsc::{self, Tsc, Unavailable};
+use crate::Unavailable;
+use crate::tsc::{self, Tsc};
 
 /// Maximum relative difference of the two fastest chains. Beyond it the core clock is doubtful.
 pub const AGREEMENT: f64 = 0.02;
@@ -57,7 +58,7 @@ pub struct CoreClock {
 }
 
 /// Reasons why the core clock is unknown.
-#[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Doubtful {
     /// The time-stamp counter is unusable.
     #[error("{0}")]

@@ -5,21 +5,7 @@ use std::path::Path;
 use kvm_bindings::{CpuId, KVM_MAX_CPUID_ENTRIES, kvm_segment, kvm_sregs};
 use kvm_ioctls::{Error, Kvm, VcpuFd, VmFd};
 
-/// Feature that KVM lacks, with the remedy.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{why} ({remedy})")]
-pub struct KvmUnavailable {
-    /// The reason, in one line.
-    pub why: String,
-    /// The remedy, in one line.
-    pub remedy: String,
-}
-
-impl KvmUnavailable {
-    fn new(why: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { why: why.into(), remedy: remedy.into() }
-    }
-}
+use crate::Unavailable;
 
 /// Address at which KVM may place three pages on older Intel CPUs: below 4 GiB and far from any memory of a guest.
 const KVM_PAGES: usize = 0xfffb_d000;
@@ -28,17 +14,17 @@ const KVM_PAGES: usize = 0xfffb_d000;
 ///
 /// # Errors
 /// Returns why KVM is unavailable, and the remedy.
-pub fn open() -> Result<Kvm, KvmUnavailable> {
+pub fn open() -> Result<Kvm, Unavailable> {
     Kvm::new().map_err(|error| match error.errno() {
-        libc::ENOENT | libc::ENODEV => KvmUnavailable::new(
+        libc::ENOENT | libc::ENODEV => Unavailable::new(
             "/dev/kvm does not exist",
             "load kvm_intel or kvm_amd; in a VM, enable nested virtualisation in the hypervisor",
         ),
-        libc::EACCES | libc::EPERM => KvmUnavailable::new(
+        libc::EACCES | libc::EPERM => Unavailable::new(
             "no permission for /dev/kvm",
             "join the group kvm: usermod -aG kvm USER, then log in again",
         ),
-        _ => KvmUnavailable::new(format!("/dev/kvm: {error}"), "give the process access to it"),
+        _ => Unavailable::new(format!("/dev/kvm: {error}"), "give the process access to it"),
     })
 }
 
@@ -130,16 +116,16 @@ pub fn long_mode(sregs: &mut kvm_sregs, page_table: u64, code: u16, data: u16) {
 ///
 /// # Errors
 /// Returns the module parameter that disables nested paging, and the remedy.
-pub fn nested_paging() -> Result<(), KvmUnavailable> {
+pub fn nested_paging() -> Result<(), Unavailable> {
     nested_paging_of(Path::new("/sys/module"))
 }
 
-fn nested_paging_of(modules: &Path) -> Result<(), KvmUnavailable> {
+fn nested_paging_of(modules: &Path) -> Result<(), Unavailable> {
     for (module, parameter) in [("kvm_intel", "ept"), ("kvm_amd", "npt")] {
         let file = modules.join(module).join("parameters").join(parameter);
         let value = std::fs::read_to_string(file).unwrap_or_default();
         if ["N", "0"].contains(&value.trim()) {
-            return Err(KvmUnavailable::new(
+            return Err(Unavailable::new(
                 format!(
                     "KVM runs without nested paging ({module} {parameter}={}), so page faults \
                          and CR3 switches are exits to it",

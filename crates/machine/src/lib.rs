@@ -72,6 +72,22 @@ impl SysError {
     }
 }
 
+/// A facility that this machine lacks.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{why}; {remedy}")]
+pub struct Unavailable {
+    /// The reason, in one line.
+    pub why: String,
+    /// The remedy, in one line.
+    pub remedy: String,
+}
+
+impl Unavailable {
+    pub(crate) fn new(why: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { why: why.into(), remedy: remedy.into() }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::hint::black_box;

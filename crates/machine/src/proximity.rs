@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::Unavailable;
 use crate::pin::spawn_pinned;
 use crate::topology::Topology;
 use crate::tsc::{self, Tsc};
@@ -55,7 +56,7 @@ pub enum Error {
     OneCpu(usize),
     /// The time-stamp counter is unusable.
     #[error(transparent)]
-    Tsc(#[from] tsc::Unavailable),
+    Tsc(#[from] Unavailable),
     /// A thread could not be pinned.
     #[error("pin a thread to CPU {cpu}: {source}; name an allowed CPU")]
     Pin {

@@ -8,7 +8,7 @@ use raw_cpuid::CpuId;
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
-use crate::cpu;
+use crate::{Unavailable, cpu};
 
 /// How long the counter is compared with the system's clock to calibrate its frequency.
 const CALIBRATION: Duration = Duration::from_millis(20);
@@ -50,25 +50,6 @@ fn read() -> u64 {
     unsafe { std::arch::x86_64::_rdtsc() }
 }
 
-/// Reasons why the counter cannot measure time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Unavailable {
-    /// The CPU is emulated, so times are meaningless.
-    #[error("this CPU is emulated (QEMU TCG): no time can be measured; use real or KVM hardware")]
-    Emulated,
-    /// The counter follows the core clock or stops when idle.
-    #[error(
-        "the time-stamp counter is not invariant (CPUID 0x80000007 EDX bit 8): use a newer CPU, or have the hypervisor expose it"
-    )]
-    NotInvariant,
-    /// The CPU has no `rdtscp`.
-    #[error("the CPU has no rdtscp (CPUID 0x80000001 EDX bit 27): have the hypervisor expose it")]
-    NoRdtscp,
-    /// The counter did not advance while the system's clock did.
-    #[error("the time-stamp counter does not advance: report this hypervisor")]
-    Stopped,
-}
-
 /// Properties of the counter on this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Tsc {
@@ -90,7 +71,7 @@ impl Tsc {
     /// # Errors
     /// Returns why the counter is unusable.
     pub fn get() -> Result<&'static Self, Unavailable> {
-        TSC.get_or_init(Self::measure).as_ref().map_err(|why| *why)
+        TSC.get_or_init(Self::measure).as_ref().map_err(Clone::clone)
     }
 
     /// Like [`Tsc::get`], with properties that another process of this machine has measured, at no cost.
@@ -99,7 +80,7 @@ impl Tsc {
     /// Returns why the counter is unusable.
     pub fn known(measured: Self) -> Result<&'static Self, Unavailable> {
         let checked = || Self::usable().map(|()| measured);
-        TSC.get_or_init(checked).as_ref().map_err(|why| *why)
+        TSC.get_or_init(checked).as_ref().map_err(Clone::clone)
     }
 
     /// Returns the ticks between a [`start`] and a [`stop`], less the median empty pair. Negative if the
@@ -122,17 +103,26 @@ impl Tsc {
     /// Checks whether the counter can measure time.
     fn usable() -> Result<(), Unavailable> {
         if cpu::emulated() {
-            return Err(Unavailable::Emulated);
+            return Err(Unavailable::new(
+                "this CPU is emulated (QEMU TCG), so no time can be measured",
+                "use real or KVM hardware",
+            ));
         }
         let cpuid = CpuId::new();
         if !cpuid.get_advanced_power_mgmt_info().is_some_and(|power| power.has_invariant_tsc()) {
-            return Err(Unavailable::NotInvariant);
+            return Err(Unavailable::new(
+                "the time-stamp counter is not invariant (CPUID 0x80000007 EDX bit 8)",
+                "use a newer CPU, or have the hypervisor expose it",
+            ));
         }
         if !cpuid
             .get_extended_processor_and_feature_identifiers()
             .is_some_and(|features| features.has_rdtscp())
         {
-            return Err(Unavailable::NoRdtscp);
+            return Err(Unavailable::new(
+                "the CPU has no rdtscp (CPUID 0x80000001 EDX bit 27)",
+                "have the hypervisor expose it",
+            ));
         }
         Ok(())
     }
@@ -171,7 +161,10 @@ fn calibrate() -> Result<f64, Unavailable> {
     std::thread::sleep(CALIBRATION);
     let (last_tick, last_time) = paired_reading();
     if last_tick <= first_tick || last_time <= first_time {
-        return Err(Unavailable::Stopped);
+        return Err(Unavailable::new(
+            "the time-stamp counter does not advance",
+            "report this hypervisor",
+        ));
     }
     Ok((last_tick - first_tick) as f64 * 1e9 / (last_time - first_time) as f64)
 }

@@ -1,6 +1,7 @@
 //! CPU features.
 
 use super::State;
+use crate::Unavailable;
 use crate::core_clock::{self, Doubtful};
 use crate::cpu;
 use crate::tsc::Tsc;
@@ -15,11 +16,7 @@ pub(super) fn invariant_tsc() -> State {
             tsc.step,
             tsc.overhead
         )),
-        Err(why) => {
-            let why = why.to_string();
-            let (reason, remedy) = why.rsplit_once(": ").unwrap_or((&why, OTHER_CPU));
-            State::absent(reason, remedy)
-        }
+        Err(Unavailable { why, remedy }) => State::absent(why, remedy),
     }
 }
 

@@ -54,7 +54,7 @@ pub fn shootdown(
     victims: &[usize],
     budget: Duration,
 ) -> Result<ShootdownTimes, Failure> {
-    let tsc = Tsc::get().map_err(|why| Failure::failed(why.to_string()))?;
+    let tsc = Tsc::get()?;
     let signals = Arc::new(Signals::default());
     // The pages must be present and their entries writable.
     pages.touch();

@@ -88,7 +88,7 @@ pub fn ceiling(
     pair: CpuPair,
     budget: Duration,
 ) -> Result<Ceiling, Failure> {
-    let tsc = Tsc::get().map_err(|why| Failure::failed(why.to_string()))?;
+    let tsc = Tsc::get()?;
     let source = Source::new(params.length)?;
     let expected = source.expected();
     let deadline = deadline(budget)?;

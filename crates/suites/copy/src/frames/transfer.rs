@@ -75,7 +75,7 @@ impl TransferOutcome {
 /// # Errors
 /// Returns an error if the counter is unusable.
 pub(super) fn deadline(budget: Duration) -> Result<u64, Failure> {
-    let tsc = Tsc::get().map_err(|why| Failure::failed(why.to_string()))?;
+    let tsc = Tsc::get()?;
     let patience = budget.saturating_mul(10).saturating_add(TIME_LIMIT);
     Ok(tsc::start().saturating_add(tsc.ticks(patience)))
 }
@@ -93,7 +93,7 @@ pub fn transfer(
     budget: Duration,
     faults: &mut impl FaultInjector,
 ) -> Result<TransferOutcome, Failure> {
-    let tsc = Tsc::get().map_err(|why| Failure::failed(why.to_string()))?;
+    let tsc = Tsc::get()?;
     let source = Source::new(params.length)?;
     let expected = source.expected();
     let deadline = deadline(budget)?;
@@ -164,7 +164,7 @@ impl CpuPair {
         };
         // SAFETY: pinning and touching are async-signal-safe, and the caller guarantees it for `read`.
         let mut child = unsafe { fork_child(reader) }?;
-        let tsc = Tsc::get().map_err(|why| Failure::failed(why.to_string()))?;
+        let tsc = Tsc::get()?;
         let started = spin(tsc::start() + tsc.ticks(START), || shared.control().ready.get() == 1);
         let written = if started { write() } else { None };
         let code = exit_code(&mut child)?;

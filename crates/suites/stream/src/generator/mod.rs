@@ -16,7 +16,8 @@ use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
-use machine::tsc::{Tsc, Unavailable};
+use machine::Unavailable;
+use machine::tsc::Tsc;
 
 use crate::nic::ticks;
 use crate::wire::traffic::{Packet, Traffic};

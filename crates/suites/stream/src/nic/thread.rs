@@ -6,8 +6,9 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use machine::Unavailable;
 use machine::pin::spawn_pinned;
-use machine::tsc::{Tsc, Unavailable};
+use machine::tsc::Tsc;
 
 use super::Port;
 use super::command_queue::Command;
