@@ -5,6 +5,7 @@ use std::fs;
 use std::io;
 use std::time::{Duration, Instant};
 
+use machine::proc::stat_field;
 use machine::restorer::{self, is_restorer};
 
 /// The time for restorers, which restore the settings that a dead process changed: longer than they try.
@@ -75,8 +76,7 @@ fn find(root: u32, spare: &[u32]) -> Vec<u32> {
 
 fn parent(process: u32) -> Option<u32> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // The name may contain blanks and brackets; the fields follow the last bracket.
-    stat[stat.rfind(')')? + 1..].split_whitespace().nth(1)?.parse().ok()
+    stat_field(&stat, 4)
 }
 
 fn kill(process: u32) {

@@ -64,7 +64,7 @@ fn a_setting_is_restored_before_its_restorer_is_killed() {
         let names = fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| {
             let process: u32 = entry.file_name().to_str()?.parse().ok()?;
             let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-            let parent = stat.rsplit(')').next()?.split_whitespace().nth(1)?.parse::<u32>().ok()?;
+            let parent: u32 = machine::proc::stat_field(&stat, 4)?;
             (parent == std::process::id()).then(|| machine::restorer::is_restorer(process))
         });
         names.into_iter().any(|named| named)

@@ -1,6 +1,6 @@
 //! The CPU: name, features and hypervisor.
 
-use std::io::{BufRead, BufReader};
+use std::io::{self, BufRead, BufReader};
 use std::sync::OnceLock;
 
 use raw_cpuid::CpuId;
@@ -36,9 +36,7 @@ impl Cpu {
         });
         let vendor = cpuid.get_vendor_info();
         let brand = cpuid.get_processor_brand_string();
-        let kernel = std::fs::File::open("/proc/cpuinfo")
-            .map(|file| KernelView::parse(BufReader::new(file)))
-            .unwrap_or_default();
+        let kernel = KernelView::read().unwrap_or_default();
         Self {
             vendor: vendor.map_or_else(String::new, |vendor| vendor.as_str().to_owned()),
             brand: brand.map_or_else(String::new, |brand| brand.as_str().trim().to_owned()),
@@ -60,6 +58,10 @@ struct KernelView {
 }
 
 impl KernelView {
+    fn read() -> io::Result<Self> {
+        std::fs::File::open("/proc/cpuinfo").map(|file| Self::parse(BufReader::new(file)))
+    }
+
     /// Stops at the first empty line: on a large host the whole file takes milliseconds to read.
     fn parse(cpuinfo: impl BufRead) -> Self {
         let mut view = Self::default();
@@ -143,6 +145,14 @@ pub fn hypervisor() -> Option<&'static str> {
 /// Returns whether QEMU's TCG emulates this CPU, which makes measured times meaningless.
 pub fn emulated() -> bool {
     hypervisor() == Some("TCGTCGTCGTCG")
+}
+
+/// Returns whether `/proc/cpuinfo` lists a flag, which may also be a feature of the kernel, e.g. `pti`.
+///
+/// # Errors
+/// Returns the error of opening the file.
+pub fn has_kernel_flag(flag: &str) -> io::Result<bool> {
+    Ok(KernelView::read()?.features.iter().any(|listed| listed == flag))
 }
 
 /// Returns whether AVX2 is present and enabled by the kernel.

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cache::Caches;
 use crate::cpu::Cpu;
+use crate::proc;
 use crate::topology::Topology;
 use crate::tsc::Tsc;
 
@@ -103,7 +104,7 @@ impl Environment {
                 .and_then(|setting| chosen(&setting)),
             libc: libc_version(),
             libc_tunables: libc_tunables(),
-            memory: memory(&fs::read_to_string("/proc/meminfo").unwrap_or_default()),
+            memory: proc::total_memory(),
             program_version: env!("CARGO_PKG_VERSION").to_owned(),
             program_hash: program_hash(),
             tsc_hertz: Tsc::get().ok().map(|tsc| tsc.hertz),
@@ -159,13 +160,6 @@ fn mitigation_words(command_line: &str) -> Vec<String> {
 fn chosen(setting: &str) -> Option<String> {
     let (_, rest) = setting.split_once('[')?;
     Some(rest.split_once(']')?.0.to_owned())
-}
-
-/// Returns the size in bytes of the line `MemTotal:   24684084 kB`.
-fn memory(meminfo: &str) -> u64 {
-    let total = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"));
-    let kibibytes = total.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
-    kibibytes.unwrap_or(0) * 1024
 }
 
 /// Returns the BLAKE3 hash of this program's file in hexadecimal.
@@ -297,7 +291,6 @@ mod tests {
     fn kernel_texts_are_parsed() {
         assert_eq!(chosen("always [madvise] never").as_deref(), Some("madvise"));
         assert_eq!(chosen("none"), None);
-        assert_eq!(memory("MemFree: 5 kB\nMemTotal:       100 kB\n"), 102_400);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::usage::Usage;
-use crate::{cpu, pin};
+use crate::{cpu, pin, proc};
 
 /// Counters of this process and machine at one moment. Two of them make a [`NoiseDelta`].
 #[derive(Debug, Clone)]
@@ -218,17 +218,16 @@ fn add_threads(tasks: &Path, found: &mut BTreeMap<u32, Thread>) {
         let text = |name| fs::read_to_string(task.path().join(name)).ok();
         let number = task.file_name().to_str().and_then(|name| name.parse().ok());
         // A thread that has just exited is skipped.
-        if let (Some(number), Some(cpu)) = (number, text("stat").as_deref().and_then(parse_cpu)) {
+        if let (Some(number), Some(cpu)) = (number, text("stat").as_deref().and_then(last_cpu)) {
             let ran_ns = text("schedstat").as_deref().and_then(|text| parse_schedstat(text, 0));
             found.insert(number, Thread { cpu, ran_ns });
         }
     }
 }
 
-/// Parses the CPU on which a thread last ran: field 39 of its `stat`. Field 2, the name, is in parentheses
-/// and may contain blanks and parentheses.
-fn parse_cpu(stat: &str) -> Option<usize> {
-    stat[stat.rfind(')')? + 1..].split_whitespace().nth(36)?.parse().ok()
+/// Parses the CPU on which a thread last ran.
+fn last_cpu(stat: &str) -> Option<usize> {
+    proc::stat_field(stat, 39)
 }
 
 /// Returns the TLB shootdowns of all CPUs since boot; `None` if the kernel does not count them.
@@ -263,14 +262,6 @@ mod tests {
         assert_eq!(parse_steal(stat), Some(BTreeMap::from([(0, 88), (12, 11)])));
         assert_eq!(parse_steal("cpu"), None);
         assert_eq!(parse_steal(""), None);
-    }
-
-    #[test]
-    fn the_cpu_of_a_thread_is_read_from_its_stat() {
-        let rest: Vec<String> = (3..=52).map(|word| word.to_string()).collect();
-        assert_eq!(parse_cpu(&format!("17 (a) b (c) {}", rest.join(" "))), Some(39));
-        assert_eq!(parse_cpu("17 (a) R 1"), None);
-        assert_eq!(parse_cpu("17"), None);
     }
 
     #[test]

@@ -15,10 +15,7 @@ pub(super) fn gone_within(pid: u32, limit: Duration) -> bool {
     let alive = || {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         // A zombie that is not reaped yet is dead too.
-        stat.rsplit(')')
-            .next()
-            .and_then(|rest| rest.split_whitespace().next())
-            .is_some_and(|state| state != "Z")
+        crate::proc::stat_field(&stat, 3).is_some_and(|state: char| state != 'Z')
     };
     while alive() {
         if begin.elapsed() > limit {

@@ -109,7 +109,7 @@ fn template(tls: Option<&Tls<'_>>) -> usize {
 /// # Errors
 /// Returns an error if it does not fit.
 pub(crate) fn has_room(length: usize) -> Result<(), Failure> {
-    let free = machine::memory::available();
+    let free = machine::proc::available_memory();
     if length as u64 <= free {
         return Ok(());
     }

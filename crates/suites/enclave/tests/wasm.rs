@@ -159,7 +159,7 @@ fn a_heap_beyond_a_modules_address_range_is_refused() {
 #[test]
 fn a_heap_beyond_half_of_a_modules_address_range_works() {
     const HEAP: usize = 9 << 28;
-    if machine::memory::available() < 2 * HEAP as u64 {
+    if machine::proc::available_memory() < 2 * HEAP as u64 {
         let why = "it needs twice as much free memory";
         return machine::untested::note("a module's heap beyond 2 GiB", &why);
     }

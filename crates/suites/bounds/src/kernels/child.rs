@@ -83,8 +83,7 @@ pub(super) fn find_runner(mechanism: &'static Mechanism) -> Result<(), Failure> 
 /// # Errors
 /// Returns `unavailable` with the free memory.
 pub(super) fn has_memory(bytes: u64) -> Result<(), Failure> {
-    let free = available(&std::fs::read_to_string("/proc/meminfo")?);
-    check_memory(bytes, free.unwrap_or(u64::MAX))
+    check_memory(bytes, machine::proc::available_memory())
 }
 
 fn check_memory(bytes: u64, free: u64) -> Result<(), Failure> {
@@ -96,15 +95,6 @@ fn check_memory(bytes: u64, free: u64) -> Result<(), Failure> {
         format!("the program needs up to {}; {} are free", mib(bytes), mib(free)),
         "stop other programs or choose a smaller size",
     ))
-}
-
-fn available(meminfo: &str) -> Option<u64> {
-    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    line.split_whitespace()
-        .next()?
-        .parse::<u64>()
-        .ok()
-        .map(|kilobytes| kilobytes.saturating_mul(1024))
 }
 
 #[cfg(test)]
@@ -141,8 +131,6 @@ mod tests {
 
     #[test]
     fn a_program_that_does_not_fit_into_free_memory_is_unavailable() {
-        assert_eq!(available("MemTotal: 9 kB\nMemAvailable:    2048 kB\n"), Some(2 << 20));
-        assert_eq!(available("MemAvailable: 18446744073709551615 kB"), Some(u64::MAX));
         assert!(check_memory(1 << 30, 2 << 30).is_ok());
         let failure = check_memory(5 << 30, 2 << 30).unwrap_err();
         assert_eq!(failure.why, "the program needs up to 5120 MiB; 2048 MiB are free");

@@ -152,20 +152,17 @@ fn check_mechanism(mechanism: &'static Mechanism) -> Result<(), Failure> {
     compiler::program(mechanism.compiler()?)?;
     child::find_runner(mechanism)?;
     match mechanism.needs.machine.as_deref() {
-        Some("top-byte-ignored") if !has_address_masking() => Err(Failure::unavailable(
-            "/proc/cpuinfo has no flag lam: the CPU does not ignore the top byte of a pointer",
-            "use a CPU with LAM and Linux 6.4 or later with CONFIG_ADDRESS_MASKING",
-        )),
-        Some("top-byte-ignored") | None => Ok(()),
+        // LAM, linear address masking, ignores tags in pointers if Linux allows it.
+        Some("top-byte-ignored") => match machine::cpu::has_kernel_flag("lam")? {
+            true => Ok(()),
+            false => Err(Failure::unavailable(
+                "/proc/cpuinfo has no flag lam: the CPU does not ignore the top byte of a pointer",
+                "use a CPU with LAM and Linux 6.4 or later with CONFIG_ADDRESS_MASKING",
+            )),
+        },
+        None => Ok(()),
         Some(name) => lab::capability::has(name),
     }
-}
-
-/// Whether the CPU has linear address masking (LAM), which ignores tags in pointers, and Linux allows it.
-fn has_address_masking() -> bool {
-    let cpus = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let flags = cpus.lines().find(|line| line.starts_with("flags"));
-    flags.is_some_and(|flags| flags.split_whitespace().any(|flag| flag == "lam"))
 }
 
 /// Returns the compilers and runners of the mechanisms as capabilities of this machine.

@@ -17,6 +17,7 @@ use lab::method::{Method, Probe};
 use lab::metric::{Better, Metric};
 use lab::sample::Failure;
 use lab::statistics::median;
+use machine::proc;
 use machine::tsc::Tsc;
 use machine::usage::Usage;
 
@@ -44,10 +45,9 @@ impl Method for Tables {
             Counted::Instructions => drop(InstructionCounters::open()?),
             Counted::Time => {}
         }
-        params.check_capacity(
-            number("/proc/sys/vm/max_map_count", "")?,
-            number("/proc/meminfo", "MemAvailable:")? << 10,
-        )
+        let max_mappings = std::fs::read_to_string("/proc/sys/vm/max_map_count")?;
+        let max_mappings = proc::number(&max_mappings, "").unwrap_or(u64::MAX);
+        params.check_capacity(max_mappings, proc::available_memory())
     }
 
     fn expected(&self, params: &TableParams, budget: Duration) -> Duration {
@@ -172,12 +172,4 @@ fn system_share(pairs: &[PassPair]) -> Option<f64> {
     };
     let (system, user) = (sum(|usage| usage.system), sum(|usage| usage.user));
     (system + user > 0.0).then(|| system / (system + user))
-}
-
-/// Returns the number after a label in a file of `/proc`.
-fn number(file: &str, label: &str) -> Result<u64, Failure> {
-    let text = std::fs::read_to_string(file)?;
-    let line = text.lines().find_map(|line| line.strip_prefix(label));
-    let number = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
-    number.ok_or_else(|| Failure::failed(format!("{file}: no number after '{label}'")))
 }

@@ -131,7 +131,7 @@ impl Method for Mediation {
         let plan = Plan::new(params)?;
         functions::check(&params.function)?;
         // While a rule changes, two copies of a range exist.
-        let (needed, free) = (2 * plan.rules.length() as u64, machine::memory::available());
+        let (needed, free) = (2 * plan.rules.length() as u64, machine::proc::available_memory());
         if needed > free {
             return Err(Failure::unavailable(
                 format!("the pool needs {} MiB and {} MiB are free", needed >> 20, free >> 20),

@@ -132,7 +132,7 @@ impl Regions {
 
 /// Checks that the machine has `bytes` of free memory, so that no process is killed for lack of it.
 fn check_free(kind: MemoryKind, bytes: usize) -> Result<(), Failure> {
-    let free = machine::memory::available();
+    let free = machine::proc::available_memory();
     if kind.is_physical() || bytes as u64 <= free {
         return Ok(());
     }

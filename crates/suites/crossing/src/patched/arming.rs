@@ -2,12 +2,12 @@
 //!
 //! `kernel/README.md` of this crate describes the kernel's side of stamping.
 
-use std::fs;
 use std::io;
 use std::marker::PhantomData;
 use std::sync::OnceLock;
 
 use lab::sample::Failure;
+use machine::cpu;
 
 use super::touch::instruction;
 
@@ -74,9 +74,8 @@ fn to_failure(why: &io::Error) -> Failure {
 /// # Errors
 /// Returns `failed` if /proc/cpuinfo cannot be read.
 pub(super) fn is_isolated() -> Result<bool, Failure> {
-    let path = "/proc/cpuinfo";
-    let text = fs::read_to_string(path).map_err(|e| Failure::failed(format!("{path}: {e}")))?;
-    Ok(has_flag(&text, "pti"))
+    // The kernel lists `pti` if it is in use, forced or not.
+    cpu::has_kernel_flag("pti").map_err(|why| Failure::failed(format!("/proc/cpuinfo: {why}")))
 }
 
 /// Checks that page-table isolation is on or off in this boot, as requested.
@@ -93,12 +92,6 @@ pub(super) fn check_isolation(isolated: bool) -> Result<(), Failure> {
         format!("page-table isolation is {} in this boot", level(current)),
         format!("boot with pti={} and resume the run", level(isolated)),
     ))
-}
-
-/// Reports whether /proc/cpuinfo lists a flag. The kernel lists `pti` if it is in use, forced or not.
-fn has_flag(cpuinfo: &str, flag: &str) -> bool {
-    let line = cpuinfo.lines().find_map(|line| line.strip_prefix("flags")).unwrap_or("");
-    line.split_whitespace().any(|word| word == flag)
 }
 
 #[cfg(test)]
@@ -125,13 +118,6 @@ mod tests {
         assert!(message(libc::EINVAL).contains("does not stamp crossings"));
         assert!(message(libc::EOPNOTSUPP).contains("FRED"));
         assert!(message(libc::EPERM).starts_with("failed: prctl"));
-    }
-
-    #[test]
-    fn only_a_whole_word_is_a_flag() {
-        let cpuinfo = |flags| format!("processor\t: 0\nflags\t\t: {flags}\nbugs\t\t: pti\n");
-        assert!(has_flag(&cpuinfo("fpu pti sse"), "pti"));
-        assert!(!has_flag(&cpuinfo("fpu ptix sse"), "pti"));
     }
 
     #[test]

@@ -212,8 +212,7 @@ fn is_stale(name: &str) -> bool {
 /// Returns the start time of a process, clock ticks. It distinguishes processes that reuse an ID.
 fn start_time(process: u32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // The name may contain blanks and parentheses. Field 3 follows it, and the time is field 22.
-    stat[stat.rfind(')')? + 1..].split_whitespace().nth(19)?.parse().ok()
+    machine::proc::stat_field(&stat, 22)
 }
 
 /// Formats a mask of one CPU for the kernel: 32-bit words in hexadecimal, the highest first.

@@ -45,8 +45,7 @@ fn this_thread() -> i32 {
 fn switches_of(thread: i32) -> Result<u64, Failure> {
     let path = format!("/proc/self/task/{thread}/status");
     let status = std::fs::read_to_string(&path)?;
-    let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
-    let count = line.and_then(|count| count.trim().parse().ok());
+    let count = machine::proc::number(&status, "voluntary_ctxt_switches:");
     count.ok_or_else(|| Failure::failed(format!("{path}: no voluntary_ctxt_switches")))
 }
 

@@ -130,7 +130,7 @@ impl TestbedConfig {
             ));
         }
         let cpus = Cpus::select(allowed, cores)?;
-        let (needed, free) = (self.memory(), machine::memory::available());
+        let (needed, free) = (self.memory(), machine::proc::available_memory());
         // Others need memory too, and a point's rings are freed only when the next point begins.
         if needed > free / 2 {
             return Err(Failure::unavailable(

@@ -116,7 +116,7 @@ impl PcapError {
 /// Returns the first reason why the file cannot be replayed: see [`Reason`] and [`FrameError`].
 pub fn read(path: &Path) -> Result<Traffic, PcapError> {
     let refuse = |(packet, reason)| PcapError { path: path.to_path_buf(), packet, reason };
-    let max = (machine::memory::available() / 4).min(MAX_FILE);
+    let max = (machine::proc::available_memory() / 4).min(MAX_FILE);
     let bytes = File::open(path).map_err(Reason::Unreadable).and_then(|file| load(file, max));
     decode(&bytes.map_err(|reason| refuse((None, reason)))?).map_err(refuse)
 }

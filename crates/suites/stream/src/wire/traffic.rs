@@ -139,7 +139,7 @@ impl TrafficBuilder {
                 remedy: "use fewer packets".into(),
             });
         }
-        let (bytes, free) = (lines.saturating_mul(CACHE_LINE), machine::memory::available());
+        let (bytes, free) = (lines.saturating_mul(CACHE_LINE), machine::proc::available_memory());
         // The kernel would overcommit, and kill some process once all of it is used.
         if bytes as u64 > free / 2 {
             return Err(SysError {

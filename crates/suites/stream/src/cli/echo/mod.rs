@@ -195,7 +195,7 @@ impl Options {
             );
             return Err(UsageError::new(why).into());
         }
-        let (needed, free) = (config.memory(pipes), machine::memory::available());
+        let (needed, free) = (config.memory(pipes), machine::proc::available_memory());
         if needed > free / 2 {
             let [needed, free] = [needed, free].map(quantity::format_bytes);
             let why = format!(

@@ -131,7 +131,7 @@ pub(crate) fn main(options: &Options) -> Result<i32, Error> {
     let live = Arc::new(LiveCounters::default());
     let times = (options.modelled_doorbell, options.modelled_transfer);
     let testbed = Arc::new(Testbed::new(traffic, Arc::clone(&live), times)?);
-    let free = machine::memory::available();
+    let free = machine::proc::available_memory();
     let limits = Limits {
         each: MemoryUse { bytes: free / 2, regions: CLIENT_REGIONS },
         all: MemoryUse { bytes: (free / 4).saturating_mul(3), regions: ALL_REGIONS },
