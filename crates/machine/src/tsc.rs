@@ -1,6 +1,7 @@
 //! The time-stamp counter: fenced reads and calibration.
 
 use std::arch::asm;
+use std::ops::RangeInclusive;
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -12,6 +13,8 @@ use crate::{Unavailable, cpu};
 
 /// How long the counter is compared with the system's clock to calibrate its frequency.
 const CALIBRATION: Duration = Duration::from_millis(20);
+/// Minimum duration of a timed batch in steps of the counter, so that a step is at most 0.1%.
+pub const MIN_BATCH_STEPS: u64 = 1000;
 /// Maximum relative difference between CPUID's frequency and the calibrated one.
 const AGREEMENT: f64 = 1e-3;
 
@@ -88,6 +91,31 @@ impl Tsc {
     /// medians, so that short pieces are not overestimated.
     pub fn net(&self, begin: u64, end: u64) -> f64 {
         end.saturating_sub(begin) as f64 - self.overhead as f64
+    }
+
+    /// Returns the minimum size of a batch that lasts [`MIN_BATCH_STEPS`], and its ticks. Tries the sizes by doubling;
+    /// a batch of the maximum size may be shorter. `timed` runs a batch and returns its ticks.
+    ///
+    /// # Errors
+    /// Returns the error of `timed`.
+    pub fn batch_size<E>(
+        &self,
+        sizes: RangeInclusive<usize>,
+        mut timed: impl FnMut(usize) -> Result<u64, E>,
+    ) -> Result<(usize, u64), E> {
+        /// Batches per size, because a stall makes a short batch look long.
+        const ATTEMPTS: usize = 3;
+        let (mut size, max) = sizes.into_inner();
+        loop {
+            let mut shortest = u64::MAX;
+            for _ in 0..ATTEMPTS {
+                shortest = shortest.min(timed(size)?);
+            }
+            if shortest >= MIN_BATCH_STEPS * self.step || size >= max {
+                return Ok((size, shortest));
+            }
+            size = size.saturating_mul(2).min(max);
+        }
     }
 
     /// Converts ticks to nanoseconds.
@@ -275,6 +303,25 @@ mod tests {
     fn a_scaled_step_is_found_within_a_tick() {
         let found = step(&counted(25.6, times()));
         assert!((25..=26).contains(&found), "{found}");
+    }
+
+    #[test]
+    fn batches_are_doubled_until_they_are_long() {
+        let tsc = Tsc { hertz: 1e9, step: 10, overhead: 0, overhead_least: 0 };
+        let size = |sizes, ticks: u64| {
+            let mut tried = Vec::new();
+            let found = tsc.batch_size(sizes, |size| {
+                tried.push(size);
+                // The second batch of each size is stalled.
+                let stall = if tried.len() % 3 == 2 { 1 << 20 } else { 0 };
+                Ok::<_, ()>(size as u64 * ticks + stall)
+            });
+            (found.unwrap(), tried)
+        };
+        assert_eq!(size(3..=100, 1000), ((12, 12_000), vec![3, 3, 3, 6, 6, 6, 12, 12, 12]));
+        assert_eq!(size(3..=100, 0).0, (100, 0));
+        assert_eq!(size(7..=1, 0).0, (7, 0));
+        assert_eq!(tsc.batch_size(1..=1, |_| Err("no")), Err("no"));
     }
 
     #[test]

@@ -4,16 +4,12 @@ use std::time::{Duration, Instant};
 
 use lab::sample::Failure;
 use lab::statistics::median;
-use machine::tsc::{self, Tsc};
+use machine::tsc::{self, MIN_BATCH_STEPS, Tsc};
 
-/// Minimum length of a batch, in steps of the counter.
-const MIN_STEPS: u64 = 1000;
 /// The minimum and maximum number of batches behind a median.
 const BATCHES: std::ops::Range<usize> = 5..1 << 14;
-/// Number of attempts per size, because a stall makes a short batch look long.
-const ATTEMPTS: usize = 3;
 /// The largest batch; if it takes no time, no call was made.
-const MAX_SIZE: u64 = 1 << 24;
+const MAX_SIZE: usize = 1 << 24;
 
 /// Times one of many consecutive calls within `budget`; returns the median over batches, ns. `make` makes the given
 /// number of calls, at least `min_size`.
@@ -31,22 +27,13 @@ pub fn each(
         make(size)?;
         Ok(tsc::stop().saturating_sub(begin).saturating_sub(tsc.overhead))
     };
-    let mut size = min_size;
-    loop {
-        let mut shortest = u64::MAX;
-        for _ in 0..ATTEMPTS {
-            shortest = shortest.min(timed(size)?);
-        }
-        if shortest >= MIN_STEPS * tsc.step {
-            break;
-        }
-        if size >= MAX_SIZE {
-            return Err(Failure::check(format!(
-                "{size} calls took {shortest} ticks: none was made"
-            )));
-        }
-        size *= 2;
+    let sizes = min_size as usize..=MAX_SIZE;
+    let (size, shortest) = tsc.batch_size(sizes, |size| timed(size as u64))?;
+    if shortest < MIN_BATCH_STEPS * tsc.step {
+        let why = format!("{size} calls took {shortest} ticks: none was made");
+        return Err(Failure::check(why));
     }
+    let size = size as u64;
     let end = Instant::now() + budget;
     let mut batches = Vec::with_capacity(256);
     while batches.len() < BATCHES.start || (Instant::now() < end && batches.len() < BATCHES.end) {

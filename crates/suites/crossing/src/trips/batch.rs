@@ -10,8 +10,6 @@ use machine::tsc::{self, Tsc};
 
 use crate::ticks::Ticks;
 
-/// Minimum duration of a batch, steps of the counter, so that a step is at most 0.1%.
-const MIN_STEPS: u64 = 1000;
 /// Duration below which a batch fails, steps: a step would exceed 1%.
 const ERROR_STEPS: u64 = 100;
 /// Minimum number of individually timed operations.
@@ -20,8 +18,6 @@ const MIN_SINGLE: u64 = 32;
 const MIN_BATCHES: usize = 5;
 /// Maximum number of batches, which are kept in memory until the end of the sample.
 const MAX_BATCHES: usize = 1 << 16;
-/// Batches tried per size, because a stall makes a short batch appear long.
-const TRIES: usize = 3;
 
 /// A repeatable operation that verifies its work.
 pub(super) trait Operation {
@@ -166,21 +162,13 @@ impl Timing {
 
     /// Returns the minimum size of a batch that lasts long enough, or the maximum size. It also warms up.
     fn batch_size(self, operation: &mut impl Operation) -> Result<usize, Failure> {
-        let sizes = operation.sizes();
-        let mut size = *sizes.start();
-        loop {
-            let mut least = u64::MAX;
-            for _ in 0..TRIES {
-                least = least.min(self.batch(operation, size)?.0);
+        let (sizes, max) = (operation.sizes(), *operation.sizes().end());
+        let timed = |size| self.batch(operation, size).map(|(ticks, _)| ticks);
+        match self.tsc.batch_size(sizes, timed)? {
+            (size, ticks) if size == max && ticks < ERROR_STEPS * self.tsc.step => {
+                Err(too_short(size, ticks))
             }
-            if least >= MIN_STEPS * self.tsc.step {
-                return Ok(size);
-            }
-            if size == *sizes.end() {
-                let short = least < ERROR_STEPS * self.tsc.step;
-                return if short { Err(too_short(size, least)) } else { Ok(size) };
-            }
-            size = (size * 2).min(*sizes.end());
+            (size, _) => Ok(size),
         }
     }
 
@@ -234,6 +222,7 @@ pub(super) fn with_tails(
 mod tests {
     use super::*;
     use lab::sample::FailureKind;
+    use machine::tsc::MIN_BATCH_STEPS;
 
     /// Waits `ticks` per operation, and reports `lost` operations fewer than made.
     struct Waiting {
@@ -402,7 +391,7 @@ mod tests {
     #[test]
     fn short_operations_are_timed_in_large_batches() {
         let size = timing().batch_size(&mut waiting(100, 1 << 20)).unwrap();
-        assert!(size > 1 && size as u64 <= 2 * MIN_STEPS * timing().tsc.step, "{size}");
+        assert!(size > 1 && size as u64 <= 2 * MIN_BATCH_STEPS * timing().tsc.step, "{size}");
         assert_eq!(timing().batch_size(&mut waiting(1 << 20, 64)).unwrap(), 1);
     }
 
