@@ -1,7 +1,6 @@
-//! The commands of suites, e.g. `tollgate copy`, and their runs, which are stored apart from those of `tollgate run`.
+//! The runs of suites' commands, e.g. `tollgate copy`, which are stored apart from those of `tollgate run`.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::error::Error;
 use std::io::Write as _;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -12,27 +11,13 @@ use crate::journal::{self, Run};
 use crate::plan;
 use crate::point::Point;
 use crate::quantity::format_duration;
-use crate::run::{Lab, NoObserver, RunError, RunRequest, SESSION};
+use crate::run::{NoObserver, RunError, RunRequest, SESSION};
 use crate::sample::{Failure, Sample};
 use crate::statistics::median;
-use crate::suite::Suite;
+use crate::suite::{Lab, Suite};
 use crate::terminal;
 
 use serde_json::{Value, json};
-
-/// The error of a suite's command: one line, `what: cause; fix`.
-pub type CommandError = Box<dyn Error + Send + Sync>;
-
-/// A suite's command, e.g. `tollgate copy`.
-pub struct SuiteCommand {
-    /// The suite.
-    pub suite: &'static Suite,
-    /// Returns the clap command, named after the suite.
-    pub command: fn() -> clap::Command,
-    /// Runs the command and returns the exit status. The program exits with 2 for a
-    /// [`UsageError`](crate::suite::UsageError) or a [`clap::Error`], and with 1 for any other error.
-    pub run: fn(&clap::ArgMatches, &Lab) -> Result<i32, CommandError>,
-}
 
 /// A run of a suite's command.
 pub struct AdhocRun<'a> {

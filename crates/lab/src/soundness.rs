@@ -18,15 +18,6 @@ pub fn experiments(suite: &Suite, profile: Profile) -> Result<Vec<Experiment>, S
     experiments.map_err(|error| error.to_string())
 }
 
-/// Returns the maximum expected time of all experiments of a suite for a profile, in seconds.
-///
-/// # Errors
-/// Returns the first error in the suite's data.
-pub fn seconds(suite: &Suite, profile: Profile) -> Result<f64, String> {
-    let all = experiments(suite, profile)?;
-    Ok(all.iter().map(|one| crate::plan::expected(one, suite).as_secs_f64()).sum())
-}
-
 /// Returns the inconsistencies of a suite's experiments, claims and figures, one line each.
 ///
 /// # Errors

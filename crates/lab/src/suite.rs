@@ -1,6 +1,7 @@
 //! Suites: what the lab requires of each boundary that it measures.
 
 use std::collections::BTreeSet;
+use std::error::Error;
 
 pub use crate::capability::{Capability, State};
 pub use crate::terminal::UsageError;
@@ -73,7 +74,29 @@ pub enum OptionValue {
     Address,
 }
 
-/// One boundary: its methods, options and data.
+/// The suites and the version of the program.
+#[derive(Clone, Copy)]
+pub struct Lab<'a> {
+    /// All suites.
+    pub suites: &'a [&'a Suite],
+    /// The program's version.
+    pub version: &'a str,
+}
+
+/// The error of a suite's command: one line, `what: cause; fix`.
+pub type CommandError = Box<dyn Error + Send + Sync>;
+
+/// A suite's command, e.g. `tollgate copy`.
+#[derive(Clone, Copy)]
+pub struct SuiteCommand {
+    /// Returns the clap command, named after the suite.
+    pub command: fn() -> clap::Command,
+    /// Runs the command and returns the exit status. The program exits with 2 for a [`UsageError`] or a [`clap::Error`],
+    /// and with 1 for any other error.
+    pub run: fn(&clap::ArgMatches, &Lab) -> Result<i32, CommandError>,
+}
+
+/// One boundary: its methods, options, data and command.
 pub struct Suite {
     name: &'static str,
     about: &'static str,
@@ -83,6 +106,7 @@ pub struct Suite {
     options: &'static [SuiteOption],
     capabilities: fn() -> Vec<Capability>,
     inconsistencies: fn(&Run) -> Vec<String>,
+    command: Option<SuiteCommand>,
 }
 
 impl Suite {
@@ -102,6 +126,7 @@ impl Suite {
             options: &[],
             capabilities: Vec::new,
             inconsistencies: |_| Vec::new(),
+            command: None,
         }
     }
 
@@ -131,6 +156,13 @@ impl Suite {
     #[must_use]
     pub const fn with_inconsistencies(mut self, find: fn(&Run) -> Vec<String>) -> Self {
         self.inconsistencies = find;
+        self
+    }
+
+    /// Adds a command.
+    #[must_use]
+    pub const fn with_command(mut self, command: SuiteCommand) -> Self {
+        self.command = Some(command);
         self
     }
 
@@ -172,6 +204,11 @@ impl Suite {
     /// Returns contradictions between the results of a run, one line each.
     pub fn inconsistencies(&self, run: &Run) -> Vec<String> {
         (self.inconsistencies)(run)
+    }
+
+    /// Returns the command.
+    pub fn command(&self) -> Option<SuiteCommand> {
+        self.command
     }
 }
 

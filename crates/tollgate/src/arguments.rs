@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
-use lab::adhoc::SuiteCommand;
 use lab::experiment::Profile;
+
+use crate::suites::SUITES;
 
 /// Measure what it costs to cross a boundary
 #[derive(Parser)]
@@ -43,9 +44,9 @@ pub(crate) enum Command {
 }
 
 /// Returns the clap command of the program, with the commands of the suites.
-pub(crate) fn command(commands: &[&SuiteCommand]) -> clap::Command {
-    let subcommands = commands.iter().map(|command| (command.command)());
-    Arguments::command().subcommands(subcommands)
+pub(crate) fn command() -> clap::Command {
+    let commands = SUITES.iter().filter_map(|suite| suite.command());
+    Arguments::command().subcommands(commands.map(|command| (command.command)()))
 }
 
 #[derive(Args)]
@@ -292,7 +293,7 @@ mod tests {
     #[test]
     fn negative_numbers_are_out_of_range() {
         let error_of = |words: &[&str]| {
-            let error = command(crate::COMMANDS).try_get_matches_from(words).unwrap_err();
+            let error = command().try_get_matches_from(words).unwrap_err();
             error.to_string()
         };
         let rounds = error_of(&["tollgate", "run", "--rounds", "-1"]);
@@ -300,7 +301,7 @@ mod tests {
         let seed = error_of(&["tollgate", "run", "--seed", "-1"]);
         assert!(seed.contains("invalid value '-1' for '--seed <SEED>'"), "{seed}");
         let words = ["tollgate", "run", "--resolve", "-2%"];
-        let read = command(crate::COMMANDS).try_get_matches_from(words).unwrap();
+        let read = command().try_get_matches_from(words).unwrap();
         let resolve = read.subcommand().unwrap().1.get_one::<String>("resolve");
         assert_eq!(resolve.map(String::as_str), Some("-2%"), "the command parses the share");
     }

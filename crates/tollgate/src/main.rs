@@ -7,42 +7,28 @@ mod output;
 mod progress;
 mod results;
 mod select;
+mod suites;
 mod usage;
 
 use std::process::ExitCode;
 
 use clap::{ArgMatches, FromArgMatches};
-use lab::adhoc::SuiteCommand;
-use lab::run::Lab;
-use lab::suite::{Suite, UsageError};
+use lab::suite::{Lab, SuiteCommand, UsageError};
 use lab::terminal::OutputError;
 
 use arguments::{Arguments, Command};
 use commands::{claims, inspect, plot, run, show};
 use error::CliError;
-
-/// All suites. A new suite is one line here.
-static SUITES: &[&Suite] = &[
-    &copy::SUITE,
-    &crossing::SUITE,
-    &enclave::SUITE,
-    &bounds::SUITE,
-    &stream::SUITE,
-    &planted::SUITE,
-];
-
-/// The commands of suites.
-static COMMANDS: &[&SuiteCommand] =
-    &[&copy::COMMAND, &crossing::COMMAND, &enclave::COMMAND, &bounds::COMMAND, &stream::COMMAND];
+use suites::SUITES;
 
 /// The lab with all suites.
 static LAB: Lab = Lab { suites: SUITES, version: env!("CARGO_PKG_VERSION") };
 
 fn main() -> ExitCode {
     machine::file::survive_size_limit();
-    let result = match arguments::command(COMMANDS).try_get_matches() {
+    let result = match arguments::command().try_get_matches() {
         Ok(matches) => match suite_command(&matches) {
-            Some((command, matches)) => run_suite_command(command, matches),
+            Some((name, command, matches)) => run_suite_command(name, command, matches),
             None => Arguments::from_arg_matches(&matches)
                 .map_err(|message| usage::error(&usage::program(), &message))
                 .and_then(|arguments| dispatch(arguments.command)),
@@ -79,20 +65,21 @@ fn worker(probe: bool) -> u8 {
     u8::try_from(status).unwrap_or(1)
 }
 
-/// Returns the suite whose command was given, with the matches of the command.
-fn suite_command(matches: &ArgMatches) -> Option<(&'static SuiteCommand, &ArgMatches)> {
+/// Returns the name, the command and its matches if a suite's command was given.
+fn suite_command(matches: &ArgMatches) -> Option<(&str, SuiteCommand, &ArgMatches)> {
     let (name, matches) = matches.subcommand()?;
-    let command = COMMANDS.iter().copied().find(|command| command.suite.name() == name)?;
-    Some((command, matches))
+    Some((name, lab::suite::find(SUITES, name)?.command()?, matches))
 }
 
-fn run_suite_command(command: &SuiteCommand, matches: &ArgMatches) -> Result<u8, CliError> {
+fn run_suite_command(
+    name: &str,
+    command: SuiteCommand,
+    matches: &ArgMatches,
+) -> Result<u8, CliError> {
     match (command.run)(matches, &LAB) {
         Ok(status) => Ok(u8::try_from(status).unwrap_or(1)),
         Err(error) => match error.downcast::<clap::Error>() {
-            Ok(message) => {
-                usage::print_or_fail(&format!("tollgate {}", command.suite.name()), &message)
-            }
+            Ok(message) => usage::print_or_fail(&format!("tollgate {name}"), &message),
             Err(other) if other.is::<UsageError>() => Err(CliError::usage(other)),
             Err(other) => match OutputError::of(&*other) {
                 // The reader of a pipe may close it early.

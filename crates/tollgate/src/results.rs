@@ -43,7 +43,7 @@ pub(crate) fn resolve_names(run: &Run, names: &[String]) -> Result<Vec<String>, 
 
 /// Returns contradictions between values of a run that the suites detect.
 pub(crate) fn inconsistencies(run: &Run) -> Vec<String> {
-    crate::SUITES.iter().flat_map(|suite| suite.inconsistencies(run)).collect()
+    crate::suites::SUITES.iter().flat_map(|suite| suite.inconsistencies(run)).collect()
 }
 
 /// Prints contradictions between values of a run.

@@ -10,9 +10,9 @@ use lab::method::AnyMethod;
 use lab::point::{Filter, Point};
 use lab::suite::{Purpose, Suite};
 
-use crate::SUITES;
 use crate::arguments::SelectionArgs;
 use crate::error::CliError;
+use crate::suites::SUITES;
 
 /// Loads the data of all suites and of a user's files.
 pub(crate) fn catalogue(files: &[PathBuf]) -> Result<Catalogue<'static>, CliError> {

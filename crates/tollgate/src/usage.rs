@@ -8,7 +8,7 @@ use crate::output::print;
 /// Returns the command that is run, e.g. `tollgate run`; few of clap's errors name it.
 pub(crate) fn program() -> String {
     let word = std::env::args().nth(1).unwrap_or_default();
-    let command = crate::arguments::command(crate::COMMANDS);
+    let command = crate::arguments::command();
     let is_command = |one: &clap::Command| one.get_name() == word && !one.is_hide_set();
     match command.get_subcommands().any(is_command) {
         true => format!("tollgate {word}"),
@@ -70,7 +70,7 @@ mod tests {
     #[test]
     fn clap_errors_become_one_line() {
         let line = |words: &[&str]| {
-            let command = crate::arguments::command(crate::COMMANDS);
+            let command = crate::arguments::command();
             let message = command.try_get_matches_from(words).unwrap_err();
             let line = error("tollgate", &message).to_string();
             assert!(!line.contains('\n'), "{line}");

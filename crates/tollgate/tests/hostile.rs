@@ -5,22 +5,15 @@
 
 #[path = "../../lab/tests/mutation/mod.rs"]
 mod mutation;
+#[path = "../src/suites.rs"]
+mod suites;
 
 use lab::catalogue::{Catalogue, DataFile};
 use lab::data::DataError;
 use lab::experiment::{Experiment, Profile};
-use lab::suite::Suite;
 use mutation::{bounded, edits, is_one_line, mutated};
 use proptest::prelude::*;
-
-static SUITES: [&Suite; 6] = [
-    &copy::SUITE,
-    &crossing::SUITE,
-    &enclave::SUITE,
-    &bounds::SUITE,
-    &stream::SUITE,
-    &planted::SUITE,
-];
+use suites::SUITES;
 
 /// A valid user file.
 const OWN: &str = r#"
@@ -68,7 +61,7 @@ fn catalogue(text: &str, suite: Option<&str>) -> Result<Catalogue<'static>, Data
         let planted = planted::SUITE.data().experiments;
         files.push(DataFile::read("planted.toml", planted, Some("planted"))?);
     }
-    Catalogue::of_files(&SUITES, files)
+    Catalogue::of_files(SUITES, files)
 }
 
 /// Loads a data file as the program does.
@@ -86,7 +79,7 @@ fn read(text: &str, suite: Option<&str>) {
             }
         }
         for experiment in &experiments {
-            let suite = lab::suite::find(&SUITES, &experiment.suite).unwrap();
+            let suite = lab::suite::find(SUITES, &experiment.suite).unwrap();
             let _ = lab::plan::expected(experiment, suite);
             assert!(experiment.within_limits().is_ok());
         }
@@ -115,7 +108,7 @@ proptest! {
 
     #[test]
     fn an_edited_file_of_a_suite_is_valid_or_an_error(
-        at in 0usize..6,
+        at in 0..SUITES.len(),
         file in 0usize..4,
         edits in edits(),
     ) {

@@ -21,20 +21,11 @@ use std::time::Duration;
 use crate::experiment::{Experiment, Profile};
 use crate::journal::JournalError;
 use crate::sample::Sample;
-use crate::suite::Suite;
+use crate::suite::Lab;
 
 pub use import::Imported;
 pub use scheduler::narrow;
 pub(crate) use sink::{METRICS, SESSION};
-
-/// The suites and the version of the program.
-#[derive(Clone, Copy)]
-pub struct Lab<'a> {
-    /// All suites.
-    pub suites: &'a [&'a Suite],
-    /// The program's version.
-    pub version: &'a str,
-}
 
 /// A request to measure experiments.
 #[derive(Debug, Clone)]

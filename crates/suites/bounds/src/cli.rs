@@ -11,8 +11,8 @@ use lab::claim::Claim;
 use lab::experiment::{self, Experiment, Profile};
 use lab::journal::Run;
 use lab::point::Point;
-use lab::run::Lab;
 use lab::sample::FailureKind;
+use lab::suite::Lab;
 use lab::summary::{Row, Samples, Unit, paired, summarise};
 use lab::table::Document;
 

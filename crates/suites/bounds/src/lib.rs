@@ -14,9 +14,7 @@ mod tables;
 mod timing;
 
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
-use lab::adhoc::{CommandError, SuiteCommand};
-use lab::run::Lab;
-use lab::suite::{Capability, Suite};
+use lab::suite::{Capability, CommandError, Lab, Suite, SuiteCommand};
 
 /// The suite.
 pub static SUITE: Suite = Suite::new(
@@ -33,7 +31,8 @@ pub static SUITE: Suite = Suite::new(
         &races::Races,
     ],
 )
-.with_capabilities(capabilities);
+.with_capabilities(capabilities)
+.with_command(SuiteCommand { command: Options::command, run: run_command });
 
 fn capabilities() -> Vec<Capability> {
     let mut capabilities = vec![
@@ -67,10 +66,6 @@ enum Command {
     /// Measure how often bounds are wrong when two threads share pointers
     Races(races::cli::Options),
 }
-
-/// The command of the suite.
-pub static COMMAND: SuiteCommand =
-    SuiteCommand { suite: &SUITE, command: Options::command, run: run_command };
 
 fn run_command(matches: &ArgMatches, lab: &Lab) -> Result<i32, CommandError> {
     match Options::from_arg_matches(matches)?.command {

@@ -17,9 +17,8 @@ pub mod trace;
 pub mod trips;
 pub mod vm;
 
-use lab::adhoc::SuiteCommand;
 use lab::option::{OptionValue, SuiteOption};
-use lab::suite::{Capability, Suite};
+use lab::suite::{Capability, Suite, SuiteCommand};
 
 const fn option(name: &'static str, enables: &'static str) -> SuiteOption {
     SuiteOption { name, enables, value: OptionValue::Text }
@@ -42,7 +41,8 @@ pub static SUITE: Suite = Suite::new(
 )
 .with_options(OPTIONS)
 .with_capabilities(capabilities)
-.with_inconsistencies(consistency::contradictions);
+.with_inconsistencies(consistency::contradictions)
+.with_command(SuiteCommand { command: cli::command, run: cli::main });
 
 fn capabilities() -> Vec<Capability> {
     vec![
@@ -53,9 +53,6 @@ fn capabilities() -> Vec<Capability> {
     ]
 }
 
-/// The command of the suite.
-pub static COMMAND: SuiteCommand =
-    SuiteCommand { suite: &SUITE, command: cli::command, run: cli::main };
 
 #[cfg(test)]
 mod tests {

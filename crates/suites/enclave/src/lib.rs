@@ -33,7 +33,7 @@ mod trampoline;
 #[cfg(feature = "wasm")]
 mod wasm_engine;
 
-pub use suite::{COMMAND, SUITE};
+pub use suite::SUITE;
 
 #[cfg(test)]
 mod tests {

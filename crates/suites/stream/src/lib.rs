@@ -11,8 +11,7 @@ pub mod suite;
 mod tests;
 pub mod wire;
 
-use lab::adhoc::SuiteCommand;
-use lab::suite::Suite;
+use lab::suite::{Suite, SuiteCommand};
 
 use suite::{METHODS, testbed_config};
 
@@ -26,8 +25,5 @@ pub static SUITE: Suite = Suite::new(
     lab::suite_data!(),
     METHODS,
 )
-.with_capabilities(|| CORES.iter().map(|cores| testbed_config::capability(*cores)).collect());
-
-/// The command of the suite.
-pub static COMMAND: SuiteCommand =
-    SuiteCommand { suite: &SUITE, command: cli::command, run: cli::main };
+.with_capabilities(|| CORES.iter().map(|cores| testbed_config::capability(*cores)).collect())
+.with_command(SuiteCommand { command: cli::command, run: cli::main });

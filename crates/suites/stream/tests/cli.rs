@@ -6,8 +6,7 @@ use std::path::Path;
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use lab::run::Lab;
-use lab::suite::UsageError;
+use lab::suite::{Lab, SuiteCommand, UsageError};
 use serde_json::Value;
 
 static LAB: Lab = Lab { suites: &[&stream::SUITE], version: "test" };
@@ -23,9 +22,9 @@ fn alone() -> MutexGuard<'static, ()> {
 
 /// Runs the command with arguments.
 fn run(words: &[String]) -> Result<i32, Box<dyn std::error::Error + Send + Sync>> {
-    let command = (stream::COMMAND.command)();
+    let SuiteCommand { command, run } = stream::SUITE.command().unwrap();
     let words = std::iter::once("stream").chain(words.iter().map(String::as_str));
-    (stream::COMMAND.run)(&command.try_get_matches_from(words)?, &LAB)
+    run(&command().try_get_matches_from(words)?, &LAB)
 }
 
 #[test]

@@ -78,3 +78,23 @@ fn estimated_duration(experiments: &[Experiment], run: &Run) -> Result<Option<Du
     }
     Ok(Some(time))
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by it")]
+mod tests {
+    use lab::catalogue::Catalogue;
+    use lab::experiment::Profile;
+    use lab::suite::Purpose;
+
+    use super::*;
+    use crate::suites::SUITES;
+
+    #[test]
+    fn the_quick_profile_takes_minutes() {
+        let boundaries = SUITES.iter().filter(|suite| suite.purpose() == Purpose::Boundary);
+        let boundaries: Vec<_> = boundaries.copied().collect();
+        let catalogue = Catalogue::load(&boundaries, &[]).unwrap();
+        let time = max_duration(&catalogue.experiments(Profile::Quick).unwrap()).unwrap();
+        assert!(time < Duration::from_secs(180), "{time:?}");
+    }
+}

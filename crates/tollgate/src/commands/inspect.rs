@@ -5,11 +5,11 @@ use lab::suite::Purpose;
 use machine::capability::Capability;
 use report::table::{self, Page};
 
-use crate::SUITES;
 use crate::arguments::{Doctor, List};
 use crate::error::CliError;
 use crate::output::{print, print_json, report, restored};
 use crate::select;
+use crate::suites::SUITES;
 
 /// Prints the capabilities of the machine and the opt-in features of the suites.
 pub(crate) fn doctor(args: &Doctor) -> Result<u8, CliError> {
@@ -59,7 +59,7 @@ pub(crate) fn list(args: &List) -> Result<u8, CliError> {
 /// Prints the completions of a shell. They are generated in memory because clap panics if the reader
 /// closes the pipe.
 pub(crate) fn completions(shell: clap_complete::Shell) -> Result<u8, CliError> {
-    let mut command = crate::arguments::command(crate::COMMANDS);
+    let mut command = crate::arguments::command();
     let mut text = Vec::new();
     clap_complete::generate(shell, &mut command, "tollgate", &mut text);
     print(&String::from_utf8_lossy(&text))?;

@@ -11,10 +11,10 @@ use report::chart;
 use report::figure::{FigureError, Picture, picture};
 use report::table;
 
-use crate::SUITES;
 use crate::arguments::Plot;
 use crate::error::CliError;
 use crate::output::{print_plain, report};
+use crate::suites::SUITES;
 use crate::{results, select};
 
 /// Pictures that can be drawn, and the first error of a user's figure.

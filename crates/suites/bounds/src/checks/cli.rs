@@ -4,7 +4,7 @@ use clap::Args;
 use lab::catalogue::Catalogue;
 use lab::claim::Claim;
 use lab::point::{Filter, Point};
-use lab::run::Lab;
+use lab::suite::Lab;
 use lab::table::{ColumnHeader, Document};
 
 use crate::SUITE;

@@ -9,7 +9,7 @@ use lab::catalogue::Catalogue;
 use lab::experiment::{Experiment, Profile};
 use lab::point::Point;
 use lab::quantity::{bytes, format_bytes};
-use lab::run::Lab;
+use lab::suite::Lab;
 
 use super::programs::Kernel;
 use super::{MAX_SIZE, Pages, manifest, table};

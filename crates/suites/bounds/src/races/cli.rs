@@ -1,6 +1,6 @@
 //! `tollgate bounds races`: the two cases of Intel MPX Explained with its published results, and the fixes.
 
-use lab::run::Lab;
+use lab::suite::Lab;
 use lab::table::{ColumnHeader, Document};
 
 use super::params::MAX_POINTERS;

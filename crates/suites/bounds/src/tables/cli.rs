@@ -1,6 +1,6 @@
 //! `tollgate bounds tables`: the cost of bounds tables, next to the values of Intel MPX Explained.
 
-use lab::run::Lab;
+use lab::suite::Lab;
 use lab::table::{ColumnHeader, Document};
 
 use super::params::MAX_COUNT;
@@ -97,7 +97,7 @@ fn measured_row(table: &mut Document, values: &Values, life: &str, tables: &str)
     let name = match tables {
         "none" => match median("store") {
             Cell::Value(ns) => format!("none: {} µs per store", two_decimals(ns / 1000.0)),
-            _ => "none".into(),
+            Cell::Missing(_) | Cell::Empty => "none".into(),
         },
         other => other.into(),
     };

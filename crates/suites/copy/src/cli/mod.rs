@@ -20,7 +20,7 @@ use lab::experiment::{Effort, Experiment, Profile};
 use lab::method::{Params, complete};
 use lab::point::Point;
 use lab::quantity::format_bytes;
-use lab::run::Lab;
+use lab::suite::Lab;
 
 use crate::common;
 use crate::throughput::ThroughputParams;

@@ -13,7 +13,7 @@ use lab::adhoc::{AdhocRun, Measured};
 use lab::catalogue::Catalogue;
 use lab::experiment::Experiment;
 use lab::point::{Level, Point};
-use lab::run::Lab;
+use lab::suite::Lab;
 use lab::terminal;
 use machine::file;
 use serde_json::{Value, json};

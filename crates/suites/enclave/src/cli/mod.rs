@@ -15,8 +15,8 @@ use lab::experiment::{Effort, Experiment, Profile};
 use lab::method::{Params, complete};
 use lab::point::Point;
 use lab::quantity::format_bytes;
-use lab::run::Lab;
 use lab::sample::Failure;
+use lab::suite::Lab;
 use lab::suite::UsageError;
 use lab::{artefact, option};
 

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
-use lab::run::Lab;
+use lab::suite::Lab;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 mod echo;

@@ -13,8 +13,8 @@ use lab::factor::find;
 use lab::method::{Params, complete};
 use lab::point::Point;
 use lab::quantity;
-use lab::run::Lab;
 use lab::sample::Sample;
+use lab::suite::Lab;
 use lab::suite::UsageError;
 use lab::summary::CLASS;
 

@@ -125,35 +125,3 @@ impl<P: Params + AsRef<CommonParams>> Probe<P> for StreamProbe<P> {
         })
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use lab::experiment::{Experiment, Profile};
-    use lab::plan;
-    use lab::sample::Item;
-    use lab::soundness;
-
-    use super::*;
-
-    #[test]
-    fn quick_takes_seconds_and_standard_at_most_two_hours() {
-        // As on a machine that supports all points.
-        let one = |experiment: &Experiment, item: &Item| {
-            let timed = match experiment.method.as_str() {
-                "throughput" => trials(experiment.effort.budget),
-                _ => one_trial(experiment.effort.budget),
-            };
-            sample_duration(&CommonParams::from_point(&item.point).unwrap(), timed).as_secs_f64()
-        };
-        let of_experiment = |experiment: &Experiment| {
-            let round: f64 = plan::items(experiment).iter().map(|item| one(experiment, item)).sum();
-            round * f64::from(experiment.effort.rounds)
-        };
-        let seconds = |profile| -> f64 {
-            soundness::experiments(&crate::SUITE, profile).unwrap().iter().map(of_experiment).sum()
-        };
-        let (quick, standard) = (seconds(Profile::Quick), seconds(Profile::Standard));
-        println!("quick {quick:.0} s, standard {standard:.0} s");
-        assert!(quick < 20.0 && standard < 7200.0, "quick {quick:.0} s, standard {standard:.0} s");
-    }
-}

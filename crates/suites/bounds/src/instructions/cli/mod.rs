@@ -14,7 +14,7 @@ use lab::data::MAX_FILE;
 use lab::experiment::{Experiment, Profile};
 use lab::option;
 use lab::point::Point;
-use lab::run::Lab;
+use lab::suite::Lab;
 use lab::suite::UsageError;
 use machine::file;
 
