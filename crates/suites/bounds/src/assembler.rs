@@ -87,12 +87,11 @@ fn is_faithful(line: &str, code: &[u8]) -> bool {
     let written: Vec<&str> = words.filter(|word| REGISTERS.contains(*word)).collect();
     let mut decoded = Vec::new();
     for operand in 0..instruction.op_count() {
-        match instruction.op_kind(operand) {
-            OpKind::Register => decoded.push(instruction.op_register(operand)),
-            OpKind::Memory => {
-                decoded.extend([instruction.memory_base(), instruction.memory_index()])
-            }
-            _ => {}
+        let kind = instruction.op_kind(operand);
+        if kind == OpKind::Register {
+            decoded.push(instruction.op_register(operand));
+        } else if kind == OpKind::Memory {
+            decoded.extend([instruction.memory_base(), instruction.memory_index()]);
         }
         decoded.extend((operand == 0).then_some(instruction.op_mask()));
     }

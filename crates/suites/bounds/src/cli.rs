@@ -170,15 +170,15 @@ impl Cell {
     pub(crate) fn map(self, change: impl Fn(f64) -> f64) -> Self {
         match self {
             Self::Value(value) => Self::Value(change(value)),
-            other => other,
+            Self::Missing(_) | Self::Empty => self,
         }
     }
 
     /// Returns the reason only.
     pub(crate) fn without_value(self) -> Self {
         match self {
-            Self::Value(_) => Self::Empty,
-            other => other,
+            Self::Value(_) | Self::Empty => Self::Empty,
+            Self::Missing(_) => self,
         }
     }
 

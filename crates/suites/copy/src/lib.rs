@@ -5,6 +5,9 @@
 //! stops forbidden accesses ([`mediation`]), and why mapped memory stops scaling ([`faults`]).
 //! [`delivery`] tests without a clock whether bytes arrive.
 
+// A new level of a factor must not compile until every match defines it.
+#![deny(clippy::wildcard_enum_match_arm)]
+
 pub mod cli;
 pub mod common;
 pub mod delivery;

@@ -4,6 +4,9 @@
 //! Linux ([`patched`]). On any Linux the suite measures the time to the first tracepoint ([`trace`]) and
 //! round trips ([`trips`]).
 
+// A new level of a factor must not compile until every match defines it.
+#![deny(clippy::wildcard_enum_match_arm)]
+
 pub mod cli;
 pub mod clock;
 pub mod consistency;
@@ -52,7 +55,6 @@ fn capabilities() -> Vec<Capability> {
         trips::perf::PROGRAM.capability(),
     ]
 }
-
 
 #[cfg(test)]
 mod tests {

@@ -178,7 +178,11 @@ fn measure(context: &mut Context, params: &OneWayParams) -> Result<Measurement, 
     let isolated = params.is_isolated();
     let measured = match params.route {
         Route::Guest => guest::measure(context, kind, isolated, crossings),
-        _ => patched::measure(context, kind, isolated, crossings),
+        Route::BareMetal
+        | Route::Patched
+        | Route::PatchedVm
+        | Route::GuestEmulated
+        | Route::PatchedEmulated => patched::measure(context, kind, isolated, crossings),
     };
     measured.map(with_ratio)
 }

@@ -82,7 +82,9 @@ fn measure(context: &mut Context, params: &OneWayParams) -> Result<Measurement, 
     match params.route {
         Route::Guest => guest::measure(context, kind, isolated, crossings).map(without_times),
         Route::GuestEmulated => guest::emulated(kind, isolated, crossings),
-        _ => patched::check(crossings).and_then(to_measurement),
+        Route::BareMetal | Route::Patched | Route::PatchedVm | Route::PatchedEmulated => {
+            patched::check(crossings).and_then(to_measurement)
+        }
     }
 }
 

@@ -71,14 +71,12 @@ struct AllocationProbe {
 
 impl AllocationProbe {
     fn failure(&self, flaw: WorkError) -> Failure {
-        match flaw {
+        if self.may_be_too_small && matches!(flaw, WorkError::Null { .. }) {
             // Without numbers, so that equal causes are reported once.
-            WorkError::Null { .. } if self.may_be_too_small => Failure::unavailable(
-                "allocations returned NULL: the heap is too small",
-                "use more pages",
-            ),
-            _ => flaw.into(),
+            let why = "allocations returned NULL: the heap is too small";
+            return Failure::unavailable(why, "use more pages");
         }
+        flaw.into()
     }
 }
 

@@ -3,6 +3,9 @@
 //! An image with one allocator ([`images`]) is loaded into its region ([`region`]) and entered by many threads
 //! ([`kinds`]). The methods measure what that costs.
 
+// A new level of a factor must not compile until every match defines it.
+#![deny(clippy::wildcard_enum_match_arm)]
+
 pub mod allocation;
 pub mod batch;
 pub mod cli;

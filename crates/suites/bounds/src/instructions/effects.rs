@@ -127,7 +127,7 @@ fn access(access: OpAccess) -> (bool, bool) {
         OpAccess::Write => (false, true),
         // A conditional write keeps the old value otherwise, and so depends on it.
         OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite => (true, true),
-        _ => (false, false),
+        OpAccess::None | OpAccess::NoMemAccess => (false, false),
     }
 }
 
@@ -138,6 +138,7 @@ fn register(named: Named) -> Option<Register> {
         let number = (full as usize).checked_sub(first as usize)?;
         Some(Register { class, number: u8::try_from(number).ok()? })
     };
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the decoder has hundreds of registers")]
     match full {
         _ if full.is_gpr64() => of(RegisterClass::General, Named::RAX),
         _ if full.is_zmm() => of(RegisterClass::Vector, Named::ZMM0),

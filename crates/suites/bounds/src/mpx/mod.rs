@@ -90,12 +90,12 @@ impl Machine {
         };
         // QEMU prints irrelevant warnings about unsupported features.
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let output = run_within(&mut command, &[], limit).map_err(|why| match why.kind() {
-            ErrorKind::TimedOut => {
+        let output = run_within(&mut command, &[], limit).map_err(|why| {
+            if why.kind() == ErrorKind::TimedOut {
                 let why = format!("the MPX program did not exit in {} s", limit.as_secs());
-                Failure::new(FailureKind::Timeout, why)
+                return Failure::new(FailureKind::Timeout, why);
             }
-            _ => Failure::failed(format!("the MPX program: {why}")),
+            Failure::failed(format!("the MPX program: {why}"))
         })?;
         check_status(output.status).map(|()| output.stdout)
     }

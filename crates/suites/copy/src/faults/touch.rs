@@ -231,9 +231,11 @@ fn check_evictable(pages: &Pages) -> Result<(), Failure> {
 fn check_faults(event: Event, backing: Backing, pages: u64, faults: u64) -> Result<(), Failure> {
     let (min, max) = match (event, backing) {
         (Event::None | Event::Shootdown, _) => (0, STRAY),
-        (_, Backing::Heap) => (pages, pages + STRAY),
+        (Event::FirstTouch | Event::Eviction, Backing::Heap) => (pages, pages + STRAY),
         // A fault also brings in the pages around it.
-        (_, Backing::File) => (pages.div_ceil(MAX_AT_ONCE), pages + STRAY),
+        (Event::FirstTouch | Event::Eviction, Backing::File) => {
+            (pages.div_ceil(MAX_AT_ONCE), pages + STRAY)
+        }
     };
     if (min..=max).contains(&faults) {
         return Ok(());

@@ -120,7 +120,15 @@ impl MemoryKind {
 
     /// Returns whether the memory belongs to hardware, so that only explicit options enable access.
     pub fn is_physical(self) -> bool {
-        matches!(self, Self::HostPhysical | Self::Device | Self::PciBar | Self::Dax)
+        match self {
+            Self::HostPhysical | Self::Device | Self::PciBar | Self::Dax => true,
+            Self::Heap
+            | Self::HeapHuge
+            | Self::Shared
+            | Self::FileMapped
+            | Self::FileIo
+            | Self::NumaNode(_) => false,
+        }
     }
 
     /// Returns the maximum bytes of one mapping; `None` if only the memory's size limits it.

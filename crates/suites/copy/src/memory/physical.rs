@@ -32,8 +32,13 @@ const MAX_DEVICE_BYTES: usize = (256 << 20) + machine::mapping::PAGE;
 pub(super) fn max_bytes(kind: MemoryKind) -> Option<usize> {
     match kind {
         MemoryKind::HostPhysical => Some(MAX_HOST_BYTES),
-        kind if kind.is_physical() => Some(MAX_DEVICE_BYTES),
-        _ => None,
+        MemoryKind::Device | MemoryKind::PciBar | MemoryKind::Dax => Some(MAX_DEVICE_BYTES),
+        MemoryKind::Heap
+        | MemoryKind::HeapHuge
+        | MemoryKind::Shared
+        | MemoryKind::FileMapped
+        | MemoryKind::FileIo
+        | MemoryKind::NumaNode(_) => None,
     }
 }
 
@@ -83,7 +88,17 @@ pub(super) fn open(
             Mapping::physical(address(named(HOST_ADDRESS, ADDRESS)?)?, bytes, write)
         }
         // There is no default: ESCAPE's address is RAM on a machine whose CXL memory begins there.
-        _ => Mapping::physical(address(named(DEVICE_ADDRESS, ADDRESS)?)?, bytes, write),
+        MemoryKind::Device => {
+            Mapping::physical(address(named(DEVICE_ADDRESS, ADDRESS)?)?, bytes, write)
+        }
+        MemoryKind::Heap
+        | MemoryKind::HeapHuge
+        | MemoryKind::Shared
+        | MemoryKind::FileMapped
+        | MemoryKind::FileIo
+        | MemoryKind::NumaNode(_) => {
+            return Err(Failure::failed(format!("{kind} is not physical memory")));
+        }
     };
     mapping.map_err(unavailable)
 }

@@ -71,11 +71,7 @@ impl Layout {
 
     /// Returns the ring of copies of a lane; a single one if all are the same.
     pub(super) fn calls(&self, lengths: &Lengths, seed: u64) -> Vec<Call> {
-        let count = match lengths {
-            Lengths::Fixed(_) => self.slots,
-            _ if self.slots == 1 => DRAWN,
-            _ => self.slots,
-        };
+        let count = if self.slots == 1 && !lengths.is_fixed() { DRAWN } else { self.slots };
         let mut offsets: Vec<u32> =
             (0..count).map(|number| ((number % self.slots) * self.stride) as u32).collect();
         offsets.shuffle(&mut Pcg64Mcg::seed_from_u64(seed));

@@ -78,10 +78,8 @@ fn read_min(folder: &Path) -> Result<String, Failure> {
 }
 
 fn to_failure(why: &std::io::Error) -> Failure {
-    let remedy = match why.kind() {
-        std::io::ErrorKind::ResourceBusy => "wait until the other run ends",
-        _ => "run as root",
-    };
+    let is_busy = why.kind() == std::io::ErrorKind::ResourceBusy;
+    let remedy = if is_busy { "wait until the other run ends" } else { "run as root" };
     Failure::unavailable(format!("limit the core clock: {why}"), remedy)
 }
 

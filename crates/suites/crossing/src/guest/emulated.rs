@@ -69,12 +69,12 @@ fn run(image: &[u8], limit: Duration) -> Result<String, Failure> {
         .args(["-kernel", &format!("/proc/self/fd/{fd}")])
         .args(["-chardev", "stdio,id=out,signal=off", "-device", "isa-debugcon,chardev=out"])
         .args(["-device", "isa-debug-exit,iobase=0xf4,iosize=4"]);
-    let output = output_within(&mut command, &[], limit).map_err(|why| match why.kind() {
-        ErrorKind::TimedOut => {
+    let output = output_within(&mut command, &[], limit).map_err(|why| {
+        if why.kind() == ErrorKind::TimedOut {
             let why = format!("the emulated guest did not finish in {} s", limit.as_secs());
-            Failure::new(FailureKind::Timeout, why)
+            return Failure::new(FailureKind::Timeout, why);
         }
-        _ => Failure::failed(format!("QEMU: {why}")),
+        Failure::failed(format!("QEMU: {why}"))
     })?;
     if output.stdout.is_empty() {
         let errors = String::from_utf8_lossy(&output.stderr);

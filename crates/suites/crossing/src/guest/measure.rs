@@ -37,7 +37,12 @@ pub fn available(kind: CrossingKind) -> Result<(), Failure> {
             "KVM intercepts invalid opcodes, because it emulates some: the time would be that of an exit",
             "boot the guest on bare metal: tollgate crossing guest --write FILE",
         ))),
-        _ => ring_0(),
+        CrossingKind::PageFault
+        | CrossingKind::SoftwareInterrupt
+        | CrossingKind::Breakpoint
+        | CrossingKind::SyscallSysret
+        | CrossingKind::SyscallIretq
+        | CrossingKind::SameRing => ring_0(),
     }
 }
 
@@ -71,12 +76,12 @@ fn ring_0_test() -> &'static Result<String, Failure> {
             .and_then(|mut guest| {
                 guest.sample(kind, false, TEST_CROSSINGS, TEST_CROSSINGS, START_TIMEOUT)
             })
-            .map_err(|failure| match failure.kind {
-                FailureKind::Unavailable => failure,
-                _ => Failure::unavailable(
-                    format!("the guest does not run under this KVM: {}", failure.why),
-                    REMEDY,
-                ),
+            .map_err(|failure| {
+                if failure.kind == FailureKind::Unavailable {
+                    return failure;
+                }
+                let why = format!("the guest does not run under this KVM: {}", failure.why);
+                Failure::unavailable(why, REMEDY)
             })?;
         counts.check_ring_0(kind, tsc.step)?;
         Ok(format!(

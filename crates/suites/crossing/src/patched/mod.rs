@@ -35,7 +35,16 @@ const EMPTY_PAIRS: usize = 1_000;
 /// # Errors
 /// Returns `unavailable` with the cause and the fix.
 pub fn available(kind: CrossingKind, isolated: bool) -> Result<(), Failure> {
-    if !matches!(kind, CrossingKind::PageFault | CrossingKind::None) {
+    let is_supported = match kind {
+        CrossingKind::PageFault | CrossingKind::None => true,
+        CrossingKind::SoftwareInterrupt
+        | CrossingKind::Breakpoint
+        | CrossingKind::InvalidOpcode
+        | CrossingKind::SyscallSysret
+        | CrossingKind::SyscallIretq
+        | CrossingKind::SameRing => false,
+    };
+    if !is_supported {
         return Err(Failure::unavailable(
             format!("a patched kernel stamps only page faults, not '{kind}'"),
             "use route = guest",
@@ -70,7 +79,13 @@ pub fn measure(
     let mut tags = Tags::new(context.seed);
     let measurement = match kind {
         CrossingKind::None => measure_empty(tsc, crossings, &mut tags)?,
-        _ => measure_faults(tsc, crossings, &mut tags)?,
+        CrossingKind::PageFault
+        | CrossingKind::SoftwareInterrupt
+        | CrossingKind::Breakpoint
+        | CrossingKind::InvalidOpcode
+        | CrossingKind::SyscallSysret
+        | CrossingKind::SyscallIretq
+        | CrossingKind::SameRing => measure_faults(tsc, crossings, &mut tags)?,
     };
     Ok(measurement.value("step", tsc.nanoseconds(tsc.step as f64)))
 }

@@ -165,11 +165,11 @@ impl Trips {
                 let file = self.file(&conditions.folder)?;
                 faults::void_if_disturbed(lmbench::measure(file, conditions.seed, timing.budget))
             }
-            (_, Trip::FaultFile) => {
+            (By::Tollgate, Trip::FaultFile) => {
                 let file = self.file(&conditions.folder)?;
                 faults::measure(file, Touch::ReadFile, conditions.seed, timing)
             }
-            (_, trip) => measure_builtin(trip, other, conditions.seed, timing),
+            (By::Tollgate, trip) => measure_builtin(trip, other, conditions.seed, timing),
         })
     }
 

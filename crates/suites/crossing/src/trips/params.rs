@@ -47,7 +47,21 @@ pub enum Trip {
 impl Trip {
     /// Reports whether the trip involves two threads.
     fn has_two_threads(self) -> bool {
-        matches!(self, Self::Futex | Self::Pipe | Self::Userfaultfd)
+        match self {
+            Self::Futex | Self::Pipe | Self::Userfaultfd => true,
+            Self::None
+            | Self::Getppid
+            | Self::GetppidLibc
+            | Self::UnknownSyscall
+            | Self::FaultAnonymous
+            | Self::FaultZeroPage
+            | Self::FaultFile
+            | Self::FaultShared
+            | Self::Sigsegv
+            | Self::BreakpointSignal
+            | Self::IoUring
+            | Self::IoUringBatched => false,
+        }
     }
 }
 
@@ -119,26 +133,43 @@ impl TripParams {
     /// Returns `unavailable` with the cause and the fix.
     pub fn available(self) -> Result<(), Failure> {
         self.check_combination()?;
-        match (self.trip, self.by) {
-            (_, By::Perf) => perf::PROGRAM.find().map(drop),
-            (Trip::UnknownSyscall, _) => syscalls::check_enosys(),
-            (Trip::IoUring | Trip::IoUringBatched, _) => has("io-uring"),
-            (Trip::Userfaultfd, _) => has("userfaultfd"),
-            _ => Ok(()),
+        match self.by {
+            By::Perf => return perf::PROGRAM.find().map(drop),
+            By::Tollgate | By::Lmbench => {}
+        }
+        match self.trip {
+            Trip::UnknownSyscall => syscalls::check_enosys(),
+            Trip::IoUring | Trip::IoUringBatched => has("io-uring"),
+            Trip::Userfaultfd => has("userfaultfd"),
+            Trip::None
+            | Trip::Getppid
+            | Trip::GetppidLibc
+            | Trip::FaultAnonymous
+            | Trip::FaultZeroPage
+            | Trip::FaultFile
+            | Trip::FaultShared
+            | Trip::Sigsegv
+            | Trip::BreakpointSignal
+            | Trip::Futex
+            | Trip::Pipe => Ok(()),
         }
     }
 
     /// Estimates the time of a sample, including preparation.
     pub fn expected(self, budget: Duration) -> Duration {
-        let preparation_ms = match (self.by, self.trip) {
-            (By::Perf, _) => return perf::expected(budget),
+        let preparation_ms = if self.trip == Trip::FaultFile {
             // The file is written to the disk first.
-            (_, Trip::FaultFile) => 30,
+            30
+        } else if self.has_two_cpus() {
             // The proximity of the CPUs is measured before and after.
-            _ if self.has_two_cpus() => 10,
-            _ => 2,
+            10
+        } else {
+            2
         };
-        budget + Duration::from_millis(preparation_ms)
+        match self.by {
+            By::Perf => perf::expected(budget),
+            By::Tollgate | By::Lmbench => budget + Duration::from_millis(preparation_ms),
+        }
     }
 }
 

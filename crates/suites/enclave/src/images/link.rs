@@ -81,11 +81,10 @@ pub(super) fn link_by(
         .arg("-o")
         .arg(&image);
     let linked = output_within(&mut command, &[], LIMIT).map_err(|why| {
-        Failure::failed(match why.kind() {
-            ErrorKind::TimedOut => {
-                format!("cc, linking {name}: {why}; run it directly to see why it hangs")
-            }
-            _ => format!("cc, linking {name}, does not start: {why}; install a C compiler"),
+        Failure::failed(if why.kind() == ErrorKind::TimedOut {
+            format!("cc, linking {name}: {why}; run it directly to see why it hangs")
+        } else {
+            format!("cc, linking {name}, does not start: {why}; install a C compiler")
         })
     })?;
     for used in [&inside, &copy] {

@@ -158,7 +158,12 @@ fn fs_base() -> Result<(), Failure> {
 pub fn has(kind: EnclaveKind, allocator: &str) -> Result<(), Failure> {
     match kind {
         EnclaveKind::Wasm => wasm::has(allocator),
-        _ => Ok(()),
+        EnclaveKind::None
+        | EnclaveKind::Simulate
+        | EnclaveKind::ArchPrctl
+        | EnclaveKind::Process
+        | EnclaveKind::Kvm
+        | EnclaveKind::Sgx => Ok(()),
     }
 }
 

@@ -176,7 +176,7 @@ impl Process {
                     tcs.cut.at.store(at, Ordering::Relaxed);
                     return Err(self.tcs.cut(tcs, self.region.stack(tcs.number)));
                 }
-                _ => {
+                State::Idle | State::Call | State::Ocall | State::Resume => {
                     let words = [1, 2, 3, 4, 5].map(|word| mailbox.word(word));
                     tcs.ocalls.fetch_add(1, Ordering::Relaxed);
                     let result = ocalls::answer_for(tcs, mailbox.word(0), words);

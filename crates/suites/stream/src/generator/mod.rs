@@ -4,6 +4,9 @@
 //! four its index in the traffic, the last four its sending time, or 0 if it is not timed. A link between two machines
 //! needs no addresses, and everything from the IPv4 header on is as in the file.
 
+// A new level of a factor must not compile until every match defines it.
+#![deny(clippy::wildcard_enum_match_arm)]
+
 mod burst;
 mod checked;
 mod iteration_times;

@@ -26,12 +26,12 @@ fn tried() -> Result<(), Failure> {
     kvm::open()?;
     kvm::nested_paging()?;
     let tsc = Tsc::get().map_err(|why| Failure::unavailable(why.to_string(), REMEDY))?;
-    let seen = seen().map_err(|failure| match failure.kind {
-        FailureKind::Unavailable => failure,
-        _ => {
-            let why = format!("the guest does not run under this KVM: {}", failure.why);
-            Failure::unavailable(why, REMEDY)
+    let seen = seen().map_err(|failure| {
+        if failure.kind == FailureKind::Unavailable {
+            return failure;
         }
+        let why = format!("the guest does not run under this KVM: {}", failure.why);
+        Failure::unavailable(why, REMEDY)
     })?;
     kvm::ring_0(seen, tsc.step).map_err(|why| Failure::unavailable(why, REMEDY))
 }

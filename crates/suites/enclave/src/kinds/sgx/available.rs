@@ -45,6 +45,7 @@ fn judge(found: Found) -> Result<(Processor, Vdso), Failure> {
             "enable SGX in the firmware, and reserve memory for it",
         )
     })?;
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the kernel has many other errors")]
     found.driver.map_err(|why| match why.kind() {
         io::ErrorKind::NotFound => Failure::unavailable(
             format!("{FILE} does not exist"),
