@@ -22,7 +22,6 @@ pub struct Noise {
     threads: BTreeMap<u32, Thread>,
     held: Vec<u32>,
     waited_ns: Option<u64>,
-    tlb_shootdowns: Option<u64>,
 }
 
 /// A thread of this process or of its children.
@@ -58,9 +57,6 @@ pub struct NoiseDelta {
     pub minor_faults: u64,
     /// Page faults that waited for a disk (major faults).
     pub major_faults: u64,
-    /// TLB shootdowns on all CPUs, regardless of cause; only between snapshots with interrupts.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tlb_shootdowns: Option<u64>,
 }
 
 impl Noise {
@@ -73,14 +69,7 @@ impl Noise {
             threads: threads(),
             held: pin::held(),
             waited_ns: waited_ns(),
-            tlb_shootdowns: None,
         }
-    }
-
-    /// Takes a snapshot that includes `/proc/interrupts`, which costs more.
-    pub fn snapshot_with_interrupts() -> Self {
-        let tlb_shootdowns = tlb_shootdowns();
-        Self { tlb_shootdowns, ..Self::snapshot() }
     }
 
     /// Returns the disturbances since an earlier snapshot.
@@ -95,7 +84,6 @@ impl Noise {
             waited_ns: both(self.waited_ns, before.waited_ns),
             minor_faults: usage.minor_faults,
             major_faults: usage.major_faults,
-            tlb_shootdowns: both(self.tlb_shootdowns, before.tlb_shootdowns),
         }
     }
 
@@ -373,11 +361,10 @@ mod tests {
 
     #[test]
     fn a_sleep_counts_as_a_voluntary_switch() {
-        let before = Noise::snapshot_with_interrupts();
+        let before = Noise::snapshot();
         std::thread::sleep(Duration::from_millis(2));
-        let delta = Noise::snapshot_with_interrupts().since(&before);
+        let delta = Noise::snapshot().since(&before);
         assert!(delta.voluntary_switches >= 1, "{delta:?}");
-        assert_eq!(delta.tlb_shootdowns.is_some(), tlb_shootdowns().is_some());
     }
 
     #[test]

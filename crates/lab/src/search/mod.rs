@@ -52,10 +52,3 @@ pub struct LoadInterval {
     /// At most `lower`; `None` if there is no such load.
     pub strict: Option<f64>,
 }
-
-impl LoadInterval {
-    /// Returns whether the largest load offered passed, so that the limit may be above it.
-    pub fn at_maximum(&self) -> bool {
-        self.lower.is_some() && self.upper.is_none()
-    }
-}

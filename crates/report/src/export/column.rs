@@ -192,7 +192,6 @@ fn noise() -> Vec<Column> {
         integer("noise.waited_ns", |row| row.sample.noise?.waited_ns),
         integer("noise.minor_faults", |row| Some(row.sample.noise?.minor_faults)),
         integer("noise.major_faults", |row| Some(row.sample.noise?.major_faults)),
-        integer("noise.tlb_shootdowns", |row| row.sample.noise?.tlb_shootdowns),
     ]
 }
 
