@@ -14,7 +14,7 @@ use crate::quantity::format_duration;
 use crate::run::{NoObserver, RunError, RunRequest, SESSION};
 use crate::sample::{Failure, Sample};
 use crate::statistics::median;
-use crate::suite::{Lab, Suite};
+use crate::suite::{CommandError, Lab, Suite};
 use crate::terminal;
 
 use serde_json::{Value, json};
@@ -80,6 +80,26 @@ impl Measured {
 }
 
 impl AdhocRun<'_> {
+    /// Measures the experiments and prints the values as JSON, or what `text` returns and the run's folder. Returns the
+    /// exit status.
+    ///
+    /// # Errors
+    /// As [`measure`](Self::measure), and the error of `text` or of standard output.
+    pub fn measure_and_print(
+        self,
+        lab: &Lab,
+        json: bool,
+        text: impl FnOnce(&Run) -> Result<String, CommandError>,
+    ) -> Result<i32, CommandError> {
+        let measured = self.measure(lab, Duration::ZERO)?;
+        if json {
+            return Ok(measured.print_json()?);
+        }
+        let Measured { run, status } = measured;
+        writeln!(terminal::stdout(), "{}\n{}", text(&run)?, run.folder.display())?;
+        Ok(status)
+    }
+
     /// Measures the experiments. Prints to standard error the maximum duration, including `extra`, and the failures.
     ///
     /// # Errors

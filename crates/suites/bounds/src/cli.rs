@@ -1,11 +1,9 @@
 //! Common code of the commands: the measurement of the suite's experiments, and the values of the run.
 
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::path::PathBuf;
-use std::time::Duration;
 
-use lab::adhoc::{AdhocRun, Measured, OutputArgs};
+use lab::adhoc::{AdhocRun, OutputArgs};
 use lab::catalogue::Catalogue;
 use lab::claim::Claim;
 use lab::experiment::{self, Experiment, Profile};
@@ -65,14 +63,7 @@ pub(crate) fn measure(
         results: &effort.results,
         options: BTreeMap::new(),
     };
-    let measured = adhoc.measure(lab, Duration::ZERO)?;
-    if effort.output.json {
-        return Ok(measured.print_json()?);
-    }
-    let Measured { run, status } = measured;
-    let mut out = lab::terminal::stdout();
-    writeln!(out, "{}\n{}", write(&Values { run: &run })?, run.folder.display())?;
-    Ok(status)
+    adhoc.measure_and_print(lab, effort.output.json, |run| write(&Values { run }))
 }
 
 /// Sets a factor to the same level in all points.

@@ -15,7 +15,7 @@ use lab::option::is_allowed;
 use lab::sample::Failure;
 
 use crate::common::{self, Direction};
-use crate::functions::{self, LoadedFunction};
+use crate::functions;
 use crate::lengths;
 use crate::memory::{ALLOW_WRITE, Call, MemoryKind, Region};
 use crate::pattern::Pattern;
@@ -115,16 +115,12 @@ fn different(pattern: Pattern) -> Pattern {
     Pattern { offset: pattern.offset.wrapping_add(1) }
 }
 
-fn function(params: &DeliveryParams) -> Result<LoadedFunction, Failure> {
-    functions::find(&params.function)
-}
-
 fn write_and_verify(
     params: &DeliveryParams,
     options: &BTreeMap<String, String>,
     pattern: Pattern,
 ) -> Result<(), Failure> {
-    let function = function(params)?;
+    let function = functions::find(&params.function)?;
     let open = |write| Region::open(params.memory, params.length, write, options);
     let mut region = open(true)?;
     region.fill(different(pattern), 0, params.length)?;
@@ -152,7 +148,7 @@ fn read_and_verify(
     known: Option<Pattern>,
     data: Pattern,
 ) -> Result<(), Failure> {
-    let function = function(params)?;
+    let function = functions::find(&params.function)?;
     let fills =
         known.is_none() && (!params.memory.is_physical() || is_allowed(options, ALLOW_WRITE));
     let mut region = Region::open(params.memory, params.length, fills, options)?;

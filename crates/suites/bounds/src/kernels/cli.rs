@@ -1,10 +1,8 @@
 //! `tollgate bounds kernels`: overheads and caught bugs in one table.
 
 use std::collections::BTreeMap;
-use std::io::Write;
-use std::time::Duration;
 
-use lab::adhoc::{AdhocRun, Measured};
+use lab::adhoc::AdhocRun;
 use lab::catalogue::Catalogue;
 use lab::experiment::{Experiment, Profile};
 use lab::point::Point;
@@ -55,14 +53,7 @@ pub(crate) fn main(options: &Options, lab: &Lab) -> Result<i32, Error> {
         results: &options.effort.results,
         options: BTreeMap::new(),
     };
-    let measured = adhoc.measure(lab, Duration::ZERO)?;
-    if options.effort.output.json {
-        return Ok(measured.print_json()?);
-    }
-    let Measured { run, status } = measured;
-    let mut out = lab::terminal::stdout();
-    writeln!(out, "{}\n{}", table::write(&run)?, run.folder.display())?;
-    Ok(status)
+    adhoc.measure_and_print(lab, options.effort.output.json, table::write)
 }
 
 /// Returns the suite's experiments, reduced to the selected points.

@@ -128,11 +128,12 @@ impl Method for PageEvents {
     }
 
     fn probe(&self) -> Result<Box<dyn Probe<FaultParams>>, Failure> {
-        Ok(Box::new(FaultProbe { heap: Vec::new(), file: Vec::new(), evicted: Vec::new() }))
+        Ok(Box::new(FaultProbe::default()))
     }
 }
 
 /// The probe of `faults`. It keeps the pages, because writing a file takes longer than a sample.
+#[derive(Default)]
 struct FaultProbe {
     heap: Vec<Arc<Pages>>,
     file: Vec<Arc<Pages>>,

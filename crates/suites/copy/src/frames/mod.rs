@@ -205,6 +205,6 @@ impl Method for Frames {
     }
 
     fn probe(&self) -> Result<Box<dyn Probe<FrameParams>>, Failure> {
-        Ok(probe::probe())
+        Ok(Box::new(probe::FrameProbe::default()))
     }
 }

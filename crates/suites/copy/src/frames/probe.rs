@@ -16,12 +16,9 @@ use super::{
 };
 use crate::functions::{self, CopyFn};
 
-/// Creates the probe for one order; it keeps its shared memory from point to point.
-pub(super) fn probe() -> Box<dyn Probe<FrameParams>> {
-    Box::new(FrameProbe { shared: None })
-}
-
-struct FrameProbe {
+/// The probe of one order, which keeps its shared memory from point to point.
+#[derive(Default)]
+pub(super) struct FrameProbe {
     shared: Option<SharedFrames>,
 }
 

@@ -6,10 +6,9 @@ mod table;
 
 use std::io::Write;
 use std::path::Path;
-use std::time::Duration;
 
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
-use lab::adhoc::{AdhocRun, Measured};
+use lab::adhoc::AdhocRun;
 use lab::catalogue::Catalogue;
 use lab::experiment::Experiment;
 use lab::point::{Level, Point};
@@ -88,16 +87,7 @@ fn measure(args: &Measure, results: &Path, json: bool, lab: &Lab) -> Result<i32,
         results,
         options: options.collect(),
     };
-    let measured = adhoc.measure(lab, Duration::ZERO)?;
-    if json {
-        return Ok(measured.print_json()?);
-    }
-    let Measured { run, status } = measured;
-    let imported = import::newest(results);
-    let mut out = terminal::stdout();
-    write!(out, "{}", table::format(&run, imported.as_ref())?)?;
-    writeln!(out, "\n{}", run.folder.display())?;
-    Ok(status)
+    adhoc.measure_and_print(lab, json, |run| table::format(run, import::newest(results).as_ref()))
 }
 
 /// Returns the suite's experiments, restricted to the rows of the table.

@@ -4,12 +4,10 @@ mod agreement;
 mod samples;
 mod table;
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use clap::Args;
-use lab::adhoc::{AdhocRun, Measured};
+use lab::adhoc::AdhocRun;
 use lab::data::MAX_FILE;
 use lab::experiment::{Experiment, Profile};
 use lab::option;
@@ -70,15 +68,9 @@ pub(crate) fn main(options: &Options, lab: &Lab) -> Result<i32, Error> {
         results: &options.effort.results,
         options: run_options,
     };
-    let measured = adhoc.measure(lab, Duration::ZERO)?;
-    if options.effort.output.json {
-        return Ok(measured.print_json()?);
-    }
-    let Measured { run, status } = measured;
-    let mut out = lab::terminal::stdout();
-    let table = table::table(&run, &list, &levels, predictions.as_ref())?;
-    writeln!(out, "{table}\n{}", run.folder.display())?;
-    Ok(status)
+    adhoc.measure_and_print(lab, options.effort.output.json, |run| {
+        table::table(run, &list, &levels, predictions.as_ref())
+    })
 }
 
 /// Returns the list and, if it is a user's file, its name and text for the workers.
