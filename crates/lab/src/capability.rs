@@ -4,14 +4,19 @@ pub use machine::capability::{Capability, State};
 
 use crate::sample::Failure;
 
-/// Converts the result of a check into the state of a capability.
-pub fn state_of(result: Result<String, Failure>) -> State {
-    match result {
+/// Returns a capability from the result of its check: the detail, or why it is absent.
+pub fn checked(
+    name: impl Into<String>,
+    about: impl Into<String>,
+    result: Result<String, Failure>,
+) -> Capability {
+    let state = match result {
         Ok(detail) => State::Present { detail },
         Err(failure) => {
             State::Absent { reason: failure.why, remedy: failure.remedy.unwrap_or_default() }
         }
-    }
+    };
+    Capability { name: name.into(), about: about.into(), state }
 }
 
 /// Checks that the machine has a capability. A name that `machine` does not know passes.
@@ -31,10 +36,11 @@ mod tests {
 
     #[test]
     fn a_failed_check_is_an_absence_with_its_remedy() {
-        let absent = state_of(Err(Failure::unavailable("no such unit", "buy one")));
+        let state = |result| checked("unit", "a unit", result).state;
+        let absent = state(Err(Failure::unavailable("no such unit", "buy one")));
         let expected = State::Absent { reason: "no such unit".into(), remedy: "buy one".into() };
         assert_eq!(absent, expected);
-        assert_eq!(state_of(Ok("two".into())), State::Present { detail: "two".into() });
+        assert_eq!(state(Ok("two".into())), State::Present { detail: "two".into() });
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use machine::child;
 
-use crate::capability::{Capability, state_of};
+use crate::capability::{self, Capability};
 use crate::sample::{Failure, FailureKind};
 
 /// An external program.
@@ -69,11 +69,8 @@ impl Program {
 
     /// Returns the capability of having it.
     pub fn capability(&self) -> Capability {
-        Capability {
-            name: self.capability.into(),
-            about: self.about.into(),
-            state: state_of(self.find().map(|file| file.display().to_string())),
-        }
+        let found = self.find().map(|file| file.display().to_string());
+        capability::checked(self.capability, self.about, found)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Micro-operations and ports of a form, by performance counters.
 
-use lab::capability::{Capability, State};
+use lab::capability::{self, Capability};
 use lab::sample::Failure;
 use machine::counters::{Counters, Event, Mode};
 
@@ -139,19 +139,10 @@ fn minimum(counts: &[[u64; 2]], executed: u64) -> Result<u64, Failure> {
 
 /// Returns the counting of micro-operations as a capability of this machine.
 pub(crate) fn capability() -> Capability {
-    let state = match Counting::open() {
-        Ok(Counting { cpu, .. }) => {
-            State::Present { detail: format!("{}, {} port events", cpu.uops.name, cpu.ports.len()) }
-        }
-        Err(failure) => {
-            State::Absent { reason: failure.why, remedy: failure.remedy.unwrap_or_default() }
-        }
-    };
-    Capability {
-        name: "micro-operations".into(),
-        about: "counts micro-operations and ports of instructions".into(),
-        state,
-    }
+    let opened = Counting::open()
+        .map(|Counting { cpu, .. }| format!("{}, {} port events", cpu.uops.name, cpu.ports.len()));
+    let about = "counts micro-operations and ports of instructions";
+    capability::checked("micro-operations", about, opened)
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ mod table;
 use std::time::Duration;
 
 use lab::artefact::Recipe;
+use lab::capability;
 use lab::factor::{LevelType, Levels};
 use lab::measure::{Context, Measurement};
 use lab::method::{Method, Params, Probe};
@@ -161,24 +162,22 @@ fn check_mechanism(mechanism: &'static Mechanism) -> Result<(), Failure> {
             )),
         },
         None => Ok(()),
-        Some(name) => lab::capability::has(name),
+        Some(name) => capability::has(name),
     }
 }
 
 /// Returns the compilers and runners of the mechanisms as capabilities of this machine.
 pub(crate) fn capabilities() -> Vec<Capability> {
     let Ok(manifest) = manifest::manifest() else { return Vec::new() };
-    let state = |found: Result<String, Failure>| lab::capability::state_of(found);
-    let compilers = manifest.compilers.iter().map(|one| Capability {
-        name: format!("compiler-{}", one.name),
-        about: "compiles the kernels with its bounds-checking mechanisms".into(),
-        state: state(compiler::find(one).map(|found| found.version)),
+    let compilers = manifest.compilers.iter().map(|one| {
+        let found = compiler::find(one).map(|found| found.version);
+        let about = "compiles the kernels with its bounds-checking mechanisms";
+        capability::checked(format!("compiler-{}", one.name), about, found)
     });
     let runners = manifest.mechanisms.iter().filter(|one| !one.runner.is_empty());
-    let runners = runners.map(|one| Capability {
-        name: one.name.clone(),
-        about: one.about.clone(),
-        state: state(child::find_runner(one).map(|()| one.runner.join(" "))),
+    let runners = runners.map(|one| {
+        let found = child::find_runner(one).map(|()| one.runner.join(" "));
+        capability::checked(&one.name, &one.about, found)
     });
     compilers.chain(runners).collect()
 }

@@ -16,7 +16,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
-use lab::capability::{Capability, state_of};
+use lab::capability::{self, Capability};
 use lab::program::Program;
 use lab::sample::{Failure, FailureKind};
 use machine::child::run_within;
@@ -28,7 +28,6 @@ pub(crate) use race::Race;
 
 /// Returns MPX under QEMU as a capability of this machine, with the state of its known faults.
 pub(crate) fn capability() -> Capability {
-    let program = QEMU;
     let verified = proof::verify(Machine::Emulated);
     let result = verified.and_then(|()| operation::faults(Machine::Emulated)).map(|faults| {
         match faults.fixed().as_slice() {
@@ -36,11 +35,7 @@ pub(crate) fn capability() -> Capability {
             fixed => format!("known faults that are fixed: {}", fixed.join(", ")),
         }
     });
-    Capability {
-        name: program.capability.into(),
-        about: program.about.into(),
-        state: state_of(result),
-    }
+    capability::checked(QEMU.capability, QEMU.about, result)
 }
 
 /// User-mode emulator of QEMU.

@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use lab::capability::{Capability, state_of};
+use lab::capability::{self, Capability};
 use lab::measure::{Context, Measurement};
 use lab::sample::{Failure, FailureKind};
 use machine::kvm;
@@ -56,12 +56,8 @@ pub fn ring_0() -> Result<(), Failure> {
 
 /// Returns the capability `kvm-ring-0`.
 pub fn capability() -> Capability {
-    let state = state_of(ring_0_test().clone());
-    Capability {
-        name: "kvm-ring-0".into(),
-        about: "a KVM whose guests run in ring 0".into(),
-        state,
-    }
+    let about = "a KVM whose guests run in ring 0";
+    capability::checked("kvm-ring-0", about, ring_0_test().clone())
 }
 
 /// Runs a few page faults once per process, and describes the ring that they saw.

@@ -12,7 +12,7 @@ mod arming;
 mod check;
 mod touch;
 
-use lab::capability::{Capability, state_of};
+use lab::capability::{self, Capability};
 use lab::measure::{Context, Measurement};
 use lab::sample::Failure;
 use machine::tsc::Tsc;
@@ -56,12 +56,9 @@ pub fn available(kind: CrossingKind, isolated: bool) -> Result<(), Failure> {
 
 /// Returns the capability `crossing-stamps`.
 pub fn capability() -> Capability {
-    let state = state_of(arming::available().map(|()| "per thread, by prctl".into()));
-    Capability {
-        name: "crossing-stamps".into(),
-        about: "a patched Linux that stamps page faults on entry and exit".into(),
-        state,
-    }
+    let available = arming::available().map(|()| "per thread, by prctl".into());
+    let about = "a patched Linux that stamps page faults on entry and exit";
+    capability::checked("crossing-stamps", about, available)
 }
 
 /// Takes one sample of `crossings` crossings.

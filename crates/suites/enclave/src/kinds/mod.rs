@@ -13,7 +13,7 @@ mod wasm;
 use std::ops::Range;
 
 use enclave_interface::{Ecall, Enter};
-use lab::capability::{Capability, state_of};
+use lab::capability::{self, Capability};
 use lab::factor::LevelType;
 use lab::sample::Failure;
 
@@ -107,12 +107,8 @@ impl Enter for dyn Enclave + '_ {
 
 /// Returns the capability to load a kind on this machine.
 pub fn capability(kind: EnclaveKind) -> Capability {
-    let state = state_of(available(kind).map(|()| "an image can be loaded and entered".into()));
-    Capability {
-        name: format!("enclave-{}", kind.name()),
-        about: format!("enclaves of kind {}", kind.name()),
-        state,
-    }
+    let available = available(kind).map(|()| "an image can be loaded and entered".into());
+    capability::checked(format!("enclave-{kind}"), format!("enclaves of kind {kind}"), available)
 }
 
 /// Checks that a kind can be measured on this machine.

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use lab::capability::{Capability, state_of};
+use lab::capability::{self, Capability};
 use lab::proximity;
 use lab::quantity;
 use lab::sample::Failure;
@@ -198,11 +198,8 @@ pub fn capability(cores: usize) -> Capability {
         format!("the NIC on CPU {}, the application on {}", cpus.nic, all.join(", "))
     });
     let word = if cores == 1 { "core" } else { "cores" };
-    Capability {
-        name: format!("stream-{cores}-{word}"),
-        about: format!("{cores} application {word} and one for the NIC"),
-        state: state_of(report),
-    }
+    let about = format!("{cores} application {word} and one for the NIC");
+    capability::checked(format!("stream-{cores}-{word}"), about, report)
 }
 
 #[cfg(test)]
