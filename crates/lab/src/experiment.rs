@@ -2,19 +2,20 @@
 
 use std::time::Duration;
 
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 use crate::point::Point;
 
 /// Profile: how much is measured.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Profile {
     /// Quick check, minutes in total.
     Quick,
     /// Reliable results.
     Standard,
-    /// Results to publish.
+    /// Results for publication.
     Full,
 }
 

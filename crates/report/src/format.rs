@@ -45,8 +45,8 @@ impl Scale {
             "B" => pick(&BINARY),
             "ns" => pick(&TIMES),
             "s" => {
-                let (size, name) = Scale::of(value * 1e9, "ns").into_parts();
-                (size / 1e9, name)
+                let Scale { divisor, unit } = Scale::of(value * 1e9, "ns");
+                (divisor / 1e9, unit)
             }
             "B/s" => {
                 let (size, prefix) = pick(&SI);
@@ -69,10 +69,6 @@ impl Scale {
         let fits = sizes.is_empty() || largest / smallest <= MAX_SPAN;
         // The geometric mean of the range avoids long numbers and leading zeros.
         fits.then(|| Self::of((largest * smallest.min(largest)).sqrt(), unit))
-    }
-
-    fn into_parts(self) -> (f64, String) {
-        (self.divisor, self.unit)
     }
 
     /// Returns the unit, e.g. `GB/s`; empty for a plain number.
@@ -101,10 +97,12 @@ impl Scale {
 
     /// Formats a number with its unit, e.g. `19.7 GB/s`.
     pub fn value(&self, value: f64, half_width: Option<f64>) -> String {
-        let number = self.number(value, half_width);
+        self.with_unit(&self.number(value, half_width))
+    }
+
+    fn with_unit(&self, number: &str) -> String {
         match self.unit.as_str() {
-            "" => number,
-            "%" => format!("{number}%"),
+            "" | "%" => format!("{number}{}", self.unit),
             unit => format!("{number} {unit}"),
         }
     }
@@ -118,14 +116,14 @@ pub fn value(value: f64, half_width: Option<f64>, unit: &str) -> String {
 /// Formats a published value, without trailing zeros, e.g. `23.46 GB/s`, `150 MB/s`.
 pub fn published(value: f64, unit: &str) -> String {
     let scale = Scale::of(value, unit);
-    let number = digits(value / scale.divisor, Some(0.0));
-    let short = match number.contains('.') {
+    scale.with_unit(without_zeros(&scale.number(value, Some(0.0))))
+}
+
+/// Removes the trailing zeros of a decimal fraction.
+pub(crate) fn without_zeros(number: &str) -> &str {
+    match number.contains('.') {
         true => number.trim_end_matches('0').trim_end_matches('.'),
-        false => number.as_str(),
-    };
-    match scale.unit.as_str() {
-        "" | "%" => format!("{short}{}", scale.unit),
-        unit => format!("{short} {unit}"),
+        false => number,
     }
 }
 
@@ -151,11 +149,7 @@ fn four_digits(value: f64) -> String {
     }
     let whole = if size < 1.0 { 0 } else { size.log10() as usize };
     let leading = if size == 0.0 || size >= 1.0 { 0 } else { (-size.log10()) as usize };
-    let text = format!("{value:.*}", (3 + leading).saturating_sub(whole));
-    match text.contains('.') {
-        true => text.trim_end_matches('0').trim_end_matches('.').into(),
-        false => text,
-    }
+    without_zeros(&format!("{value:.*}", (3 + leading).saturating_sub(whole))).into()
 }
 
 /// Formats a value with its interval: `19.7 GB/s (19.5 GB/s to 19.9 GB/s)`. The extremes of 2 to 5

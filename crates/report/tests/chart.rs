@@ -156,7 +156,7 @@ fn too_many_columns_are_an_error() {
     assert!(line.contains("20 columns do not fit the page"), "{line}");
     let empty = Grid { rows: Vec::new(), ..cells(4) };
     let drawn = report::chart::draw(&Picture::Grid(empty));
-    assert!(matches!(drawn, Err(FigureError::Empty(_))));
+    assert!(matches!(drawn, Err(FigureError::Drawing { .. })));
 }
 
 #[test]
@@ -191,7 +191,7 @@ fn values_without_a_position_are_an_error() {
     let line = draw(&picture).unwrap_err().to_string();
     assert!(line.contains("copy-c") && line.contains("vertical"), "{line}");
     picture.curves.clear();
-    assert!(matches!(draw(&picture), Err(FigureError::Empty(_))));
+    assert!(matches!(draw(&picture), Err(FigureError::Drawing { .. })));
 }
 
 proptest! {

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use lab::experiment::Profile;
+use lab::summary::Unit;
+use report::export::Format;
 
 use crate::suites::SUITES;
 
@@ -56,27 +58,6 @@ pub(crate) struct Doctor {
     pub(crate) json: bool,
 }
 
-/// Measuring effort.
-#[derive(Clone, Copy, ValueEnum)]
-pub(crate) enum ProfileName {
-    /// Quick check, minutes in total
-    Quick,
-    /// Reliable results
-    Standard,
-    /// Results for publication
-    Full,
-}
-
-impl From<ProfileName> for Profile {
-    fn from(name: ProfileName) -> Self {
-        match name {
-            ProfileName::Quick => Self::Quick,
-            ProfileName::Standard => Self::Standard,
-            ProfileName::Full => Self::Full,
-        }
-    }
-}
-
 /// Selection of experiments and points.
 #[derive(Args)]
 pub(crate) struct SelectionArgs {
@@ -84,7 +65,7 @@ pub(crate) struct SelectionArgs {
     pub(crate) names: Vec<String>,
     /// Measuring effort
     #[arg(long, value_enum, default_value = "quick")]
-    pub(crate) profile: ProfileName,
+    pub(crate) profile: Profile,
     /// Only points whose experiment or level names contain TEXT
     #[arg(short = 'f', long, value_name = "TEXT")]
     pub(crate) filter: Option<String>,
@@ -170,21 +151,10 @@ pub(crate) struct Show {
     pub(crate) levels: Vec<String>,
     /// Unit of times
     #[arg(long, value_enum, default_value = "declared")]
-    pub(crate) unit: UnitName,
+    pub(crate) unit: Unit,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
-}
-
-/// Unit of times.
-#[derive(Clone, Copy, ValueEnum)]
-pub(crate) enum UnitName {
-    /// The metric's unit, e.g. nanoseconds
-    Declared,
-    /// Ticks of the time-stamp counter
-    Ticks,
-    /// Core cycles
-    Cycles,
 }
 
 #[derive(Args)]
@@ -217,6 +187,9 @@ pub(crate) struct Plot {
     /// Only points with this level (repeatable)
     #[arg(long = "where", value_name = "FACTOR=LEVEL")]
     pub(crate) levels: Vec<String>,
+    /// Print the files, and the figures that are not drawn with the reasons, as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// Verdicts that `claims --check` requires.
@@ -265,18 +238,10 @@ pub(crate) struct Compare {
     pub(crate) json: bool,
 }
 
-/// File format of an export.
-#[derive(Clone, Copy, ValueEnum)]
-pub(crate) enum ExportFormat {
-    Csv,
-    Json,
-    Parquet,
-}
-
 #[derive(Args)]
 pub(crate) struct Export {
     /// File format
-    pub(crate) format: ExportFormat,
+    pub(crate) format: Format,
     #[command(flatten)]
     pub(crate) results: ResultsArgs,
     /// Output file [default: standard output]

@@ -75,25 +75,10 @@ impl From<CompareError> for CliError {
 
 impl From<FigureError> for CliError {
     fn from(error: FigureError) -> Self {
-        use FigureError::{
-            Empty, File, Histogram, NoFactor, NoLogarithm, NoPosition, NotNumber, Nothing, Render,
-            Several, Summary, TooWide, Unit,
-        };
         let status = match &error {
-            Summary { why, .. } => status_of(why),
-            // The figure does not fit the samples.
-            NoFactor { .. }
-            | Several { .. }
-            | NoLogarithm { .. }
-            | NotNumber { .. }
-            | Unit { .. } => 2,
-            Nothing { .. }
-            | Histogram { .. }
-            | NoPosition { .. }
-            | Empty(_)
-            | TooWide { .. }
-            | Render(_)
-            | File { .. } => 1,
+            FigureError::Summary { why, .. } => status_of(why),
+            FigureError::Declaration { .. } => 2,
+            _ => 1,
         };
         Self { line: error.to_string(), status }
     }

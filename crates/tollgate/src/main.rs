@@ -4,8 +4,6 @@ mod arguments;
 mod commands;
 mod error;
 mod output;
-mod progress;
-mod results;
 mod select;
 mod suites;
 mod usage;

@@ -1,17 +1,20 @@
-//! Selection of experiments, points and claims by the command line.
+//! Selection of experiments, points, claims and runs by the command line.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use lab::catalogue::Catalogue;
 use lab::claim::{self, Claim};
 use lab::experiment::{Experiment, suite_name};
+use lab::journal::{self, Run};
 use lab::method::AnyMethod;
 use lab::point::{Filter, Point};
 use lab::suite::{Purpose, Suite};
+use report::table;
 
 use crate::arguments::SelectionArgs;
 use crate::error::CliError;
+use crate::output::print_plain;
 use crate::suites::SUITES;
 
 /// Loads the data of all suites and of a user's files.
@@ -29,66 +32,96 @@ pub(crate) fn select_experiments(
     catalogue: &Catalogue,
     selection: &SelectionArgs,
 ) -> Result<Vec<Experiment>, CliError> {
-    let all = catalogue.experiments(selection.profile.into())?;
-    for name in &selection.names {
-        let name = std::slice::from_ref(name);
-        if !all.iter().any(|experiment| is_selected(name, &experiment.id())) {
-            let known = all.iter().filter(|one| !is_self_test(&one.suite)).map(Experiment::id);
-            let known = known.collect::<Vec<_>>().join(", ");
-            return Err(CliError::usage(format!(
-                "unknown suite or experiment '{}'; expected one of {known}",
-                name[0]
-            )));
-        }
-    }
+    let mut experiments = catalogue.experiments(selection.profile)?;
+    check_names(&experiments, &selection.names)?;
     let claims = match selection.claim.as_slice() {
         [] => None,
-        names => Some(SelectedClaims(select_claims(catalogue, names)?)),
+        names => Some(select_claims(catalogue, names)?),
     };
     let is_explicit = !selection.names.is_empty() || claims.is_some();
-    let mut experiments: Vec<_> = all
-        .into_iter()
-        .filter(|one| is_selected(&selection.names, &one.id()))
-        .filter(|one| is_explicit || !is_self_test(&one.suite))
-        .collect();
-    let mut levels = Filter::default();
-    for text in &selection.levels {
-        levels.add(text).map_err(CliError::usage)?;
+    experiments.retain(|one| {
+        is_selected(&selection.names, &one.id()) && (is_explicit || !is_self_test(&one.suite))
+    });
+    if let Some(claims) = &claims {
+        experiments.iter_mut().for_each(|experiment| keep_claimed(experiment, claims));
     }
-    let mut is_known = levels.0.is_empty();
-    for experiment in &mut experiments {
-        let method = method_of(experiment)?;
-        if let Some(claims) = &claims {
-            claims.keep_points(experiment);
-        }
-        if !levels.0.is_empty() {
-            match levels.canonical(method.factors()) {
-                Ok(filter) => {
-                    is_known = true;
-                    experiment.keep_with_floor(|point| filter.matches(point));
-                }
-                Err(_) => experiment.keep(|_| false),
-            }
-        }
-        if let Some(text) = &selection.filter {
-            let id = experiment.id();
-            // Defaults that the experiment does not name would match everywhere.
-            let defaults = experiment.defaults.clone();
-            let contains =
-                |point: &Point| point.without_levels(&defaults).to_string().contains(text);
-            experiment.keep_with_floor(|point| id.contains(text) || contains(point));
-        }
-    }
-    if !is_known {
-        let method = experiments.first().map(method_of).transpose()?;
-        let why = method.and_then(|method| levels.canonical(method.factors()).err());
-        return Err(CliError::usage(format!("--where: {}", why.unwrap_or_default())));
+    keep_levels(&mut experiments, &selection.levels)?;
+    if let Some(text) = &selection.filter {
+        experiments.iter_mut().for_each(|experiment| keep_text(experiment, text));
     }
     experiments.retain(|experiment| !experiment.points.is_empty());
     if experiments.is_empty() {
         return Err(CliError::usage("no point is selected; 'tollgate list' lists all"));
     }
     Ok(experiments)
+}
+
+/// Checks that each name is a suite or an experiment.
+fn check_names(experiments: &[Experiment], names: &[String]) -> Result<(), CliError> {
+    for name in names {
+        let selected = std::slice::from_ref(name);
+        if !experiments.iter().any(|experiment| is_selected(selected, &experiment.id())) {
+            let known = experiments.iter().filter(|one| !is_self_test(&one.suite));
+            let known = known.map(Experiment::id).collect::<Vec<_>>().join(", ");
+            return Err(CliError::usage(format!(
+                "unknown suite or experiment '{name}'; expected one of {known}"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Keeps the points that claims need.
+fn keep_claimed(experiment: &mut Experiment, claims: &[Claim]) {
+    // Claims on the lab itself can be judged by any run of a boundary.
+    if claims.iter().all(|claim| claim.experiment.starts_with("lab/")) {
+        let is_boundary = !is_self_test(&experiment.suite);
+        return experiment.keep(|_| is_boundary);
+    }
+    let points: BTreeSet<_> =
+        claims.iter().flat_map(|claim| claim::needs(claim, experiment)).collect();
+    experiment.keep(|point| points.contains(point));
+}
+
+/// Keeps the points with the levels of `--where`. Experiments without such a factor keep none.
+fn keep_levels(experiments: &mut [Experiment], texts: &[String]) -> Result<(), CliError> {
+    let levels = filter(texts)?;
+    if levels.0.is_empty() {
+        return Ok(());
+    }
+    let (mut is_known, mut unknown) = (false, None);
+    for experiment in experiments {
+        match levels.canonical(method_of(experiment)?.factors()) {
+            Ok(filter) => {
+                is_known = true;
+                experiment.keep_with_floor(|point| filter.matches(point));
+            }
+            Err(why) => {
+                experiment.keep(|_| false);
+                unknown.get_or_insert(why);
+            }
+        }
+    }
+    match unknown {
+        Some(why) if !is_known => Err(CliError::usage(format!("--where: {why}"))),
+        _ => Ok(()),
+    }
+}
+
+/// Keeps the points whose names contain a text, or all if the experiment's ID does.
+fn keep_text(experiment: &mut Experiment, text: &str) {
+    let id = experiment.id();
+    // Defaults that the experiment does not name would match everywhere.
+    let defaults = experiment.defaults.clone();
+    let contains = |point: &Point| point.without_levels(&defaults).to_string().contains(text);
+    experiment.keep_with_floor(|point| id.contains(text) || contains(point));
+}
+
+/// Parses the arguments of `--where`.
+pub(crate) fn filter(texts: &[String]) -> Result<Filter, CliError> {
+    let mut filter = Filter::default();
+    texts.iter().try_for_each(|text| filter.add(text)).map_err(CliError::usage)?;
+    Ok(filter)
 }
 
 /// Returns the method of an experiment.
@@ -132,19 +165,45 @@ fn is_self_test(suite: &str) -> bool {
     lab::suite::find(SUITES, suite).is_some_and(|suite| suite.purpose() == Purpose::SelfTest)
 }
 
-/// Claims selected by `--claim`.
-struct SelectedClaims(Vec<Claim>);
+/// Opens a run, given its folder or a folder of runs, of which the newest is opened.
+pub(crate) fn open(results: &Path) -> Result<Run, CliError> {
+    Ok(journal::open(&journal::newest(results)?)?)
+}
 
-impl SelectedClaims {
-    /// Keeps the points that the claims need.
-    fn keep_points(&self, experiment: &mut Experiment) {
-        // Claims on the lab itself can be judged by any run of a boundary.
-        if self.0.iter().all(|claim| claim.experiment.starts_with("lab/")) {
-            let is_boundary = !is_self_test(&experiment.suite);
-            return experiment.keep(|_| is_boundary);
+/// Returns the IDs of the given experiments of which the run has samples.
+pub(crate) fn measured(run: &Run, experiments: &[Experiment]) -> Vec<String> {
+    let measured = table::measured(run);
+    experiments.iter().map(Experiment::id).filter(|id| measured.contains(id)).collect()
+}
+
+/// Returns the measured experiments of a run that `names` select. Experiments of the lab itself must
+/// be named.
+pub(crate) fn resolve_names(run: &Run, names: &[String]) -> Result<Vec<String>, CliError> {
+    let measured = table::measured(run);
+    for name in names {
+        if !measured.iter().any(|id| is_selected(std::slice::from_ref(name), id)) {
+            let line = format!(
+                "{}: no samples of '{name}'; available: {}",
+                run.folder.display(),
+                measured.join(", ")
+            );
+            return Err(CliError::usage(line));
         }
-        let points: BTreeSet<_> =
-            self.0.iter().flat_map(|claim| claim::needs(claim, experiment)).collect();
-        experiment.keep(|point| points.contains(point));
     }
+    let is_selected =
+        |id: &String| is_selected(names, id) && (!names.is_empty() || !id.starts_with("lab/"));
+    Ok(measured.into_iter().filter(is_selected).collect())
+}
+
+/// Returns contradictions between values of a run that the suites detect.
+pub(crate) fn inconsistencies(run: &Run) -> Vec<String> {
+    SUITES.iter().flat_map(|suite| suite.inconsistencies(run)).collect()
+}
+
+/// Prints contradictions between values of a run.
+pub(crate) fn print_inconsistencies(run: &Run) -> Result<(), CliError> {
+    for line in inconsistencies(run) {
+        print_plain(&format!("inconsistent: {line}"))?;
+    }
+    Ok(())
 }

@@ -222,3 +222,30 @@ fn races_has_both_cases_and_their_fixes() {
         assert!(row(negative, "MPX of this CPU").contains(&number), "{text}");
     }
 }
+
+#[test]
+fn kernels_has_overheads_and_caught_bugs() {
+    let words = ["kernels", "--kernel", "struct", "--size", "64KiB", "--rounds", "5"];
+    let text = printed(&[&words[..], &["--mechanism", "gcc-registers,gcc-mpx"]].concat());
+    if text.contains(" void: in every round") {
+        return machine::untested::note("the table of kernels", &"void samples: the CPU was busy");
+    }
+    let row = |name: &str| {
+        let row = text.lines().find(|line| line.split_whitespace().next() == Some(name));
+        row.unwrap_or_else(|| panic!("no row {name}: {text}"))
+    };
+    assert!(text.lines().next().unwrap().ends_with("; 64 KiB of prefaulted pages"), "{text}");
+    assert!(row("gcc").ends_with("· · · · · ·"), "{text}");
+    // A ratio with its range, if rounds are valid, and five of the six bugs.
+    assert!(row("gcc-registers").ends_with("H S M F · C"), "{text}");
+    let range = row("range").split_whitespace().nth(1).unwrap();
+    let (low, high) = range.split_once('–').unwrap();
+    assert!(low.parse::<f64>().unwrap() <= high.parse::<f64>().unwrap(), "{text}");
+    assert!(text.lines().any(|line| line.split_whitespace().eq(["published", "2.80"])), "{text}");
+}
+
+#[test]
+fn an_unknown_mechanism_is_refused() {
+    let line = Bench::new().refused(&["bounds", "kernels", "--mechanism", "warp"], 2);
+    assert!(line.contains("unknown mechanism 'warp'"), "{line}");
+}

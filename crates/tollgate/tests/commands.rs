@@ -86,7 +86,7 @@ fn doctor_lists_capabilities() {
     for name in ["invariant-tsc", "core-clock", "avx2", "huge-pages-2m", "dev-mem", "numa"] {
         assert!(text.contains(name), "{name}: {text}");
     }
-    let json: serde_json::Value = serde_json::from_str(&bench.ok(&["doctor", "--json"])).unwrap();
+    let json = bench.json(&["doctor", "--json"]);
     let machine = json[0]["capabilities"].as_array().unwrap();
     let names: Vec<_> = machine.iter().map(|one| one["name"].as_str().unwrap()).collect();
     insta::assert_snapshot!(names.join("\n"));
@@ -113,7 +113,7 @@ fn list_prints_experiments() {
     ));
     let text = bench.ok(&["list"]);
     assert!(text.contains("copy/throughput") && !text.contains("planted/"), "{text}");
-    let json: serde_json::Value = serde_json::from_str(&bench.ok(&["list", "--json"])).unwrap();
+    let json = bench.json(&["list", "--json"]);
     assert!(json[0]["experiments"].as_array().unwrap().len() >= 5);
 }
 
@@ -127,8 +127,7 @@ fn run_prints_tables_and_paths() {
     }
     assert!(bench.journal().folder.join("samples.csv").is_file());
     keep_last_attempts(&bench);
-    let json = bench.ok(&["run", "planted/search", "--json"]);
-    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let json = bench.json(&["run", "planted/search", "--json"]);
     assert_eq!(json["samples"], 0, "nothing was left to measure");
     assert_eq!(json["tables"]["experiments"].as_array().unwrap().len(), 1);
     let one = ["run", "planted/search", "--where", "edge=30", "--rounds", "1", "--fresh"];
@@ -142,7 +141,7 @@ fn run_prints_tables_and_paths() {
 fn show_prints_tables() {
     let bench = measured();
     insta::assert_snapshot!(masked(&bench.ok(&["show"]), &bench));
-    let json: serde_json::Value = serde_json::from_str(&bench.ok(&["show", "--json"])).unwrap();
+    let json = bench.json(&["show", "--json"]);
     let found = &json["experiments"][0]["rows"];
     assert_eq!(found.as_array().unwrap().len(), 3, "{found}");
     let narrow = bench.ok(&["show", "planted/search", "--where", "edge=70"]);
@@ -198,8 +197,7 @@ expect = { at_least = 50 }
     std::fs::write(&record, "damaged").unwrap();
     assert_eq!(check(&["edge-holds"]), 2, "the run cannot be read");
     std::fs::write(&record, kept).unwrap();
-    let json = bench.ok(&["claims", "-e", user_file, "me", "--json"]);
-    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let json = bench.json(&["claims", "-e", user_file, "me", "--json"]);
     assert_eq!(
         (&json[0]["verdict"], &json[1]["verdict"]),
         (&"reproduced".into(), &"contradicted".into())
@@ -226,6 +224,15 @@ fn plot_writes_files() {
     bench.ok(&["run", "planted/delay", "--quiet", "--rounds", "6"]);
     let text = bench.ok(&["plot", "planted"]);
     assert_eq!(text, "figures/planted.svg\nfigures/planted.pdf\nfigures/planted.png\n");
+    let json = bench.json(&["plot", "--json"]);
+    assert_eq!(json["files"].as_array().unwrap().len(), 3, "{json}");
+    let skipped = json["skipped"].as_array().unwrap();
+    let is_skipped = |id: &str| skipped.iter().any(|one| one["figure"] == id);
+    assert!(is_skipped("copy-c") && !is_skipped("planted"), "{json}");
+    assert!(
+        skipped.iter().all(|one| one["why"].as_str().unwrap().contains("no samples")),
+        "{json}"
+    );
     let by_hand = ["plot", "planted/delay", "--x", "effect", "--y", "time", "--output", "own"];
     let text = bench.ok(&by_hand);
     assert_eq!(text.lines().count(), 3, "{text}");
@@ -331,7 +338,7 @@ fn export_writes_every_format() {
     let csv = bench.ok(&["export", "csv"]);
     let rows = bench.journal().samples.len();
     assert_eq!(csv.lines().count(), rows + 1);
-    let json: serde_json::Value = serde_json::from_str(&bench.ok(&["export", "json"])).unwrap();
+    let json = bench.json(&["export", "json"]);
     assert!(json.is_object());
     bench.ok(&["export", "parquet", "-o", "samples.parquet"]);
     let parquet = std::fs::read(bench.path().join("samples.parquet")).unwrap();
@@ -638,4 +645,28 @@ fn a_full_standard_output_is_an_error() {
         let output = bench.command(words).stdout(writer).output().unwrap();
         assert!(output.status.success() && output.stderr.is_empty(), "{words:?}");
     }
+}
+
+#[test]
+fn a_file_over_the_size_limit_is_an_error() {
+    use std::os::unix::process::CommandExt;
+    let bench = Bench::new();
+    let mut command = bench.command(&["stream", "pcap", "--packets", "1000"]);
+    // SAFETY: setrlimit is async-signal-safe and reads only a local structure.
+    unsafe {
+        command.pre_exec(|| {
+            let limit = libc::rlimit { rlim_cur: 8 << 10, rlim_max: 8 << 10 };
+            match libc::setrlimit(libc::RLIMIT_FSIZE, &limit) {
+                0 => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
+            }
+        });
+    }
+    let output = command.output().unwrap();
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}: {errors}", output.status);
+    assert!(errors.starts_with("error: ") && errors.lines().count() == 1, "{errors}");
+    assert!(errors.contains("raise the limit of file sizes (ulimit -f)"), "{errors}");
+    let left = std::fs::read_dir(bench.path()).unwrap().count();
+    assert_eq!(left, 0, "no file is left");
 }

@@ -1,5 +1,7 @@
 //! Units in which times are shown: the metric's unit, ticks of the time-stamp counter, core cycles.
 
+use clap::ValueEnum;
+
 use crate::metric::MetricRecord;
 use crate::sample::Sample;
 
@@ -11,14 +13,15 @@ const TICKS: &str = "ticks";
 const CYCLES: &str = "cycles";
 
 /// Unit of summarised values.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum Unit {
-    /// The metric's unit.
+    /// The metric's unit, e.g. nanoseconds.
     #[default]
+    #[value(name = "declared")]
     Own,
-    /// Ticks of the time-stamp counter; only for metrics in `ns`.
+    /// Ticks of the time-stamp counter, for metrics in nanoseconds.
     Ticks,
-    /// Core cycles, by the core clock measured around each sample; only for metrics in `ns`.
+    /// Core cycles, for metrics in nanoseconds; the core clock is measured around each sample.
     Cycles,
 }
 

@@ -1,10 +1,11 @@
 //! Axes: positions of values and ticks.
 
+use lab::figure::Axis;
 use lab::point::Level;
 use lab::quantity::format_bytes;
 
 use super::font;
-use lab::figure::Axis;
+use crate::format::without_zeros;
 
 /// Axis with the range of its values.
 #[derive(Debug, Clone, PartialEq)]
@@ -173,11 +174,7 @@ pub(super) fn number(value: f64) -> String {
         format!("{value:.0e}").replace("e", "·10^")
     } else {
         let digits = (2.0 - size.log10().floor()).clamp(0.0, 6.0) as usize;
-        let text = format!("{value:.digits$}");
-        match text.contains('.') {
-            true => text.trim_end_matches('0').trim_end_matches('.').into(),
-            false => text,
-        }
+        without_zeros(&format!("{value:.digits$}")).into()
     }
 }
 

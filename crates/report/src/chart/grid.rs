@@ -67,7 +67,7 @@ impl Page {
     fn new(grid: &Grid) -> Result<Self, FigureError> {
         let columns: usize = grid.panels.iter().map(|panel| panel.columns.len()).sum();
         if columns == 0 || grid.rows.is_empty() {
-            return Err(FigureError::Empty(grid.id.clone()));
+            return Err(FigureError::nothing_to_draw(&grid.id));
         }
         let names = grid.rows.iter().map(|row| font::width(&row.name, TICK));
         let left = 12.0 + LABEL * 1.4 + names.fold(0.0, f64::max) + 8.0;
@@ -86,7 +86,10 @@ impl Page {
         };
         let free = WIDTH - width(&cells);
         if free < 0.0 {
-            return Err(FigureError::TooWide { figure: grid.id.clone(), columns });
+            let what = format!(
+                "{columns} columns do not fit the page; swap rows and columns or select fewer with 'where'"
+            );
+            return Err(FigureError::Drawing { figure: grid.id.clone(), what });
         }
         cells.iter_mut().for_each(|cell| *cell += (free / columns as f64).min(MAX_WIDENING));
         let used = width(&cells);

@@ -63,12 +63,13 @@ impl<'a> Page<'a> {
         let lines = plot.lines.iter().map(|(_, value)| *value);
         let ys: Vec<f64> = marks().map(|mark| mark.y).chain(ends).chain(lines).collect();
         if xs.is_empty() {
-            return Err(FigureError::Empty(plot.id.clone()));
+            return Err(FigureError::nothing_to_draw(&plot.id));
         }
         let no_position = |axis, values: &[f64]| {
             let is_invalid = |value: &&f64| !value.is_finite() || **value <= 0.0;
-            let what = values.iter().find(is_invalid).map_or_else(String::new, f64::to_string);
-            FigureError::NoPosition { figure: plot.id.clone(), what, axis }
+            let value = values.iter().find(is_invalid).map_or_else(String::new, f64::to_string);
+            let what = format!("{value} has no position on the {axis} axis");
+            FigureError::Drawing { figure: plot.id.clone(), what }
         };
         let x_scale = AxisScale::new(plot.x_scale, &xs, &plot.x_levels)
             .ok_or_else(|| no_position("horizontal", &xs))?;

@@ -101,6 +101,7 @@ struct Names {
 impl Names {
     fn in_rows<'a>(rows: impl Iterator<Item = Row<'a>>) -> Self {
         let mut found = Self::default();
+        // A name is copied only once: there are many rows.
         let note = |set: &mut BTreeSet<String>, name: &String| {
             if !set.contains(name) {
                 set.insert(name.clone());
@@ -216,25 +217,19 @@ fn histogram(name: String) -> Column {
 }
 
 /// Returns the columns of nested values, which are JSON texts.
-fn structures(parts: bool, trials: bool) -> Vec<Column> {
-    let owned = |text: String| Some(Cell::Text(Cow::Owned(text)));
-    let parts = parts.then(|| {
-        Column::new("parts", ColumnType::Text, move |row| {
-            let has_parts = !row.sample.parts.is_empty();
-            has_parts
-                .then(|| serde_json::to_string(&row.sample.parts).ok().and_then(owned))
-                .flatten()
+fn structures(has_parts: bool, has_trials: bool) -> impl Iterator<Item = Column> {
+    let column = |name: &str, json: fn(&Sample) -> Option<serde_json::Result<String>>| {
+        Column::new(name, ColumnType::Text, move |row| {
+            Some(Cell::Text(json(row.sample)?.ok()?.into()))
         })
+    };
+    let parts = column("parts", |sample| {
+        (!sample.parts.is_empty()).then(|| serde_json::to_string(&sample.parts))
     });
-    let trials = trials.then(|| {
-        Column::new("trials", ColumnType::Text, move |row| {
-            let has_trials = !row.sample.trials.is_empty();
-            has_trials
-                .then(|| serde_json::to_string(&row.sample.trials).ok().and_then(owned))
-                .flatten()
-        })
+    let trials = column("trials", |sample| {
+        (!sample.trials.is_empty()).then(|| serde_json::to_string(&sample.trials))
     });
-    parts.into_iter().chain(trials).collect()
+    has_parts.then_some(parts).into_iter().chain(has_trials.then_some(trials))
 }
 
 /// Numbers the later of two columns of the same name, e.g. `round.2`.

@@ -10,6 +10,7 @@ use std::borrow::Cow;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
+use clap::ValueEnum;
 use lab::journal::Run;
 use lab::sample::Sample;
 use lab::spreadsheet;
@@ -18,7 +19,7 @@ use machine::file::Output;
 use column::{Cell, Row};
 
 /// File format of an export.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Format {
     /// Comma-separated values with a header.
     Csv,
@@ -26,12 +27,6 @@ pub enum Format {
     Json,
     /// Compressed columns with types.
     Parquet,
-}
-
-impl Format {
-    /// All formats with their names on the command line, which are also the file extensions.
-    pub const ALL: [(&'static str, Self); 3] =
-        [("csv", Self::Csv), ("json", Self::Json), ("parquet", Self::Parquet)];
 }
 
 /// Error of an export.

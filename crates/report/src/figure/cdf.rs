@@ -57,10 +57,12 @@ fn distribution(
     let rounds = samples.rounds(point, false).map(|(_, sample)| sample);
     for sample in rounds.filter(|sample| sample.is_valid()) {
         let Some(text) = sample.histograms.get(&summary.metric) else { continue };
-        let error = |why: String| FigureError::Histogram {
+        let error = |why: String| FigureError::Drawing {
             figure: figure.id.clone(),
-            at: format!("{point} in round {}", sample.round),
-            why,
+            what: format!(
+                "the histogram of {point} in round {} is damaged: {why}; measure it again",
+                sample.round
+            ),
         };
         let histogram = decode_histogram(text).map_err(error)?;
         match &mut merged {

@@ -58,7 +58,7 @@ impl<'a> CellFormat<'a> {
     /// Returns the format of the given cells.
     ///
     /// # Errors
-    /// Returns [`FigureError::NoLogarithm`] if shades are logarithmic and a value is not above 0.
+    /// Returns [`FigureError::Declaration`] if shades are logarithmic and a value is not above 0.
     pub(super) fn new(
         figure: &Figure,
         (metric, unit): (&'a str, &'a str),
@@ -66,12 +66,8 @@ impl<'a> CellFormat<'a> {
     ) -> Result<Self, FigureError> {
         let shades = ShadeRange::new(figure, cells);
         if shades.is_log && shades.low <= 0.0 {
-            return Err(FigureError::NoLogarithm {
-                figure: figure.id.clone(),
-                what: format!("{metric} = {}", shades.low),
-                axis: "y_scale",
-                instead: "linear",
-            });
+            let what = format!("{metric} = {}", shades.low);
+            return Err(FigureError::no_logarithm(figure, &what, "y_scale"));
         }
         let all = || cells.iter().flatten();
         let values = all().filter_map(|value| match value {

@@ -88,18 +88,15 @@ fn position(figure: &Figure, scale: Axis, index: usize, level: &Level) -> Result
     if scale == Axis::Category {
         return Ok(index as f64);
     }
-    let error = |instead| FigureError::NoLogarithm {
-        figure: figure.id.clone(),
-        what: format!("{} = {level}", figure.x),
-        axis: "x_scale",
-        instead,
-    };
+    let what = format!("{} = {level}", figure.x);
     match (level.number(), scale) {
-        (None, _) => Err(FigureError::NotNumber {
-            figure: figure.id.clone(),
-            what: format!("{} = {level}", figure.x),
-        }),
-        (Some(number), Axis::Log2 | Axis::Log10) if number <= 0.0 => Err(error("linear")),
+        (None, _) => Err(FigureError::declaration(
+            figure,
+            format!("{what} is not a number; use x_scale = \"category\""),
+        )),
+        (Some(number), Axis::Log2 | Axis::Log10) if number <= 0.0 => {
+            Err(FigureError::no_logarithm(figure, &what, "x_scale"))
+        }
         (Some(number), _) => Ok(number),
     }
 }

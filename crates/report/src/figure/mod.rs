@@ -62,107 +62,36 @@ pub enum FigureError {
     /// The run lacks the experiment or metric.
     #[error("figure '{figure}': {why}")]
     Summary {
-        /// The figure's id.
+        /// The figure's ID.
         figure: String,
         /// The values missing from the run.
         why: SummaryError,
     },
-    /// The experiment has no such factor.
-    #[error("figure '{figure}': {experiment} has no factor '{factor}'; expected one of {known}")]
-    NoFactor {
-        /// The figure's id.
-        figure: String,
-        /// The unknown factor.
-        factor: String,
-        /// The experiment's id.
-        experiment: String,
-        /// The factors of the experiment.
-        known: String,
-    },
-    /// Several points have the same position.
-    #[error(
-        "figure '{figure}': several levels of {factors}; fix them with 'where' or choose one as series"
-    )]
-    Several {
-        /// The figure's id.
-        figure: String,
-        /// The factors with their levels.
-        factors: String,
-    },
     /// No selected point has a value.
     #[error("figure '{figure}': no value to draw at {at}: {why}")]
     Nothing {
-        /// The figure's id.
+        /// The figure's ID.
         figure: String,
         /// The levels searched for.
         at: String,
         /// The cause and the fix.
         why: String,
     },
-    /// A value is zero or negative on a logarithmic axis.
-    #[error("figure '{figure}': {what} has no logarithm; use {axis} = \"{instead}\"")]
-    NoLogarithm {
-        /// The figure's id.
+    /// The declaration does not fit the samples, e.g. because of a value without logarithm.
+    #[error("figure '{figure}': {what}")]
+    Declaration {
+        /// The figure's ID.
         figure: String,
-        /// The value and its origin.
-        what: String,
-        /// The axis: `x_scale` or `y_scale`.
-        axis: &'static str,
-        /// A scale that fits.
-        instead: &'static str,
-    },
-    /// A level on a numeric x axis is not a number.
-    #[error("figure '{figure}': {what} is not a number; use x_scale = \"category\"")]
-    NotNumber {
-        /// The figure's id.
-        figure: String,
-        /// The factor and its level.
+        /// The cause and the fix.
         what: String,
     },
-    /// A histogram in the journal cannot be decoded.
-    #[error("figure '{figure}': the histogram of {at} is damaged: {why}; measure it again")]
-    Histogram {
-        /// The figure's id.
+    /// The values cannot be drawn, e.g. because a grid is wider than the page.
+    #[error("figure '{figure}': {what}")]
+    Drawing {
+        /// The figure's ID.
         figure: String,
-        /// The point and round.
-        at: String,
-        /// The fault.
-        why: String,
-    },
-    /// A reference line has another unit than the figure.
-    #[error("figure '{figure}': line '{line}' is in {unit}; expected {expected}")]
-    Unit {
-        /// The figure's id.
-        figure: String,
-        /// The line's label.
-        line: String,
-        /// The line's unit.
-        unit: String,
-        /// The figure's unit.
-        expected: String,
-    },
-    /// A value has no position on its axis.
-    #[error("figure '{figure}': {what} has no position on the {axis} axis")]
-    NoPosition {
-        /// The figure's id.
-        figure: String,
-        /// The value.
+        /// The cause and the fix.
         what: String,
-        /// The axis: `horizontal` or `vertical`.
-        axis: &'static str,
-    },
-    /// A plot without curves or a grid without cells.
-    #[error("figure '{0}': nothing to draw; measure first or widen --where")]
-    Empty(String),
-    /// The numbers of a grid are wider than its cells.
-    #[error(
-        "figure '{figure}': {columns} columns do not fit the page; swap rows and columns or select fewer with 'where'"
-    )]
-    TooWide {
-        /// The figure's id.
-        figure: String,
-        /// Number of columns.
-        columns: usize,
     },
     /// The SVG cannot be converted to PDF or PNG.
     #[error("cannot render the figure: {0}")]
@@ -177,4 +106,20 @@ pub enum FigureError {
         /// The command-line option that sets the folder.
         option: &'static str,
     },
+}
+
+impl FigureError {
+    fn declaration(figure: &Figure, what: String) -> Self {
+        Self::Declaration { figure: figure.id.clone(), what }
+    }
+
+    /// Returns the error of a plot without curves or a grid without cells.
+    pub(crate) fn nothing_to_draw(id: &str) -> Self {
+        let what = "nothing to draw; measure first or widen --where".into();
+        Self::Drawing { figure: id.into(), what }
+    }
+
+    fn no_logarithm(figure: &Figure, what: &str, axis: &str) -> Self {
+        Self::declaration(figure, format!("{what} has no logarithm; use {axis} = \"linear\""))
+    }
 }

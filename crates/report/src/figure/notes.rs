@@ -5,6 +5,7 @@ use lab::point::Level;
 use lab::summary::{Row, Summary};
 
 use super::select::Selection;
+use crate::format::count;
 use crate::table::{noise_floor, phrase, rounds_of};
 
 /// Names without a value, grouped by reason.
@@ -61,11 +62,11 @@ fn reason(row: &Row, metric: &str) -> String {
 
 /// Returns the number of rounds of a selection, e.g. `12 rounds` or `10 to 30 rounds`.
 pub(super) fn rounds(selection: &Selection<'_>, summary: &Summary) -> String {
-    let environments = match summary.other_environments {
-        0 => String::new(),
-        others => format!("; {others} other environments not shown"),
-    };
-    rounds_of(selection.rows.values().copied()) + &environments
+    let rounds = rounds_of(selection.rows.values().copied());
+    match summary.other_environments {
+        0 => rounds,
+        others => format!("{rounds}; {} not shown", count(others, "other environment")),
+    }
 }
 
 /// Returns one line on the host and the method, and one with the fixed levels if there are any.

@@ -154,12 +154,8 @@ fn line_value(
     let metric = line.metric.as_deref().or(is_same.then_some(metric));
     let summary = summary(figure, run, experiment, metric)?;
     if summary.record.unit != unit {
-        return Err(FigureError::Unit {
-            figure: figure.id.clone(),
-            line: line.label.clone(),
-            unit: summary.record.unit,
-            expected: unit.into(),
-        });
+        let what = format!("line '{}' is in {}; expected {unit}", line.label, summary.record.unit);
+        return Err(FigureError::declaration(figure, what));
     }
     let rows = summary.rows.iter().filter(|row| line.filter.matches(&row.point));
     let medians = rows.filter_map(|row| Some(row.estimate?.median));
@@ -178,11 +174,8 @@ fn line_value(
 fn check_logarithms(figure: &Figure, plot: &Plot) -> Result<(), FigureError> {
     let is_log = |scale| matches!(scale, Axis::Log2 | Axis::Log10);
     let marks = || plot.curves.iter().flat_map(|curve| &curve.marks);
-    let error = |axis, label: &str, value: f64| FigureError::NoLogarithm {
-        figure: figure.id.clone(),
-        what: format!("{label} = {value}"),
-        axis,
-        instead: "linear",
+    let error = |axis, label: &str, value: f64| {
+        FigureError::no_logarithm(figure, &format!("{label} = {value}"), axis)
     };
     let is_invalid = |scale, value: f64| is_log(scale) && value <= 0.0;
     let low_end = |mark: &Mark| mark.interval.map_or(mark.y, |(low, _)| low.min(mark.y));

@@ -131,12 +131,14 @@ fn check_factors(figure: &Figure, baseline: &Point) -> Result<(), FigureError> {
     let mut named = x.into_iter().chain(&figure.series).chain(figure.filter.0.keys());
     match named.find(|factor| baseline.get(factor).is_none()) {
         None => Ok(()),
-        Some(factor) => Err(FigureError::NoFactor {
-            figure: figure.id.clone(),
-            factor: factor.clone(),
-            experiment: figure.experiment.clone(),
-            known: baseline.0.keys().cloned().collect::<Vec<_>>().join(", "),
-        }),
+        Some(factor) => {
+            let known = baseline.0.keys().cloned().collect::<Vec<_>>().join(", ");
+            let experiment = &figure.experiment;
+            Err(FigureError::declaration(
+                figure,
+                format!("{experiment} has no factor '{factor}'; expected one of {known}"),
+            ))
+        }
     }
 }
 
@@ -160,8 +162,9 @@ fn several_levels(figure: &Figure, levels: &BTreeMap<&str, BTreeSet<&Level>>) ->
         format!("{factor} ({})", levels.join(", "))
     };
     let factors = levels.iter().filter(|(_, levels)| levels.len() > 1).map(text);
-    FigureError::Several {
-        figure: figure.id.clone(),
-        factors: factors.collect::<Vec<_>>().join(" and "),
-    }
+    let factors = factors.collect::<Vec<_>>().join(" and ");
+    FigureError::declaration(
+        figure,
+        format!("several levels of {factors}; fix them with 'where' or choose one as series"),
+    )
 }

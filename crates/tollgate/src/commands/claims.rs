@@ -8,7 +8,7 @@ use report::table::{self, Page};
 use crate::arguments::{Claims, Requirement};
 use crate::error::CliError;
 use crate::output::{print, print_json};
-use crate::{results, select};
+use crate::select;
 
 /// Prints each published value next to the measured one, with the verdict.
 pub(crate) fn claims(args: &Claims) -> Result<u8, CliError> {
@@ -28,7 +28,7 @@ fn print_verdicts(args: &Claims) -> Result<u8, CliError> {
         print_json(&table::verdicts_json(&judged))?;
     } else {
         print(&table::verdicts(&judged, Page::stdout()))?;
-        run.as_ref().map_or(Ok(()), results::print_inconsistencies)?;
+        run.as_ref().map_or(Ok(()), select::print_inconsistencies)?;
     }
     let kinds: Vec<_> = judged.iter().map(|(_, verdict)| verdict.kind).collect();
     Ok(if args.check { check_status(&kinds, args.require) } else { 0 })

@@ -8,17 +8,17 @@ use lab::journal::{self, Run};
 use lab::quantity::format_duration;
 use lab::statistics::rounds_needed;
 use lab::summary::{Unit, summarise};
+use report::format::count;
 
 use crate::error::CliError;
-use crate::output::{count_of, report};
+use crate::output::report;
 use crate::select::{method_of, suite_of};
 
 /// Reports the maximum duration of the rounds of a profile.
 pub(super) fn report_rounds(experiments: &[Experiment]) -> Result<(), CliError> {
     let points: usize = experiments.iter().map(|one| one.points.len()).sum();
     let time = format_duration(max_duration(experiments)?);
-    let (points, experiments) =
-        (count_of(points as u64, "point"), count_of(experiments.len() as u64, "experiment"));
+    let (points, experiments) = (count(points, "point"), count(experiments.len(), "experiment"));
     report(&format!("{points} in {experiments}: about {time} at most"));
     Ok(())
 }

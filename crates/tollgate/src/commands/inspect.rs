@@ -34,7 +34,7 @@ pub(crate) fn doctor(args: &Doctor) -> Result<u8, CliError> {
 pub(crate) fn list(args: &List) -> Result<u8, CliError> {
     let catalogue = select::catalogue(&args.selection.files)?;
     let experiments = if args.all {
-        catalogue.experiments(args.selection.profile.into())?
+        catalogue.experiments(args.selection.profile)?
     } else {
         select::select_experiments(&catalogue, &args.selection)?
     };

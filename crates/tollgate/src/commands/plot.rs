@@ -9,16 +9,76 @@ use lab::journal::Run;
 use machine::file;
 use report::chart;
 use report::figure::{FigureError, Picture, picture};
-use report::table;
+use serde_json::{Value, json};
 
 use crate::arguments::Plot;
 use crate::error::CliError;
-use crate::output::{print_plain, report};
+use crate::output::{print_json, print_plain, report};
+use crate::select;
 use crate::suites::SUITES;
-use crate::{results, select};
 
-/// Pictures that can be drawn, and the first error of a user's figure.
-type Pictures = (Vec<Picture>, Result<(), CliError>);
+/// Figures of a run: those that can be drawn with their files, and the others with the reasons.
+#[derive(Default)]
+pub(super) struct Figures {
+    pictures: Vec<Picture>,
+    files: Vec<PathBuf>,
+    skipped: Vec<Value>,
+    /// First error of a user's figure.
+    error: Option<CliError>,
+}
+
+impl Figures {
+    /// Returns the pictures of figures. Errors of a suite's figure are reported only.
+    fn new<'a>(figures: impl Iterator<Item = &'a DeclaredFigure>, run: &Run) -> Self {
+        let mut all = Self::default();
+        for DeclaredFigure { figure, is_user_supplied, .. } in figures {
+            let error = match picture(figure, run) {
+                Ok(picture) => {
+                    all.pictures.push(picture);
+                    continue;
+                }
+                Err(error) => error,
+            };
+            all.skipped.push(json!({ "figure": figure.id, "why": error.to_string() }));
+            match error {
+                FigureError::Summary { .. } | FigureError::Nothing { .. } => {}
+                error if *is_user_supplied => {
+                    all.error.get_or_insert(error.into());
+                }
+                error => report(&error.to_string()),
+            }
+        }
+        all
+    }
+
+    /// Draws the pictures into a folder that a command-line option sets.
+    fn draw(
+        &mut self,
+        folder: &Path,
+        option: &'static str,
+        save: fn(&Path, &[u8]) -> std::io::Result<()>,
+    ) -> Result<(), CliError> {
+        for picture in &self.pictures {
+            self.files.extend(chart::write(picture, folder, option, save)?);
+        }
+        Ok(())
+    }
+
+    /// Returns the number of figures drawn.
+    pub(super) fn count(&self) -> usize {
+        self.pictures.len()
+    }
+
+    /// Returns the files written, and the figures without files with the reasons, as JSON.
+    pub(super) fn json(&self) -> Value {
+        json!({ "files": self.files, "skipped": self.skipped })
+    }
+
+    /// Returns the first error of a user's figure.
+    pub(super) fn result(self) -> Result<(), CliError> {
+        self.error.map_or(Ok(()), Err)
+    }
+}
 
 /// Draws figures of the newest run.
 pub(crate) fn plot(args: &Plot) -> Result<u8, CliError> {
@@ -28,8 +88,8 @@ pub(crate) fn plot(args: &Plot) -> Result<u8, CliError> {
         ));
     }
     let catalogue = select::catalogue(&args.files)?;
-    let figures = catalogue.figures()?;
-    let run = results::open(&args.results.folder);
+    let declared = catalogue.figures()?;
+    let run = select::open(&args.results.folder);
     // Errors in the arguments are reported even if there is no run.
     let adhoc = args.x.as_ref().map(|x| {
         let mut experiments = catalogue.experiments(Profile::Full)?;
@@ -39,78 +99,56 @@ pub(crate) fn plot(args: &Plot) -> Result<u8, CliError> {
     });
     let adhoc = adhoc.transpose()?;
     let run = run?;
-    let (pictures, result) = match adhoc {
+    let mut figures = match adhoc {
         Some(figure) => {
-            results::resolve_names(&run, std::slice::from_ref(&figure.experiment))?;
-            (vec![picture(&figure, &run)?], Ok(()))
+            select::resolve_names(&run, std::slice::from_ref(&figure.experiment))?;
+            Figures { pictures: vec![picture(&figure, &run)?], ..Figures::default() }
         }
-        None => declared_pictures(&figures, args, &run)?,
+        None if args.figures.is_empty() => Figures::new(declared.iter(), &run),
+        None => Figures { pictures: named_pictures(&declared, args, &run)?, ..Figures::default() },
     };
-    if pictures.is_empty() {
-        result?;
+    if figures.pictures.is_empty() {
+        figures.result()?;
         let folder = run.folder.display();
         return Err(CliError::usage(format!(
             "{folder}: no figure has samples; name an experiment with --x"
         )));
     }
-    let drawn = draw(&pictures, &args.output, "--output", file::write)?;
-    print_plain(&drawn.iter().map(|path| format!("{}\n", path.display())).collect::<String>())?;
-    result.map(|()| 0)
+    figures.draw(&args.output, "--output", file::write)?;
+    if args.json {
+        print_json(&figures.json())?;
+    } else {
+        let lines = figures.files.iter().map(|path| format!("{}\n", path.display()));
+        print_plain(&lines.collect::<String>())?;
+    }
+    figures.result().map(|()| 0)
 }
 
-/// Draws the figures of some experiments into the folder of a run, except those without samples. Returns
-/// the files, and the first error of a user's figure.
+/// Draws the figures of some experiments into the folder of a run.
 pub(super) fn draw_run(
     run: &Run,
     experiments: &[Experiment],
     figures: &[DeclaredFigure],
-) -> Result<(Vec<PathBuf>, Result<(), CliError>), CliError> {
+) -> Result<Figures, CliError> {
     let ids: Vec<_> = experiments.iter().map(Experiment::id).collect();
-    let (pictures, result) = pictures_with_samples(figures, &ids, run);
+    let figures = figures.iter().filter(|it| ids.contains(&it.figure.experiment));
+    let mut figures = Figures::new(figures, run);
     let folder = run.folder.join("figures");
     // Another user may own the folder: neither it nor a file in it may be a link.
     file::create_folder(&folder).map_err(|why| {
         let folder = folder.display();
         CliError::failed(format!("{folder}: {why}; remove it or choose another --results folder"))
     })?;
-    Ok((draw(&pictures, &folder, "--results", file::replace)?, result))
+    figures.draw(&folder, "--results", file::replace)?;
+    Ok(figures)
 }
 
-/// Returns the pictures of figures on the given experiments, except those without samples. Errors of the
-/// suites' figures are reported only.
-fn pictures_with_samples(
-    figures: &[DeclaredFigure],
-    experiments: &[String],
+/// Returns the pictures of the figures that the command line names.
+fn named_pictures(
+    all: &[DeclaredFigure],
+    args: &Plot,
     run: &Run,
-) -> Pictures {
-    let (mut pictures, mut result) = (Vec::new(), Ok(()));
-    for declared in figures.iter().filter(|it| experiments.contains(&it.figure.experiment)) {
-        match picture(&declared.figure, run) {
-            Ok(picture) => pictures.push(picture),
-            Err(FigureError::Summary { .. } | FigureError::Nothing { .. }) => {}
-            Err(error) if declared.is_user_supplied => result = result.and(Err(error.into())),
-            Err(error) => report(&error.to_string()),
-        }
-    }
-    (pictures, result)
-}
-
-/// Draws pictures into a folder that a command-line option sets.
-fn draw(
-    pictures: &[Picture],
-    folder: &Path,
-    option: &'static str,
-    save: fn(&Path, &[u8]) -> std::io::Result<()>,
-) -> Result<Vec<PathBuf>, CliError> {
-    let mut drawn = Vec::new();
-    for picture in pictures {
-        drawn.extend(chart::write(picture, folder, option, save)?);
-    }
-    Ok(drawn)
-}
-
-/// Returns the pictures of the named figures, or of all figures with samples.
-fn declared_pictures(all: &[DeclaredFigure], args: &Plot, run: &Run) -> Result<Pictures, CliError> {
+) -> Result<Vec<Picture>, CliError> {
     for id in &args.figures {
         if !all.iter().any(|it| it.figure.id == *id) {
             let known: Vec<_> = all.iter().map(|it| it.figure.id.as_str()).collect();
@@ -118,12 +156,9 @@ fn declared_pictures(all: &[DeclaredFigure], args: &Plot, run: &Run) -> Result<P
             return Err(CliError::usage(format!("unknown figure '{id}'; expected one of {known}")));
         }
     }
-    if args.figures.is_empty() {
-        return Ok(pictures_with_samples(all, &table::measured(run), run));
-    }
     let figures = all.iter().map(|it| &it.figure);
     let named = figures.filter(|figure| args.figures.contains(&figure.id));
-    Ok((named.map(|figure| picture(figure, run)).collect::<Result<_, _>>()?, Ok(())))
+    Ok(named.map(|figure| picture(figure, run)).collect::<Result<_, _>>()?)
 }
 
 /// Returns the figure that `--x` and the other options describe.
@@ -138,9 +173,7 @@ fn adhoc_figure(args: &Plot, x: &str, experiments: &[Experiment]) -> Result<Figu
     figure.series.clone_from(&args.series);
     figure.y_scale = args.log.then_some(Axis::Log10);
     figure.kind = if args.grid { FigureKind::Grid } else { FigureKind::Curves };
-    for text in &args.levels {
-        figure.filter.add(text).map_err(CliError::usage)?;
-    }
+    figure.filter = select::filter(&args.levels)?;
     let figure = figure.resolve(SUITES, experiments).map_err(CliError::usage)?;
     figure.check().map_err(CliError::usage)?;
     Ok(figure)

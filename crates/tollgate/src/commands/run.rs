@@ -12,6 +12,7 @@ use lab::run::{RunError, RunRequest, RunSummary};
 use lab::sample::Sample;
 use machine::file::Output;
 use report::export::{Format, to_file};
+use report::format::count;
 use report::table::{self, Page, ShowOptions};
 use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -19,9 +20,8 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use super::forecast;
 use crate::arguments::Run;
 use crate::error::CliError;
-use crate::output::{count_of, print, print_json, print_plain, report};
-use crate::progress::Progress;
-use crate::{LAB, SUITES, results, select};
+use crate::output::{Progress, print, print_json, print_plain, report};
+use crate::{LAB, SUITES, select};
 
 /// Maximum number of rounds with `--resolve`.
 const MAX_ROUNDS: u32 = 1000;
@@ -55,7 +55,7 @@ pub(crate) fn run(args: &Run) -> Result<u8, CliError> {
     }
     let request = RunRequest {
         experiments,
-        profile: args.selection.profile.into(),
+        profile: args.selection.profile,
         results: args.results.folder.clone(),
         fresh: args.fresh,
         seed: args.seed,
@@ -111,10 +111,8 @@ fn finish(
     if summary.interrupted {
         report("interrupted: samples are kept; run again to resume");
     }
-    let printed = match args.quiet {
-        true => Ok(()),
-        false => print_results(args, request, summary, claims, figures),
-    };
+    let printed =
+        if args.quiet { Ok(()) } else { print_results(args, request, summary, claims, figures) };
     for sample in summary.faults.iter().take(MAX_LISTED) {
         if let Some(error) = &sample.error {
             let Sample { experiment, round, .. } = sample;
@@ -129,7 +127,7 @@ fn finish(
         0 if summary.interrupted => Ok(130),
         0 => Ok(0),
         failures => {
-            let failed = count_of(failures as u64, "sample");
+            let failed = count(failures, "sample");
             Err(CliError::failed(format!("{failed} failed; the journal contains each cause")))
         }
     }
@@ -144,10 +142,10 @@ fn print_results(
     claims: Vec<Claim>,
     figures: &[DeclaredFigure],
 ) -> Result<(), CliError> {
-    let run = results::open(&summary.folder)?;
-    let experiments = results::measured(&run, &request.experiments);
+    let run = select::open(&summary.folder)?;
+    let experiments = select::measured(&run, &request.experiments);
     let judged = super::claims::judge_run(&run, &request.experiments, claims);
-    let (figures, drawn) = super::plot::draw_run(&run, &request.experiments, figures)?;
+    let figures = super::plot::draw_run(&run, &request.experiments, figures)?;
     let csv = summary.folder.join("samples.csv");
     // A run interrupted before its first sample has no results.
     let is_empty = run.samples.is_empty();
@@ -162,30 +160,30 @@ fn print_results(
             "samples": summary.samples,
             "tables": table::show_json(&run, &experiments, &options)?,
             "claims": table::verdicts_json(&judged),
-            "figures": figures,
-            "inconsistencies": results::inconsistencies(&run),
+            "figures": figures.json(),
+            "inconsistencies": select::inconsistencies(&run),
         }))?;
-        return drawn;
+        return figures.result();
     }
     if is_empty {
-        return drawn;
+        return figures.result();
     }
     print(&table::show(&run, &experiments, &options, Page::stdout())?)?;
-    results::print_inconsistencies(&run)?;
+    select::print_inconsistencies(&run)?;
     if !judged.is_empty() {
         print("")?;
         print(&table::verdicts(&judged, Page::stdout()))?;
     }
     let mut paths = format!(
         "\n{} measured\nrun: {}\nsamples: {}\n",
-        count_of(summary.samples, "sample"),
+        count(summary.samples as usize, "sample"),
         summary.folder.display(),
         csv.display()
     );
-    if let Some(folder) = figures.first().and_then(|path| path.parent()) {
-        let count = count_of(figures.len() as u64 / 3, "figure");
+    if figures.count() > 0 {
+        let (count, folder) = (count(figures.count(), "figure"), summary.folder.join("figures"));
         paths += &format!("{count} as SVG, PDF and PNG: {}\n", folder.display());
     }
     print_plain(&paths)?;
-    drawn
+    figures.result()
 }

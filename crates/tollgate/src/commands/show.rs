@@ -10,49 +10,28 @@ use lab::sample::Sample;
 use lab::summary::Unit;
 use lab::terminal::Plain;
 use machine::file::Output;
-use report::export::{self, ExportError, Format};
+use report::export::{self, ExportError};
 use report::table::{self, Page, ShowOptions};
 
-use crate::arguments::{Compare, Export, ExportFormat, Show, UnitName};
+use crate::arguments::{Compare, Export, Show};
 use crate::error::CliError;
 use crate::output::{print, print_json};
-use crate::results;
 use crate::select;
-
-impl From<UnitName> for Unit {
-    fn from(name: UnitName) -> Self {
-        match name {
-            UnitName::Declared => Self::Own,
-            UnitName::Ticks => Self::Ticks,
-            UnitName::Cycles => Self::Cycles,
-        }
-    }
-}
-
-impl From<ExportFormat> for Format {
-    fn from(format: ExportFormat) -> Self {
-        match format {
-            ExportFormat::Csv => Self::Csv,
-            ExportFormat::Json => Self::Json,
-            ExportFormat::Parquet => Self::Parquet,
-        }
-    }
-}
 
 /// Prints the newest run as tables.
 pub(crate) fn show(args: &Show) -> Result<u8, CliError> {
-    let run = results::open(&args.results.folder)?;
-    let experiments = results::resolve_names(&run, &args.names)?;
+    let run = select::open(&args.results.folder)?;
+    let experiments = select::resolve_names(&run, &args.names)?;
     let options = ShowOptions {
         metric: args.metric.clone(),
-        unit: args.unit.into(),
+        unit: args.unit,
         filter: filter(&args.levels, &run, &experiments)?,
     };
     if args.json {
         print_json(&table::show_json(&run, &experiments, &options)?)?;
     } else {
         print(&table::show(&run, &experiments, &options, Page::stdout())?)?;
-        results::print_inconsistencies(&run)?;
+        select::print_inconsistencies(&run)?;
     }
     Ok(0)
 }
@@ -60,10 +39,7 @@ pub(crate) fn show(args: &Show) -> Result<u8, CliError> {
 /// Returns the filter of `--where`, with levels in the canonical spelling of the first experiment that
 /// has its factors.
 fn filter(levels: &[String], run: &Run, experiments: &[String]) -> Result<Filter, CliError> {
-    let mut filter = Filter::default();
-    for text in levels {
-        filter.add(text).map_err(CliError::usage)?;
-    }
+    let filter = select::filter(levels)?;
     let mut why = String::new();
     for experiment in experiments.iter().filter_map(|id| run.record.experiments.get(id)) {
         match filter.canonical(select::method_of(experiment)?.factors()) {
@@ -113,17 +89,16 @@ fn open_single(folder: &Path) -> Result<Run, CliError> {
 
 /// Exports the samples of the newest run.
 pub(crate) fn export(args: &Export) -> Result<u8, CliError> {
-    let run = results::open(&args.results.folder)?;
-    results::resolve_names(&run, &args.names)?;
+    let run = select::open(&args.results.folder)?;
+    select::resolve_names(&run, &args.names)?;
     let filter = |sample: &Sample| select::is_selected(&args.names, &sample.experiment);
-    let format = args.format.into();
     let written = match &args.output {
-        Some(path) => export::to_file(&[run], &filter, format, path, Output::create),
+        Some(path) => export::to_file(&[run], &filter, args.format, path, Output::create),
         // Files keep control characters; a terminal would act on them.
         None if stdout().is_terminal() => {
-            export::write(&[run], &filter, format, &mut Plain::new(stdout()))
+            export::write(&[run], &filter, args.format, &mut Plain::new(stdout()))
         }
-        None => export::write(&[run], &filter, format, &mut stdout()),
+        None => export::write(&[run], &filter, args.format, &mut stdout()),
     };
     match written {
         Err(ExportError::Write(e)) if e.kind() == ErrorKind::BrokenPipe => Ok(0),

@@ -77,6 +77,12 @@ impl Bench {
         String::from_utf8(output.stdout).unwrap()
     }
 
+    /// Runs the program and parses its standard output.
+    #[track_caller]
+    pub fn json(&self, arguments: &[&str]) -> serde_json::Value {
+        serde_json::from_str(&self.ok(arguments)).unwrap()
+    }
+
     /// Runs the program, which must fail with `status`, and returns its error line.
     #[track_caller]
     pub fn refused(&self, arguments: &[&str], status: i32) -> String {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::builder::RangedI64ValueParser;
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{Parser, Subcommand};
 use lab::experiment::{MAX_ROUNDS, Profile};
 
 use crate::guest::StandaloneParams;
@@ -40,30 +40,10 @@ pub(super) struct Measure {
     pub(super) rounds: Option<u32>,
     /// Measuring effort
     #[arg(long, value_enum, default_value = "quick")]
-    pub(super) profile: ProfileName,
+    pub(super) profile: Profile,
     /// Enable an opt-in feature: tracefs (a trace instance), bpf (a BPF program) (repeatable)
     #[arg(long, value_name = "FEATURE", value_parser = ["tracefs", "bpf"])]
     pub(super) allow: Vec<String>,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-pub(super) enum ProfileName {
-    /// Quick check, minutes in total
-    Quick,
-    /// Reliable results
-    Standard,
-    /// Results for publication
-    Full,
-}
-
-impl From<ProfileName> for Profile {
-    fn from(name: ProfileName) -> Self {
-        match name {
-            ProfileName::Quick => Self::Quick,
-            ProfileName::Standard => Self::Standard,
-            ProfileName::Full => Self::Full,
-        }
-    }
 }
 
 #[derive(Debug, Subcommand)]

@@ -83,7 +83,7 @@ fn measure(args: &Measure, results: &Path, json: bool, lab: &Lab) -> Result<i32,
     let adhoc = AdhocRun {
         suite: &SUITE,
         experiments: experiments(args)?,
-        profile: args.profile.into(),
+        profile: args.profile,
         results,
         options: options.collect(),
     };
@@ -92,7 +92,7 @@ fn measure(args: &Measure, results: &Path, json: bool, lab: &Lab) -> Result<i32,
 
 /// Returns the suite's experiments, restricted to the rows of the table.
 fn experiments(args: &Measure) -> Result<Vec<Experiment>, Error> {
-    let all = Catalogue::of_suite(&SUITE)?.experiments(args.profile.into())?;
+    let all = Catalogue::of_suite(&SUITE)?.experiments(args.profile)?;
     let shown = all.into_iter().filter(|one| EXPERIMENTS.contains(&one.name.as_str()));
     Ok(shown.map(|one| restrict(one, args)).filter(|one| !one.points.is_empty()).collect())
 }
