@@ -233,8 +233,8 @@ fn plot_writes_files() {
         skipped.iter().all(|one| one["why"].as_str().unwrap().contains("no samples")),
         "{json}"
     );
-    let by_hand = ["plot", "planted/delay", "--x", "effect", "--y", "time", "--output", "own"];
-    let text = bench.ok(&by_hand);
+    let adhoc = ["plot", "planted/delay", "--x", "effect", "--y", "time", "--output", "own"];
+    let text = bench.ok(&adhoc);
     assert_eq!(text.lines().count(), 3, "{text}");
     let grid = ["plot", "planted/delay", "--grid", "--x", "effect", "--series", "disturbance"];
     assert_eq!(bench.ok(&grid).lines().count(), 3);

@@ -53,7 +53,7 @@ fn gives_a_time(line: &str, label: &str) -> bool {
 #[test]
 fn the_output_has_the_form_of_the_open_enclave_sample() {
     let bench = Bench::new();
-    if !simulates(&bench, "the_output_has_the_seeds_form") {
+    if !simulates(&bench, "the_output_has_the_form_of_the_open_enclave_sample") {
         return;
     }
     let words = ["enclave", "--simulate", "--max-threads", "2", "--num-allocations", "1000"];
@@ -81,7 +81,7 @@ fn the_output_has_the_form_of_the_open_enclave_sample() {
 #[test]
 fn failures_have_no_values() {
     let bench = Bench::new();
-    if !simulates(&bench, "what_fails_is_no_figure") {
+    if !simulates(&bench, "failures_have_no_values") {
         return;
     }
     let few = ["enclave", "--simulate", "--rounds", "1", "--max-threads"];
@@ -149,7 +149,7 @@ fn shell(bench: &Bench, commands: &str) -> Output {
 #[test]
 fn a_user_allocator_is_measured_as_documented() {
     let bench = Bench::new();
-    if !simulates(&bench, "an_allocator_of_ones_own_is_measured_as_documented") {
+    if !simulates(&bench, "a_user_allocator_is_measured_as_documented") {
         return;
     }
     let text = measured(&shell(&bench, &documented("sh", "libmine.a")));
@@ -225,12 +225,12 @@ fn a_user_allocator_is_linked_only_with_allow_code() {
     file(&bench, "my.toml", &documented("toml", "libmine.a"));
     let path = format!("{}:{}", folder.display(), std::env::var("PATH").unwrap());
     let run = |words: &[&str]| bench.command(words).env("PATH", &path).output().unwrap();
-    let by_hand =
+    let direct =
         ["enclave", "--simulate", "--max-threads", "1", "--allocators", "dlmalloc,./libmine.a"];
     for words in [
         &["list", "-e", "my.toml"][..],
         &["run", "-e", "my.toml", "enclave/mine", "--rounds", "1", "--quiet"],
-        &by_hand,
+        &direct,
     ] {
         let output = run(words);
         assert!(!ran.exists(), "{words:?} links: {output:?}");
@@ -239,11 +239,11 @@ fn a_user_allocator_is_linked_only_with_allow_code() {
     let own = harness::by_level(&journal, "enclave/mine", "allocator");
     let failure = own["./libmine.a"][0].error.clone().unwrap().to_string();
     assert!(failure.contains("--allow code") && !failure.contains('\n'), "{failure}");
-    let refused = run(&by_hand);
+    let refused = run(&direct);
     let error = String::from_utf8(refused.stderr).unwrap();
     assert_eq!(refused.status.code(), Some(2), "{error}");
     assert!(error.lines().count() == 1 && error.contains("--allow code"), "{error}");
-    let allowed = run(&[&by_hand[..], &["--allow", "code"]].concat());
+    let allowed = run(&[&direct[..], &["--allow", "code"]].concat());
     assert!(ran.exists(), "it is linked where that is allowed: {allowed:?}");
 }
 

@@ -88,7 +88,7 @@ fn downloads_are_listed_first() {
     assert!(!output.status.success(), "{out}");
     if errors.contains("sudo apt-get install") {
         return machine::untested::note(
-            "scripts/test tells what it downloads",
+            "scripts/test lists what it downloads",
             &"without root it ends where packages are missing",
         );
     }

@@ -16,6 +16,7 @@ use report::format::count;
 use report::table::{self, Page, ShowOptions};
 use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag;
 
 use super::forecast;
 use crate::arguments::Run;
@@ -42,17 +43,7 @@ pub(crate) fn run(args: &Run) -> Result<u8, CliError> {
         Some(target) => forecast::report_target(&experiments, target, &args.results.folder)?,
         None => forecast::report_rounds(&experiments)?,
     }
-    let interrupted = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        // The second signal exits at once.
-        signal_hook::flag::register_conditional_shutdown(signal, 130, interrupted.clone())
-            .and_then(|_| signal_hook::flag::register(signal, interrupted.clone()))
-            .map_err(CliError::failed)?;
-    }
-    // A closing terminal sends SIGHUP, often twice. nohup(1) ignores it so that the run continues.
-    if !is_ignored(SIGHUP) {
-        signal_hook::flag::register(SIGHUP, interrupted.clone()).map_err(CliError::failed)?;
-    }
+    let interrupted = interrupt_flag().map_err(CliError::failed)?;
     let request = RunRequest {
         experiments,
         profile: args.selection.profile,
@@ -71,6 +62,20 @@ pub(crate) fn run(args: &Run) -> Result<u8, CliError> {
         RunError::Worker(_) | RunError::Lost(_) | RunError::Settings(_) => CliError::failed(error),
     })?;
     finish(args, &request, &summary, claims, &figures)
+}
+
+/// Returns a flag that signals set to end the run; a second SIGINT or SIGTERM exits at once.
+fn interrupt_flag() -> std::io::Result<Arc<AtomicBool>> {
+    let interrupted = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        flag::register_conditional_shutdown(signal, 130, interrupted.clone())?;
+        flag::register(signal, interrupted.clone())?;
+    }
+    // A closing terminal sends SIGHUP, often twice. nohup(1) ignores it so that the run continues.
+    if !is_ignored(SIGHUP) {
+        flag::register(SIGHUP, interrupted.clone())?;
+    }
+    Ok(interrupted)
 }
 
 /// Returns whether this process was started with a signal ignored.
