@@ -1,7 +1,7 @@
 //! Builds the images, one per allocator, and writes the tables of them that `src/images.rs` includes.
 //!
-//! The inside is a separate package: its binaries are linked without a C library and for no operating system, with
-//! flags that nothing else here may have, so cargo builds it in a separate build. Its library becomes one object,
+//! The inside is a separate workspace: its binaries are linked without a C library and for no operating system, with
+//! flags that nothing else here may have, so cargo builds it in separate builds. Its library becomes one object,
 //! `inside.o`, without an allocator: `src/images/link.rs` links it with a user-supplied one. Allocators that need an
 //! operating system get the same inside in a shared library of the host. With the feature `wasm`, those written in
 //! Rust also get it as a WebAssembly module.
@@ -12,13 +12,9 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-#[path = "build/inner.rs"]
-mod inner;
 #[cfg(feature = "wasm")]
 #[path = "build/wasm.rs"]
 mod wasm;
-
-use inner::{Inner, run};
 
 /// The target of the images.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
@@ -43,33 +39,39 @@ const OFFERED: [&str; 7] = [
     "tollgate_enclave_wake",
 ];
 
+/// Prefixes of the outer build's environment variables, which would affect the inner builds.
+const OUTER: [&str; 7] = [
+    "CARGO_BUILD_",
+    "CARGO_CFG_",
+    "CARGO_ENCODED_RUSTFLAGS",
+    "CARGO_FEATURE_",
+    "CARGO_PROFILE_",
+    "CARGO_TARGET_",
+    "RUSTC_WORKSPACE_WRAPPER",
+];
+
 fn main() -> Result<(), Box<dyn Error>> {
-    for place in ["build.rs", "build", "image", "interface", "include", "outside"] {
-        println!("cargo:rerun-if-changed={place}");
+    for path in ["build.rs", "build", "inside", "interface", "include"] {
+        println!("cargo:rerun-if-changed={path}");
     }
     let out = PathBuf::from(env::var("OUT_DIR")?);
-    let inner = shared(&out);
+    let folder = shared(&out);
+    let built = folder.join(TARGET).join("release");
 
-    let images =
-        Inner { package: "image", parts: &["--lib", "--bins"], target: TARGET, flags: &FLAGS }
-            .build(&inner.join("images"))?;
+    let image = ["-p", "tollgate-enclave-image", "--lib", "--bins"];
+    run(inner(&folder, TARGET, &FLAGS)?.args(image))?;
     let names = names()?;
-    let modules = modules(&names, &inner.join("modules"))?;
+    let modules = modules(&names, &folder)?;
     let files = |name: &String| {
         let module = modules.iter().find(|(of, _)| of == name).map(|(_, file)| file.clone());
-        (images.join(name), module)
+        (built.join(name), module)
     };
     std::fs::write(out.join("images.rs"), table(&names, files)?)?;
-    object(&images.join("libinside.a"), &out.join("inside.o"))?;
+    object(&built.join("libinside.a"), &out.join("inside.o"))?;
 
-    let libraries = Inner {
-        package: "outside",
-        parts: &["--workspace"],
-        target: TARGET,
-        flags: &OUTSIDE_FLAGS,
-    }
-    .build(&inner.join("outside"))?;
-    let files = |name: &String| (libraries.join(format!("lib{name}.so")), None);
+    let libraries = OUTSIDE.map(|name| format!("-ptollgate-enclave-{name}"));
+    run(inner(&folder, TARGET, &OUTSIDE_FLAGS)?.args(libraries))?;
+    let files = |name: &String| (built.join(format!("lib{name}.so")), None);
     Ok(std::fs::write(out.join("outside.rs"), table(&OUTSIDE.map(String::from), files)?)?)
 }
 
@@ -80,9 +82,34 @@ fn shared(out: &Path) -> PathBuf {
     out.ancestors().nth(4).map_or_else(|| out.to_path_buf(), |target| target.join("enclave-inside"))
 }
 
+/// Returns a command that builds packages of the inside.
+fn inner(folder: &Path, target: &str, flags: &[&str]) -> Result<Command, Box<dyn Error>> {
+    let mut cargo = Command::new(env::var("CARGO")?);
+    for (name, _) in env::vars_os() {
+        if OUTER.iter().any(|outer| name.to_string_lossy().starts_with(outer)) {
+            cargo.env_remove(name);
+        }
+    }
+    cargo
+        .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"))
+        .args(["build", "--release", "--locked", "--quiet", "--manifest-path", "inside/Cargo.toml"])
+        .args(["--target", target, "--target-dir"])
+        .arg(folder);
+    Ok(cargo)
+}
+
+/// Runs a command until it ends.
+fn run(command: &mut Command) -> Result<(), Box<dyn Error>> {
+    let ran = command.output()?;
+    if !ran.status.success() {
+        return Err(format!("{command:?}: {}", String::from_utf8_lossy(&ran.stderr)).into());
+    }
+    Ok(())
+}
+
 /// Returns the images' names: those of the inner package's binaries.
 fn names() -> Result<Vec<String>, Box<dyn Error>> {
-    let mut names: Vec<String> = std::fs::read_dir("image/src/bin")?
+    let mut names: Vec<String> = std::fs::read_dir("inside/image/src/bin")?
         .filter_map(|file| Some(file.ok()?.path().file_stem()?.to_str()?.to_owned()))
         .collect();
     names.sort();
@@ -93,7 +120,7 @@ fn names() -> Result<Vec<String>, Box<dyn Error>> {
 #[cfg(feature = "wasm")]
 fn modules(names: &[String], folder: &Path) -> Result<Vec<(String, PathBuf)>, Box<dyn Error>> {
     // Allocators in C or C++ have a folder of their name.
-    let is_rust = |name: &&String| !Path::new("image").join(name).is_dir();
+    let is_rust = |name: &&String| !Path::new("inside/image").join(name).is_dir();
     wasm::build(names.iter().filter(is_rust), folder)
 }
 

@@ -8,7 +8,7 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::inner::Inner;
+use crate::{inner, run};
 
 /// The target of the modules.
 const TARGET: &str = "wasm32-unknown-unknown";
@@ -26,19 +26,19 @@ pub(crate) fn build<'a>(
     names: impl Iterator<Item = &'a String> + Clone,
     folder: &Path,
 ) -> Result<Vec<(String, PathBuf)>, Box<dyn Error>> {
-    let parts: Vec<&str> = names.clone().flat_map(|name| ["--bin", name]).collect();
-    let core = Core::find()?;
-    let built = Inner { package: "image", parts: &parts, target: TARGET, flags: &FLAGS }
-        .build_with(folder, |cargo| {
-            if let Core::Sources(library) = core {
-                cargo
-                    // Required to build a library that the toolchain does not contain in compiled form.
-                    .env("RUSTC_BOOTSTRAP", "1")
-                    .arg("-Zbuild-std=core,alloc")
-                    // The folder that cargo uses instead of the toolchain's.
-                    .env("__CARGO_TESTS_ONLY_SRC_ROOT", library);
-            }
-        })?;
+    let mut cargo = inner(folder, TARGET, &FLAGS)?;
+    cargo.args(["-p", "tollgate-enclave-image"]);
+    cargo.args(names.clone().flat_map(|name| ["--bin", name]));
+    if let Core::Sources(library) = Core::find()? {
+        cargo
+            // Required to build a library that the toolchain does not contain in compiled form.
+            .env("RUSTC_BOOTSTRAP", "1")
+            .arg("-Zbuild-std=core,alloc")
+            // The folder that cargo uses instead of the toolchain's.
+            .env("__CARGO_TESTS_ONLY_SRC_ROOT", library);
+    }
+    run(&mut cargo)?;
+    let built = folder.join(TARGET).join("release");
     let module = |name: &String| (name.clone(), built.join(name).with_extension("wasm"));
     Ok(names.map(module).collect())
 }

@@ -53,7 +53,7 @@ pub(crate) fn changed(change: impl FnOnce(String) -> String, more: &str) -> Imag
     std::fs::write(&sources[0], change(example)).expect("written");
     std::fs::write(&sources[1], format!("#include \"tollgate_allocator.h\"\n{more}\n"))
         .expect("written");
-    let headers = Path::new(env!("CARGO_MANIFEST_DIR")).join("image/system");
+    let headers = Path::new(env!("CARGO_MANIFEST_DIR")).join("inside/image/system");
     let library = library(&[&sources[0], &sources[1]], &[&headers], folder.path());
     let bytes = link(&library, folder.path()).expect("it links");
     Image { allocator: "changed", bytes: Vec::leak(bytes), wasm: None }

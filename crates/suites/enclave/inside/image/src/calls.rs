@@ -1,8 +1,8 @@
 //! The implementation of the calls.
 
 use crate::allocator::Mallinfo;
-use crate::heap::{self, bytes, contains};
 use crate::runtime::Host;
+use crate::workload::{self, bytes, contains};
 use crate::{allocation, allocator, arch, bank, shared};
 use interface::{Leave, Trusted};
 
@@ -11,7 +11,7 @@ pub struct Inside;
 
 impl Trusted for Inside {
     fn initialise(&self, heap_start: u64, heap_end: u64) -> u64 {
-        heap::set(heap_start, heap_end);
+        workload::set_heap(heap_start, heap_end);
         // SAFETY: the loader created the heap for this purpose.
         unsafe { allocator::init(heap_start as *mut u8, heap_end as *mut u8) };
         0

@@ -16,11 +16,10 @@ pub mod allocator;
 mod arch;
 mod bank;
 mod calls;
-mod heap;
 pub mod linked;
 mod lock;
 #[cfg(all(target_arch = "x86_64", not(feature = "outside")))]
 mod memory;
-mod random;
 mod runtime;
 mod shared;
+mod workload;

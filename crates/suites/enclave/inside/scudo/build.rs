@@ -3,8 +3,10 @@
 use std::error::Error;
 use std::path::PathBuf;
 
-#[path = "../../image/sources.rs"]
+#[path = "../sources.rs"]
 mod sources;
+
+use sources::Sources;
 
 /// The source files that scudo.cpp needs. Scudo's own wrappers, which define malloc, are excluded.
 const PARTS: [&str; 9] = [
@@ -20,10 +22,10 @@ const PARTS: [&str; 9] = [
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {
-    for place in ["build.rs", "scudo.cpp", "../../include", "../../image/sources.rs"] {
+    for place in ["build.rs", "scudo.cpp", "../../include", "../sources.rs"] {
         println!("cargo:rerun-if-changed={place}");
     }
-    let scudo = sources::sources("scudo-sys")?.join("scudo-standalone");
+    let scudo = Sources::read()?.of("scudo-sys")?.join("scudo-standalone");
     let parts: Vec<PathBuf> = PARTS.map(|part| scudo.join(part).with_extension("cpp")).into();
     cc::Build::new()
         .cpp(true)

@@ -5,9 +5,10 @@ use std::env;
 use std::error::Error;
 use std::path::{Path, PathBuf};
 
+#[path = "../sources.rs"]
 mod sources;
 
-use sources::sources;
+use sources::Sources;
 
 /// Libraries that dependencies request by default. Empty ones replace them, so that no code of the system gets into
 /// an image: a missing function is a link error.
@@ -15,7 +16,7 @@ const ABSENT: [&str; 9] = ["c", "m", "rt", "pthread", "util", "dl", "gcc", "gcc_
 
 /// How a module is linked: the host provides one memory to all its instances, and a stack to each. The linker's own
 /// stack is the page at address 0, which the host makes inaccessible. The features of the objects are set explicitly
-/// instead of checked: see ../build/wasm.rs.
+/// instead of checked: see build/wasm.rs of the suite.
 const MODULE: [&str; 9] = [
     "--import-memory",
     "--shared-memory",
@@ -55,13 +56,22 @@ fn main() -> Result<(), Box<dyn Error>> {
     for argument in arguments {
         println!("cargo:rustc-link-arg-bins={argument}");
     }
-    for place in ["../include", "system"] {
+    for place in ["../sources.rs", "../../include", "system"] {
         println!("cargo:rerun-if-changed={place}");
     }
-    jemalloc(&sources("tikv-jemalloc-sys")?.join("jemalloc"), &out)?;
-    mimalloc(&sources("libmimalloc-sys")?.join("c_src/mimalloc/v3"), &out);
-    snmalloc(&sources("snmalloc-sys")?.join("upstream/src"), &out);
-    rpmalloc(&sources("rpmalloc-sys")?.join("rpmalloc/rpmalloc"), &out);
+    let sources = Sources::read()?;
+    let jemalloc_source = sources.of("tikv-jemalloc-sys")?.join("jemalloc");
+    let mimalloc_source = sources.of("libmimalloc-sys")?.join("c_src/mimalloc/v3");
+    let snmalloc_headers = sources.of("snmalloc-sys")?.join("upstream/src");
+    let rpmalloc_source = sources.of("rpmalloc-sys")?.join("rpmalloc/rpmalloc");
+    let configured = jemalloc_headers(&jemalloc_source, &out)?;
+    // jemalloc takes more than half of the time.
+    std::thread::scope(|scope| {
+        scope.spawn(|| jemalloc(&jemalloc_source, &configured, &out));
+        mimalloc(&mimalloc_source, &out);
+        snmalloc(&snmalloc_headers, &out);
+        rpmalloc(&rpmalloc_source, &out);
+    });
     Ok(())
 }
 
@@ -73,8 +83,8 @@ const JEMALLOC: &str = "\
     hpa_utils hpdata jemalloc large mutex nstime pa pa_extra pac peak_event psset san san_bump \
     sc sec sz tcache test_hooks thread_event thread_event_registry ticker tsd util witness";
 
-/// Compiles jemalloc with our configuration and with its header templates filled in.
-fn jemalloc(source: &Path, out: &Path) -> Result<(), Box<dyn Error>> {
+/// Fills in jemalloc's header templates; returns the folder of the headers.
+fn jemalloc_headers(source: &Path, out: &Path) -> Result<PathBuf, Box<dyn Error>> {
     let made = out.join("jemalloc");
     std::fs::create_dir_all(made.join("jemalloc/internal"))?;
     for header in
@@ -98,10 +108,15 @@ fn jemalloc(source: &Path, out: &Path) -> Result<(), Box<dyn Error>> {
         }
         std::fs::write(made.join(format!("jemalloc/{header}.h")), text)?;
     }
+    Ok(made)
+}
+
+/// Compiles jemalloc with our configuration.
+fn jemalloc(source: &Path, headers: &Path, out: &Path) {
     let mut build = cc::Build::new();
     build
         .std("gnu11")
-        .includes([Path::new("system"), Path::new("jemalloc/include"), &made])
+        .includes([Path::new("system"), Path::new("jemalloc/include"), headers])
         .includes([source.join("include"), source.join("src")])
         .define("NDEBUG", None)
         // It must be initialised with the heap, and not by a constructor.
@@ -111,7 +126,6 @@ fn jemalloc(source: &Path, out: &Path) -> Result<(), Box<dyn Error>> {
         .files(["allocator", "system", "tables"].map(|file| format!("jemalloc/{file}.c")))
         .files(JEMALLOC.split(' ').map(|file| source.join(format!("src/{file}.c"))));
     allocator(build, "jemalloc", out);
-    Ok(())
 }
 
 /// Compiles mimalloc's single file. Its pages have a quarter of the default length, so that those of 8 threads fit
@@ -164,7 +178,7 @@ fn allocator(mut build: cc::Build, name: &str, out: &Path) {
         .pic(true)
         .warnings(false)
         .cargo_metadata(false)
-        .include("../include")
+        .include("../../include")
         .flags(["-ffreestanding", "-fno-stack-protector", "-fcf-protection=none"])
         .flags(["-ftls-model=local-exec", "-ffunction-sections", "-fdata-sections"])
         .compile(&format!("{name}_inside"));

@@ -1,8 +1,7 @@
 //! The loop of the Open Enclave sample, and draining the heap.
 
 use crate::allocator;
-use crate::heap::Tally;
-use crate::random::Random;
+use crate::workload::{Random, Tally};
 use core::ptr;
 
 /// Number of blocks that a thread keeps: the sample's QUEUE_LENGTH.

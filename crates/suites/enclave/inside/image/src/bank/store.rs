@@ -2,7 +2,7 @@
 //! update replaces it by a new one.
 
 use crate::allocator;
-use crate::heap::{self, Tally};
+use crate::workload::{self, Tally};
 use core::ptr;
 use core::sync::atomic::AtomicPtr;
 use core::sync::atomic::Ordering::{AcqRel, Acquire};
@@ -123,7 +123,7 @@ pub struct Store {
 impl Store {
     /// Creates an empty store; returns `None` if no space is left.
     pub fn new(customers: u64) -> Option<&'static Self> {
-        let heads = heap::bytes(customers).checked_mul(3)?.checked_next_power_of_two()?;
+        let heads = workload::bytes(customers).checked_mul(3)?.checked_next_power_of_two()?;
         // SAFETY: calloc has no precondition.
         let table =
             unsafe { allocator::calloc(heads, size_of::<*mut Record>()) }.cast::<*mut Record>();

@@ -3,8 +3,7 @@
 use super::store::{Key, Record, Store};
 use super::{alone, alone_with_both};
 use crate::allocator;
-use crate::heap::Tally;
-use crate::random::Random;
+use crate::workload::{Random, Tally};
 use core::ptr;
 
 /// The maximum amount of a transaction.

@@ -1,9 +1,8 @@
 //! Memory that one thread allocates and another frees: larson's slots, and a queue.
 
 use crate::allocator;
-use crate::heap::Tally;
-use crate::random::Random;
 use crate::runtime::Host;
+use crate::workload::{Random, Tally};
 use core::cell::UnsafeCell;
 use core::hint::spin_loop;
 use core::ptr;

@@ -4,7 +4,7 @@ mod store;
 mod transactions;
 
 use crate::lock::Spin;
-use crate::random::Random;
+use crate::workload::Random;
 use core::ptr;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicI64, AtomicPtr};
