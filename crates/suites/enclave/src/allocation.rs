@@ -4,110 +4,68 @@
 use std::time::Duration;
 
 use enclave_interface::Enter;
-use lab::artefact::Recipe;
 use lab::measure::{Context, Measurement};
-use lab::method::{Method, Probe};
-use lab::metric::Metric;
 use lab::sample::Failure;
 
 use crate::loaded::{self, LoadedEnclave, WorkError, check_answers};
-use crate::metrics;
+use crate::method::EnclaveMethod;
 use crate::params::{AllocationParams, YesNo};
 use crate::threads::{EnclaveThreads, WorkTime, seed};
 
-/// The method that runs the loop of the Open Enclave sample.
-pub struct Allocation {
-    name: &'static str,
-    /// Whether heaps are varied, so that a heap that is too small is a result and not an error.
-    may_be_too_small: bool,
-}
-
 /// The loop with a sufficient heap.
-pub const ALLOCATION: Allocation = Allocation { name: "allocation", may_be_too_small: false };
-/// The loop with varied heaps.
-pub const ROOM: Allocation = Allocation { name: "room", may_be_too_small: true };
+pub static ALLOCATION: EnclaveMethod<AllocationParams> = EnclaveMethod {
+    name: "allocation",
+    available: |params| loaded::available(&params.enclave),
+    expected,
+    measure: measure::<false>,
+};
 
-impl Method for Allocation {
-    type Params = AllocationParams;
+/// The loop with varied heaps: a heap that is too small is a result and not an error.
+pub static ROOM: EnclaveMethod<AllocationParams> = EnclaveMethod {
+    name: "room",
+    available: |params| loaded::available_with_own_heap(&params.enclave),
+    expected,
+    measure: measure::<true>,
+};
 
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
-    fn metrics(&self) -> &'static [Metric] {
-        metrics::METRICS
-    }
-
-    fn available(&self, params: &AllocationParams) -> Result<(), Failure> {
-        match self.may_be_too_small {
-            true => loaded::available_with_own_heap(&params.enclave),
-            false => loaded::available(&params.enclave),
-        }
-    }
-
-    fn expected(&self, params: &AllocationParams, _: Duration) -> Duration {
-        match loaded::available(&params.enclave) {
-            Ok(()) => allocating(params.threads, params.num_allocations),
-            Err(_) => Duration::ZERO,
-        }
-    }
-
-    fn code(&self, params: &AllocationParams) -> Option<String> {
-        params.enclave.code()
-    }
-
-    fn artefacts(&self, params: &AllocationParams) -> Vec<Recipe> {
-        params.enclave.artefacts()
-    }
-
-    fn probe(&self) -> Result<Box<dyn Probe<AllocationParams>>, Failure> {
-        Ok(Box::new(AllocationProbe { may_be_too_small: self.may_be_too_small }))
-    }
+fn expected(params: &AllocationParams, _: Duration) -> Duration {
+    allocating(params.threads, params.num_allocations)
 }
 
-struct AllocationProbe {
-    may_be_too_small: bool,
+fn measure<const MAY_BE_TOO_SMALL: bool>(
+    context: &mut Context,
+    params: &AllocationParams,
+) -> Result<Measurement, Failure> {
+    let tsc = context.tsc()?;
+    if MAY_BE_TOO_SMALL {
+        loaded::available_with_own_heap(&params.enclave)?;
+    }
+    let AllocationParams { num_allocations, max_size, threads, touch, .. } = *params;
+    let enclave = LoadedEnclave::load(&params.enclave, threads, context)?;
+    let round = context.round;
+    let (answers, time) = EnclaveThreads::of(threads, context).work(&enclave, |thread| {
+        let seed = seed(round, thread);
+        enclave.enclave().enclave_thread(
+            num_allocations,
+            max_size,
+            seed,
+            u64::from(touch == YesNo::Yes),
+        )
+    })?;
+    check_answers(&answers).map_err(failure::<MAY_BE_TOO_SMALL>)?;
+    enclave.check_no_syscalls()?;
+    let wall = time.wall(tsc);
+    let made = (num_allocations * threads) as f64;
+    Ok(timed(&enclave, wall, &time).value("rate", made * 1e9 / wall))
 }
 
-impl AllocationProbe {
-    fn failure(&self, flaw: WorkError) -> Failure {
-        if self.may_be_too_small && matches!(flaw, WorkError::Null { .. }) {
-            // Without numbers, so that equal causes are reported once.
-            let why = "allocations returned NULL: the heap is too small";
-            return Failure::unavailable(why, "use more pages");
-        }
-        flaw.into()
+fn failure<const MAY_BE_TOO_SMALL: bool>(flaw: WorkError) -> Failure {
+    if MAY_BE_TOO_SMALL && matches!(flaw, WorkError::Null { .. }) {
+        // Without numbers, so that equal causes are reported once.
+        let why = "allocations returned NULL: the heap is too small";
+        return Failure::unavailable(why, "use more pages");
     }
-}
-
-impl Probe<AllocationParams> for AllocationProbe {
-    fn measure(
-        &mut self,
-        context: &mut Context,
-        params: &AllocationParams,
-    ) -> Result<Measurement, Failure> {
-        let tsc = context.tsc()?;
-        if self.may_be_too_small {
-            loaded::available_with_own_heap(&params.enclave)?;
-        }
-        let AllocationParams { num_allocations, max_size, threads, touch, .. } = *params;
-        let enclave = LoadedEnclave::load(&params.enclave, threads, context)?;
-        let round = context.round;
-        let (answers, time) = EnclaveThreads::of(threads, context).work(&enclave, |thread| {
-            let seed = seed(round, thread);
-            enclave.enclave().enclave_thread(
-                num_allocations,
-                max_size,
-                seed,
-                u64::from(touch == YesNo::Yes),
-            )
-        })?;
-        check_answers(&answers).map_err(|flaw| self.failure(flaw))?;
-        enclave.check_no_syscalls()?;
-        let wall = time.wall(tsc);
-        let made = (num_allocations * threads) as f64;
-        Ok(timed(&enclave, wall, &time).value("rate", made * 1e9 / wall))
-    }
+    flaw.into()
 }
 
 /// Returns the times of all threads and the numbers of OCALLs.

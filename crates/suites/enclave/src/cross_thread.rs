@@ -1,17 +1,12 @@
 //! `enclave/cross-thread`: blocks that one thread allocates and another frees.
 
-use std::time::Duration;
-
 use enclave_interface::{Enter, MAX_SLOTS};
-use lab::artefact::Recipe;
 use lab::measure::{Context, Measurement};
-use lab::method::{Method, Probe};
-use lab::metric::Metric;
 use lab::sample::Failure;
 
 use crate::allocation::{allocating, timed};
 use crate::loaded::{self, LoadedEnclave, check_answers, failed};
-use crate::metrics;
+use crate::method::EnclaveMethod;
 use crate::params::{CrossThreadParams, Mode};
 use crate::threads::{EnclaveThreads, seed};
 
@@ -19,42 +14,12 @@ use crate::threads::{EnclaveThreads, seed};
 const SLOTS: u64 = 30;
 
 /// The method that frees blocks on a different thread than allocated them.
-pub struct CrossThread;
-
-impl Method for CrossThread {
-    type Params = CrossThreadParams;
-
-    fn name(&self) -> &'static str {
-        "cross-thread"
-    }
-
-    fn metrics(&self) -> &'static [Metric] {
-        metrics::METRICS
-    }
-
-    fn available(&self, params: &CrossThreadParams) -> Result<(), Failure> {
-        available(params)
-    }
-
-    fn expected(&self, params: &CrossThreadParams, _: Duration) -> Duration {
-        match available(params) {
-            Ok(()) => allocating(params.threads, params.num_allocations) * 2,
-            Err(_) => Duration::ZERO,
-        }
-    }
-
-    fn code(&self, params: &CrossThreadParams) -> Option<String> {
-        params.enclave.code()
-    }
-
-    fn artefacts(&self, params: &CrossThreadParams) -> Vec<Recipe> {
-        params.enclave.artefacts()
-    }
-
-    fn probe(&self) -> Result<Box<dyn Probe<CrossThreadParams>>, Failure> {
-        Ok(Box::new(CrossThreadProbe))
-    }
-}
+pub static CROSS_THREAD: EnclaveMethod<CrossThreadParams> = EnclaveMethod {
+    name: "cross-thread",
+    available,
+    expected: |params, _| allocating(params.threads, params.num_allocations) * 2,
+    measure,
+};
 
 fn available(params: &CrossThreadParams) -> Result<(), Failure> {
     let threads = params.threads;
@@ -73,48 +38,40 @@ fn available(params: &CrossThreadParams) -> Result<(), Failure> {
     loaded::available(&params.enclave)
 }
 
-struct CrossThreadProbe;
-
-impl Probe<CrossThreadParams> for CrossThreadProbe {
-    fn measure(
-        &mut self,
-        context: &mut Context,
-        params: &CrossThreadParams,
-    ) -> Result<Measurement, Failure> {
-        available(params)?;
-        let tsc = context.tsc()?;
-        let CrossThreadParams { num_allocations: blocks, max_size, threads, .. } = *params;
-        let enclave = LoadedEnclave::load(&params.enclave, threads, context)?;
-        let inside = enclave.enclave();
-        let round = context.round;
-        let enclave_threads = EnclaveThreads::of(threads, context);
-        let pairs = params.mode == Mode::ProducerConsumer;
-        let (answers, time) = enclave_threads.work(&enclave, |thread| {
-            let seed = seed(round, thread);
-            match (pairs, thread % 2) {
-                (false, _) => inside.larson(blocks, SLOTS * threads, max_size, seed),
-                (true, 0) => inside.produce(blocks, max_size, seed),
-                (true, _) => inside.consume(blocks),
+fn measure(context: &mut Context, params: &CrossThreadParams) -> Result<Measurement, Failure> {
+    available(params)?;
+    let tsc = context.tsc()?;
+    let CrossThreadParams { num_allocations: blocks, max_size, threads, .. } = *params;
+    let enclave = LoadedEnclave::load(&params.enclave, threads, context)?;
+    let inside = enclave.enclave();
+    let round = context.round;
+    let enclave_threads = EnclaveThreads::of(threads, context);
+    let pairs = params.mode == Mode::ProducerConsumer;
+    let (answers, time) = enclave_threads.work(&enclave, |thread| {
+        let seed = seed(round, thread);
+        match (pairs, thread % 2) {
+            (false, _) => inside.larson(blocks, SLOTS * threads, max_size, seed),
+            (true, 0) => inside.produce(blocks, max_size, seed),
+            (true, _) => inside.consume(blocks),
+        }
+    })?;
+    let allocated = if pairs {
+        let (producers, consumers): (Vec<_>, Vec<_>) =
+            answers.into_iter().enumerate().partition(|(thread, _)| thread % 2 == 0);
+        check_answers(&producers.into_iter().map(|(_, answer)| answer).collect::<Vec<_>>())?;
+        for (thread, answer) in consumers {
+            let freed = answer.map_err(|why| failed(thread, &why))?;
+            if freed != blocks {
+                let why = format!("thread {thread} freed {freed} of {blocks} blocks");
+                return Err(Failure::check(why));
             }
-        })?;
-        let allocated = if pairs {
-            let (producers, consumers): (Vec<_>, Vec<_>) =
-                answers.into_iter().enumerate().partition(|(thread, _)| thread % 2 == 0);
-            check_answers(&producers.into_iter().map(|(_, answer)| answer).collect::<Vec<_>>())?;
-            for (thread, answer) in consumers {
-                let freed = answer.map_err(|why| failed(thread, &why))?;
-                if freed != blocks {
-                    let why = format!("thread {thread} freed {freed} of {blocks} blocks");
-                    return Err(Failure::check(why));
-                }
-            }
-            blocks * threads / 2
-        } else {
-            check_answers(&answers)?;
-            blocks * threads
-        };
-        enclave.check_no_syscalls()?;
-        let wall = time.wall(tsc);
-        Ok(timed(&enclave, wall, &time).value("rate", allocated as f64 * 1e9 / wall))
-    }
+        }
+        blocks * threads / 2
+    } else {
+        check_answers(&answers)?;
+        blocks * threads
+    };
+    enclave.check_no_syscalls()?;
+    let wall = time.wall(tsc);
+    Ok(timed(&enclave, wall, &time).value("rate", allocated as f64 * 1e9 / wall))
 }

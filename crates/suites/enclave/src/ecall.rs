@@ -4,18 +4,16 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use enclave_interface::{Ecall, Enter, WORDS};
-use lab::artefact::Recipe;
 use lab::measure::{Context, Measurement};
-use lab::method::{Method, Probe};
-use lab::metric::Metric;
 use lab::sample::Failure;
 use lab::statistics::median;
 use machine::core_clock;
 use machine::tsc::{self, Tsc};
 
+use crate::allocation::LOADING;
 use crate::batch;
 use crate::loaded::{self, LoadedEnclave, failed};
-use crate::metrics;
+use crate::method::EnclaveMethod;
 use crate::params::EnclaveParams;
 
 /// Minimum number of OCALLs per ECALL, so that the ECALL itself contributes little.
@@ -28,91 +26,52 @@ const LOADS: std::ops::Range<usize> = 3..100;
 const PARTS: u32 = 5;
 
 /// The method that times ECALLs, OCALLs and loading.
-pub struct EcallCost;
+pub static ECALL: EnclaveMethod<EnclaveParams> = EnclaveMethod {
+    name: "ecall",
+    available: loaded::available_with_own_heap,
+    expected: |_, budget| budget + LOADING * 4,
+    measure,
+};
 
-impl Method for EcallCost {
-    type Params = EnclaveParams;
-
-    fn name(&self) -> &'static str {
-        "ecall"
-    }
-
-    fn metrics(&self) -> &'static [Metric] {
-        metrics::METRICS
-    }
-
-    fn available(&self, params: &EnclaveParams) -> Result<(), Failure> {
-        loaded::available_with_own_heap(params)
-    }
-
-    fn expected(&self, params: &EnclaveParams, budget: Duration) -> Duration {
-        match loaded::available_with_own_heap(params) {
-            Ok(()) => budget + crate::allocation::LOADING * 4,
-            Err(_) => Duration::ZERO,
-        }
-    }
-
-    fn code(&self, params: &EnclaveParams) -> Option<String> {
-        params.code()
-    }
-
-    fn artefacts(&self, params: &EnclaveParams) -> Vec<Recipe> {
-        params.artefacts()
-    }
-
-    fn probe(&self) -> Result<Box<dyn Probe<EnclaveParams>>, Failure> {
-        Ok(Box::new(Calls))
-    }
-}
-
-struct Calls;
-
-impl Probe<EnclaveParams> for Calls {
-    fn measure(
-        &mut self,
-        context: &mut Context,
-        params: &EnclaveParams,
-    ) -> Result<Measurement, Failure> {
-        let tsc = context.tsc()?;
-        loaded::available_with_own_heap(params)?;
-        let budget = context.budget / PARTS;
-        let load = load(tsc, budget, params, context)?;
-        let enclave = LoadedEnclave::load(params, 1, context)?;
-        let inside = enclave.enclave();
-        let failed = |why| failed(0, &why);
-        let before = core_clock::hertz()?;
-        let plain = batch::each(tsc, budget, 64, plain)?;
-        let ecall = batch::each(tsc, budget, 1, |times| {
-            inside.repeat(Ecall::nothing, [0; WORDS], times).map(drop).map_err(failed)
-        })?;
-        let after = core_clock::hertz()?;
-        let ocall = batch::each(tsc, budget, LEAVES, |times| {
-            match inside.leave(times).map_err(failed)? {
-                back if back == times => Ok(()),
-                back => Err(Failure::check(format!(
-                    "{back} of {times} OCALLs returned the right result"
-                ))),
+fn measure(context: &mut Context, params: &EnclaveParams) -> Result<Measurement, Failure> {
+    let tsc = context.tsc()?;
+    loaded::available_with_own_heap(params)?;
+    let budget = context.budget / PARTS;
+    let load = load(tsc, budget, params, context)?;
+    let enclave = LoadedEnclave::load(params, 1, context)?;
+    let inside = enclave.enclave();
+    let failed = |why| failed(0, &why);
+    let before = core_clock::hertz()?;
+    let plain = batch::each(tsc, budget, 64, plain)?;
+    let ecall = batch::each(tsc, budget, 1, |times| {
+        inside.repeat(Ecall::nothing, [0; WORDS], times).map(drop).map_err(failed)
+    })?;
+    let after = core_clock::hertz()?;
+    let ocall =
+        batch::each(tsc, budget, LEAVES, |times| match inside.leave(times).map_err(failed)? {
+            back if back == times => Ok(()),
+            back => {
+                Err(Failure::check(format!("{back} of {times} OCALLs returned the right result")))
             }
         })?;
-        let short = batch::each(tsc, budget, 2, |times| {
-            (0..times / 2).try_for_each(|_| {
-                let block = inside.malloc(SHORT).map_err(failed)?;
-                if block == 0 {
-                    return Err(Failure::check("malloc returned NULL"));
-                }
-                inside.free(block).map(drop).map_err(failed)
-            })
-        })?;
-        enclave.check_no_syscalls()?;
-        Ok(Measurement::default()
-            .value("ecall", ecall)
-            .value("ocall", ocall)
-            .value("short", short)
-            .value("plain", plain)
-            .value("ecall_over_plain", (ecall - plain) * f64::midpoint(before, after) / 1e9)
-            .value("load", load)
-            .value("load_in_ecalls", load / ecall))
-    }
+    let short = batch::each(tsc, budget, 2, |times| {
+        (0..times / 2).try_for_each(|_| {
+            let block = inside.malloc(SHORT).map_err(failed)?;
+            if block == 0 {
+                return Err(Failure::check("malloc returned NULL"));
+            }
+            inside.free(block).map(drop).map_err(failed)
+        })
+    })?;
+    enclave.check_no_syscalls()?;
+    Ok(Measurement::default()
+        .value("ecall", ecall)
+        .value("ocall", ocall)
+        .value("short", short)
+        .value("plain", plain)
+        .value("ecall_over_plain", (ecall - plain) * f64::midpoint(before, after) / 1e9)
+        .value("load", load)
+        .value("load_in_ecalls", load / ecall))
 }
 
 /// Times loading without unloading; returns the median, in ns.

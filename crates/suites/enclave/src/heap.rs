@@ -1,19 +1,14 @@
 //! `enclave/heap`: the smallest heap in which no allocation fails, and the usable share of a heap.
 
-use std::time::Duration;
-
 use enclave_interface::Enter;
-use lab::artefact::Recipe;
 use lab::measure::{Context, Measurement};
-use lab::method::{Method, Probe};
-use lab::metric::Metric;
 use lab::sample::{Failure, FailureKind, Trial};
 use lab::search::{Search, TrialVerdict, Values, smallest};
 
 use crate::allocation::{LOADING, allocating};
 use crate::conf::PAGE;
 use crate::loaded::{self, AllocErrors, LoadedEnclave, failed};
-use crate::metrics;
+use crate::method::EnclaveMethod;
 use crate::params::{AllocationParams, EnclaveParams, YesNo};
 use crate::threads::{EnclaveThreads, seed};
 
@@ -23,82 +18,44 @@ const STEP: f64 = 2.0;
 const MAX_PAGES: u64 = 16384;
 /// Number of further trials that must succeed.
 const CONFIRMATIONS: u32 = 2;
+/// Expected number of trials: the bisection steps, the first trial and the confirmations.
+const TRIALS: u32 = 16;
 /// The size of the blocks that drain a heap, in bytes.
 const BLOCK: u64 = 64;
 
 /// The method that searches for the smallest heap and drains one.
-pub struct Heap;
+pub static HEAP: EnclaveMethod<AllocationParams> = EnclaveMethod {
+    name: "heap",
+    available: |params| loaded::available_with_own_heap(&params.enclave),
+    expected: |params, _| allocating(params.threads, params.num_allocations) * TRIALS + LOADING,
+    measure,
+};
 
-impl Method for Heap {
-    type Params = AllocationParams;
-
-    fn name(&self) -> &'static str {
-        "heap"
-    }
-
-    fn metrics(&self) -> &'static [Metric] {
-        metrics::METRICS
-    }
-
-    fn available(&self, params: &AllocationParams) -> Result<(), Failure> {
-        loaded::available_with_own_heap(&params.enclave)
-    }
-
-    fn expected(&self, params: &AllocationParams, _: Duration) -> Duration {
-        /// The bisection steps, the first trial and the confirmations.
-        const TRIALS: u32 = 16;
-        match loaded::available(&params.enclave) {
-            Ok(()) => allocating(params.threads, params.num_allocations) * TRIALS + LOADING,
-            Err(_) => LOADING,
-        }
-    }
-
-    fn code(&self, params: &AllocationParams) -> Option<String> {
-        params.enclave.code()
-    }
-
-    fn artefacts(&self, params: &AllocationParams) -> Vec<Recipe> {
-        params.enclave.artefacts()
-    }
-
-    fn probe(&self) -> Result<Box<dyn Probe<AllocationParams>>, Failure> {
-        Ok(Box::new(HeapProbe))
-    }
-}
-
-struct HeapProbe;
-
-impl Probe<AllocationParams> for HeapProbe {
-    fn measure(
-        &mut self,
-        context: &mut Context,
-        params: &AllocationParams,
-    ) -> Result<Measurement, Failure> {
-        // A missing kind or a failed link must not count as a heap that is too small.
-        loaded::available_with_own_heap(&params.enclave)?;
-        loaded::linked(&params.enclave, context)?;
-        let top = MAX_PAGES as f64;
-        let search =
-            Search { low: STEP, high: top + STEP, precision: STEP, confirmations: CONFIRMATIONS };
-        let mut trials = 0;
-        let found = smallest(&search, |pages| {
-            trials += 1;
-            let enclave = EnclaveParams { heap: whole(pages) as u64, ..params.enclave.clone() };
-            let tried = AllocationParams { enclave, ..params.clone() };
-            trial(&tried, context, context.round * 64 + trials)
-        })?;
-        let Some(pages) = found.level.map(whole) else {
-            let why = format!("no heap up to {MAX_PAGES} pages is large enough");
-            return Err(Failure::check(why));
-        };
-        let trials = found.trials.into_iter();
-        let trials = trials.map(|trial| Trial { level: whole(trial.level), ..trial }).collect();
-        let measurement = Measurement { trials, ..Measurement::default() }
-            .value("pages", pages)
-            .value("heap_per_thread", pages * PAGE as f64 / params.threads as f64);
-        // Only one thread drains the heap.
-        if params.threads == 1 { drained(params, context, measurement) } else { Ok(measurement) }
-    }
+fn measure(context: &mut Context, params: &AllocationParams) -> Result<Measurement, Failure> {
+    // A missing kind or a failed link must not count as a heap that is too small.
+    loaded::available_with_own_heap(&params.enclave)?;
+    loaded::linked(&params.enclave, context)?;
+    let top = MAX_PAGES as f64;
+    let search =
+        Search { low: STEP, high: top + STEP, precision: STEP, confirmations: CONFIRMATIONS };
+    let mut trials = 0;
+    let found = smallest(&search, |pages| {
+        trials += 1;
+        let enclave = EnclaveParams { heap: whole(pages) as u64, ..params.enclave.clone() };
+        let tried = AllocationParams { enclave, ..params.clone() };
+        trial(&tried, context, context.round * 64 + trials)
+    })?;
+    let Some(pages) = found.level.map(whole) else {
+        let why = format!("no heap up to {MAX_PAGES} pages is large enough");
+        return Err(Failure::check(why));
+    };
+    let trials = found.trials.into_iter();
+    let trials = trials.map(|trial| Trial { level: whole(trial.level), ..trial }).collect();
+    let measurement = Measurement { trials, ..Measurement::default() }
+        .value("pages", pages)
+        .value("heap_per_thread", pages * PAGE as f64 / params.threads as f64);
+    // Only one thread drains the heap.
+    if params.threads == 1 { drained(params, context, measurement) } else { Ok(measurement) }
 }
 
 /// Returns the heap to try at a level. If a confirmation fails, the search bisects a range that is not a power of

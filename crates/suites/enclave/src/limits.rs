@@ -8,9 +8,9 @@ use lab::quantity;
 /// The minimum and the maximum of a count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limit {
-    /// The maximum.
-    pub min: u64,
     /// The minimum.
+    pub min: u64,
+    /// The maximum.
     pub max: u64,
 }
 

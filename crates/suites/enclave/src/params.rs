@@ -23,6 +23,7 @@ pub const ALLOCATORS: &[&str] = &[
     "glibc",
     "scudo",
 ];
+
 /// A factor that is on or off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, LevelType)]
 pub enum YesNo {
@@ -99,11 +100,6 @@ impl EnclaveParams {
         Some(self.allocator.as_str()).filter(|allocator| supplied::is_path(allocator))
     }
 
-    /// Returns the user's code that the enclave runs: see [`lab::method::Method::code`].
-    pub fn code(&self) -> Option<String> {
-        self.supplied().map(str::to_owned)
-    }
-
     /// Returns the recipe of a user-supplied allocator's image.
     pub fn artefacts(&self) -> Vec<Recipe> {
         self.supplied().map(supplied::recipe).into_iter().collect()
@@ -174,6 +170,30 @@ pub struct SmallBankParams {
     /// transactions of all threads
     #[factor(default = "1000000", levels = Levels::Checked(|text| limits::TRANSACTIONS.level(text)))]
     pub transactions: u64,
+}
+
+impl AsRef<Self> for EnclaveParams {
+    fn as_ref(&self) -> &Self {
+        self
+    }
+}
+
+impl AsRef<EnclaveParams> for AllocationParams {
+    fn as_ref(&self) -> &EnclaveParams {
+        &self.enclave
+    }
+}
+
+impl AsRef<EnclaveParams> for CrossThreadParams {
+    fn as_ref(&self) -> &EnclaveParams {
+        &self.enclave
+    }
+}
+
+impl AsRef<EnclaveParams> for SmallBankParams {
+    fn as_ref(&self) -> &EnclaveParams {
+        &self.enclave
+    }
 }
 
 /// Checks a level of `allocator` and returns its canonical form.

@@ -3,15 +3,12 @@
 use std::time::Duration;
 
 use enclave_interface::Enter;
-use lab::artefact::Recipe;
 use lab::measure::{Context, Measurement};
-use lab::method::{Method, Probe};
-use lab::metric::Metric;
 use lab::sample::Failure;
 
 use crate::allocation::{LOADING, timed};
 use crate::loaded::{self, LoadedEnclave, failed};
-use crate::metrics;
+use crate::method::EnclaveMethod;
 use crate::params::SmallBankParams;
 use crate::threads::{EnclaveThreads, seed};
 
@@ -21,85 +18,46 @@ const MONEY: u64 = 2000;
 const EACH: Duration = Duration::from_nanos(500);
 
 /// The method that runs SmallBank inside.
-pub struct SmallBank;
+pub static SMALL_BANK: EnclaveMethod<SmallBankParams> = EnclaveMethod {
+    name: "smallbank",
+    available: |params| loaded::available(&params.enclave),
+    expected: |params, _| LOADING + EACH * u32::try_from(params.transactions).unwrap_or(u32::MAX),
+    measure,
+};
 
-impl Method for SmallBank {
-    type Params = SmallBankParams;
-
-    fn name(&self) -> &'static str {
-        "smallbank"
+fn measure(context: &mut Context, params: &SmallBankParams) -> Result<Measurement, Failure> {
+    let tsc = context.tsc()?;
+    let SmallBankParams { accounts: customers, transactions, threads, .. } = *params;
+    let enclave = LoadedEnclave::load(&params.enclave, threads, context)?;
+    let inside = enclave.enclave();
+    let checked = |answer: Result<u64, _>| answer.map_err(|why| failed(0, &why));
+    if checked(inside.bank_open(customers))? != customers {
+        let why = format!("{customers} customers do not fit in {} pages", params.enclave.heap);
+        return Err(Failure::check(why));
     }
-
-    fn metrics(&self) -> &'static [Metric] {
-        metrics::METRICS
-    }
-
-    fn available(&self, params: &SmallBankParams) -> Result<(), Failure> {
-        loaded::available(&params.enclave)
-    }
-
-    fn expected(&self, params: &SmallBankParams, _: Duration) -> Duration {
-        match loaded::available(&params.enclave) {
-            Ok(()) => LOADING + EACH * u32::try_from(params.transactions).unwrap_or(u32::MAX),
-            Err(_) => Duration::ZERO,
-        }
-    }
-
-    fn code(&self, params: &SmallBankParams) -> Option<String> {
-        params.enclave.code()
-    }
-
-    fn artefacts(&self, params: &SmallBankParams) -> Vec<Recipe> {
-        params.enclave.artefacts()
-    }
-
-    fn probe(&self) -> Result<Box<dyn Probe<SmallBankParams>>, Failure> {
-        Ok(Box::new(SmallBankProbe))
-    }
-}
-
-struct SmallBankProbe;
-
-impl Probe<SmallBankParams> for SmallBankProbe {
-    fn measure(
-        &mut self,
-        context: &mut Context,
-        params: &SmallBankParams,
-    ) -> Result<Measurement, Failure> {
-        let tsc = context.tsc()?;
-        let SmallBankParams { accounts: customers, transactions, threads, .. } = *params;
-        let enclave = LoadedEnclave::load(&params.enclave, threads, context)?;
-        let inside = enclave.enclave();
-        let checked = |answer: Result<u64, _>| answer.map_err(|why| failed(0, &why));
-        if checked(inside.bank_open(customers))? != customers {
-            let why = format!("{customers} customers do not fit in {} pages", params.enclave.heap);
+    let round = context.round;
+    let share = |thread: u64| transactions / threads + u64::from(thread < transactions % threads);
+    let (answers, time) = EnclaveThreads::of(threads, context)
+        .work(&enclave, |thread| inside.bank_run(share(thread), seed(round, thread)))?;
+    for (thread, answer) in answers.into_iter().enumerate() {
+        let made = answer.map_err(|why| failed(thread, &why))?;
+        if made != share(thread as u64) {
+            let why =
+                format!("thread {thread} made {made} of {} transactions", share(thread as u64));
             return Err(Failure::check(why));
         }
-        let round = context.round;
-        let share =
-            |thread: u64| transactions / threads + u64::from(thread < transactions % threads);
-        let (answers, time) = EnclaveThreads::of(threads, context)
-            .work(&enclave, |thread| inside.bank_run(share(thread), seed(round, thread)))?;
-        for (thread, answer) in answers.into_iter().enumerate() {
-            let made = answer.map_err(|why| failed(thread, &why))?;
-            if made != share(thread as u64) {
-                let why =
-                    format!("thread {thread} made {made} of {} transactions", share(thread as u64));
-                return Err(Failure::check(why));
-            }
-        }
-        let money = checked(inside.bank_money())?;
-        if money != customers * MONEY {
-            let expected = customers * MONEY;
-            return Err(Failure::check(format!(
-                "the bank's total balance is {money}, expected {expected}"
-            )));
-        }
-        if checked(inside.bank_close())? != customers {
-            return Err(Failure::check("the bank did not close"));
-        }
-        enclave.check_no_syscalls()?;
-        let wall = time.wall(tsc);
-        Ok(timed(&enclave, wall, &time).value("transactions", transactions as f64 * 1e9 / wall))
     }
+    let money = checked(inside.bank_money())?;
+    if money != customers * MONEY {
+        let expected = customers * MONEY;
+        return Err(Failure::check(format!(
+            "the bank's total balance is {money}, expected {expected}"
+        )));
+    }
+    if checked(inside.bank_close())? != customers {
+        return Err(Failure::check("the bank did not close"));
+    }
+    enclave.check_no_syscalls()?;
+    let wall = time.wall(tsc);
+    Ok(timed(&enclave, wall, &time).value("transactions", transactions as f64 * 1e9 / wall))
 }

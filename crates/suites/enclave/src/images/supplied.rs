@@ -10,8 +10,7 @@ use lab::artefact::Recipe;
 use lab::sample::Failure;
 use lab::suite::UsageError;
 
-use super::Image;
-use super::link::{self, INSIDE, link_by, read};
+use super::{IMAGE, INSIDE, Image, link_by, read, unreadable};
 
 /// Whether a level is a path and not a name.
 pub fn is_path(allocator: &str) -> bool {
@@ -56,10 +55,7 @@ pub fn recipe(library: &str) -> Recipe {
 /// The failure of a library of which nothing was read.
 fn empty(library: &Path) -> Failure {
     let why = read(library).err();
-    link::unreadable(
-        library,
-        &why.unwrap_or_else(|| io::Error::other("it was empty when it was read")),
-    )
+    unreadable(library, &why.unwrap_or_else(|| io::Error::other("it was empty when it was read")))
 }
 
 /// Returns the artefact's name, which must not contain the path's slashes.
@@ -75,7 +71,7 @@ pub fn artefact(library: &str) -> String {
 pub fn image(library: &str, folder: &Path) -> Result<&'static Image, Failure> {
     static READ: LazyLock<Mutex<BTreeMap<String, &'static Image>>> = LazyLock::new(Mutex::default);
     let mut read = READ.lock().unwrap_or_else(PoisonError::into_inner);
-    let file = folder.join(link::IMAGE).display().to_string();
+    let file = folder.join(IMAGE).display().to_string();
     if let Some(image) = read.get(&file) {
         return Ok(image);
     }

@@ -147,7 +147,7 @@ fn a_missing_linker_is_reported_in_one_line() {
     let folder = tempfile::tempdir().expect("a folder");
     let library = folder.path().join("libmine.a");
     std::fs::write(&library, "!<arch>\n").expect("written");
-    let linked = super::link::link_by("no-such-cc", &library, b"!<arch>\n", folder.path());
+    let linked = super::link_by("no-such-cc", &library, b"!<arch>\n", folder.path());
     let message = linked.expect_err("there is none").why;
     assert!(
         message.starts_with("cc, linking ") && message.contains("install a C compiler"),

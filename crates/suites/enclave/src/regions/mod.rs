@@ -1,7 +1,5 @@
 //! The regions of loaded enclaves, in a form that signal handlers can read.
 
-#[cfg(test)]
-mod model;
 mod table;
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,61 @@
-//! The metrics of the enclave suite.
+//! The form of the suite's methods, and their metrics.
 
+use std::time::Duration;
+
+use lab::artefact::Recipe;
+use lab::measure::{Context, Measurement};
+use lab::method::{Method, Params, Probe};
 use lab::metric::{Better, Metric};
+use lab::sample::Failure;
+
+use crate::params::EnclaveParams;
+
+/// A method of this suite; only these fields differ between methods.
+pub struct EnclaveMethod<P> {
+    /// The name.
+    pub name: &'static str,
+    /// Checks that this machine supports a point.
+    pub available: fn(&P) -> Result<(), Failure>,
+    /// Estimates how long a sample takes, within a budget, on a machine that supports its point.
+    pub expected: fn(&P, Duration) -> Duration,
+    /// Measures a point once.
+    pub measure: fn(&mut Context, &P) -> Result<Measurement, Failure>,
+}
+
+impl<P: Params + AsRef<EnclaveParams>> Method for EnclaveMethod<P> {
+    type Params = P;
+
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        METRICS
+    }
+
+    fn available(&self, params: &P) -> Result<(), Failure> {
+        (self.available)(params)
+    }
+
+    fn expected(&self, params: &P, budget: Duration) -> Duration {
+        match (self.available)(params) {
+            Ok(()) => (self.expected)(params, budget),
+            Err(_) => Duration::ZERO,
+        }
+    }
+
+    fn code(&self, params: &P) -> Option<String> {
+        params.as_ref().supplied().map(str::to_owned)
+    }
+
+    fn artefacts(&self, params: &P) -> Vec<Recipe> {
+        params.as_ref().artefacts()
+    }
+
+    fn probe(&self) -> Result<Box<dyn Probe<P>>, Failure> {
+        Ok(Box::new(self.measure))
+    }
+}
 
 /// The metrics of all methods.
 pub const METRICS: &[Metric] = &[
