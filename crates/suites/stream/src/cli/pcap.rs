@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use lab::suite::UsageError;
+use serde_json::json;
 
 use super::Error;
 use crate::wire::pcap;
@@ -33,6 +34,9 @@ pub(crate) struct Options {
     /// Output folder for the generated file name
     #[arg(long, value_name = "DIR", default_value = ".")]
     folder: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
 }
 
 /// Writes the files and prints their paths.
@@ -41,9 +45,21 @@ pub(crate) struct Options {
 /// Returns one line: what, the cause, and the fix.
 pub(crate) fn main(options: &Options) -> Result<i32, Error> {
     let mut out = lab::terminal::stdout();
+    let mut written = Vec::new();
     for (path, sample) in options.files()? {
         pcap::write(&path, &sample.traffic().map_err(to_error)?)?;
-        writeln!(out, "{}", path.display())?;
+        if options.json {
+            let SampleTraffic { packets, size, sources, destinations } = sample;
+            let size = size.to_string();
+            written.push(json!({
+                "file": path.display().to_string(), "packets": packets, "size": size, "sources": sources, "destinations": destinations,
+            }));
+        } else {
+            writeln!(out, "{}", path.display())?;
+        }
+    }
+    if options.json {
+        writeln!(out, "{}", lab::terminal::json(&json!({ "files": written })))?;
     }
     Ok(0)
 }

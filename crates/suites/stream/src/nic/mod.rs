@@ -27,12 +27,19 @@ mod register_writes;
 pub mod remote;
 mod shared;
 mod steering;
-mod sync;
-mod tail;
 mod thread;
 
 #[cfg(test)]
 mod tests;
+
+/// Primitives of the doorbell queue and of notifications, which the loom tests replace.
+mod sync {
+    pub(super) use std::hint::spin_loop;
+    pub(super) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+    /// Maximum number of register writes in flight.
+    pub(crate) const CREDIT: u32 = 4096;
+}
 
 pub use counters::Counters;
 pub use interface_config::InterfaceConfig;

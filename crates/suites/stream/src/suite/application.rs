@@ -118,7 +118,9 @@ pub(super) struct Loop {
 }
 
 impl Loop {
-    /// Echoes packets until the application is dropped or the NIC closes.
+    /// Echoes packets until the application is dropped or the NIC closes. Not inlined, so that the set-up of the echo does
+    /// not affect the registers of the timed loop.
+    #[inline(never)]
     pub(super) fn run(self, mut echo: impl Echo) {
         let Self { requests, answer, cycles, threshold } = self;
         let mut answered = 0;

@@ -5,7 +5,6 @@
 
 mod application;
 pub mod ceiling;
-mod methods;
 pub mod metrics;
 pub mod params;
 mod search;
@@ -14,4 +13,127 @@ pub mod stall;
 mod testbed;
 pub mod testbed_config;
 
-pub(crate) use methods::METHODS;
+use std::time::Duration;
+
+use lab::measure::{Context, Measurement};
+use lab::method::{AnyMethod, Method, Params, Probe};
+use lab::metric::Metric;
+use lab::proximity;
+use lab::sample::Failure;
+use machine::tsc::Tsc;
+
+use params::{ClosedParams, CommonParams, LoadParams, SearchParams};
+use testbed_config::{Cpus, TestbedConfig};
+
+/// Overhead of a sample: starting threads, mapping rings, measuring the proximity of the cores.
+const OVERHEAD: Duration = Duration::from_millis(20);
+/// Additional overhead per MiB of rings, all of which is allocated and touched first.
+const PER_MEBIBYTE: Duration = Duration::from_millis(3);
+/// Overhead of one trial of a search: the waits before and after it.
+const PER_TRIAL: Duration = Duration::from_millis(3);
+/// Duration of a sample that is unavailable on this machine.
+const UNAVAILABLE: Duration = Duration::from_millis(1);
+
+/// All methods of the suite.
+pub(crate) static METHODS: &[&dyn AnyMethod] =
+    &[&INTERFACES, &LINE_RATE, &RTT_VS_LOAD, &THROUGHPUT];
+
+/// Closed loop: sends the next packet as soon as one is echoed.
+static INTERFACES: StreamMethod<ClosedParams> =
+    StreamMethod { name: "interfaces", timed: one_trial, measure: single_trial::measure_window };
+
+/// Open loop: sends at a fixed rate.
+static LINE_RATE: StreamMethod<LoadParams> = StreamMethod {
+    name: "line-rate",
+    timed: one_trial,
+    measure: single_trial::measure_rate::<false>,
+};
+
+/// Open loop with round-trip times.
+static RTT_VS_LOAD: StreamMethod<LoadParams> = StreamMethod {
+    name: "rtt-vs-load",
+    timed: one_trial,
+    measure: single_trial::measure_rate::<true>,
+};
+
+/// Searches for the highest rate without loss.
+static THROUGHPUT: StreamMethod<SearchParams> =
+    StreamMethod { name: "throughput", timed: trials, measure: search::measure };
+
+/// A method of this suite; only these fields differ between methods.
+struct StreamMethod<P> {
+    name: &'static str,
+    /// Computes the sending time of a sample from its budget.
+    timed: fn(Duration) -> Duration,
+    measure: Measure<P>,
+}
+
+type Measure<P> = fn(&P, &TestbedConfig, &Cpus, Duration, &Tsc) -> Result<Measurement, Failure>;
+
+impl<P: Params + AsRef<CommonParams>> Method for StreamMethod<P> {
+    type Params = P;
+
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        metrics::METRICS
+    }
+
+    fn available(&self, params: &P) -> Result<(), Failure> {
+        available(params.as_ref())
+    }
+
+    fn expected(&self, params: &P, budget: Duration) -> Duration {
+        match available(params.as_ref()) {
+            Ok(()) => sample_duration(params.as_ref(), (self.timed)(budget)),
+            Err(_) => UNAVAILABLE,
+        }
+    }
+
+    fn probe(&self) -> Result<Box<dyn Probe<P>>, Failure> {
+        Ok(Box::new(StreamProbe(self.measure)))
+    }
+}
+
+/// Checks whether the machine has the cores and the memory that a point needs.
+fn available(common: &CommonParams) -> Result<(), Failure> {
+    TestbedConfig::new(common).cpus(&machine::topology::allowed_cpus()).map(|_| ())
+}
+
+/// Estimates how long a sample takes on a machine that supports its point.
+fn sample_duration(common: &CommonParams, timed: Duration) -> Duration {
+    let config = TestbedConfig::new(common);
+    let mebibytes = u32::try_from(config.memory() >> 20);
+    let rings = PER_MEBIBYTE.saturating_mul(mebibytes.unwrap_or(u32::MAX));
+    rings.saturating_add(OVERHEAD).saturating_add(timed)
+}
+
+/// Returns the sending time of one trial and its warm-up.
+fn one_trial(budget: Duration) -> Duration {
+    budget.saturating_mul(5) / 4
+}
+
+/// Returns the sending time of all trials of a search.
+fn trials(budget: Duration) -> Duration {
+    budget.saturating_add(PER_TRIAL).saturating_mul(search::TRIALS)
+}
+
+/// The probe of a [`StreamMethod`].
+struct StreamProbe<P>(Measure<P>);
+
+impl<P: Params + AsRef<CommonParams>> Probe<P> for StreamProbe<P> {
+    fn measure(&mut self, context: &mut Context, params: &P) -> Result<Measurement, Failure> {
+        let config = TestbedConfig::new(params.as_ref());
+        let cpus = config.cpus(context.cpus)?;
+        let (tsc, budget) = (context.tsc()?, context.budget);
+        proximity::among(cpus.nic, &cpus.applications, || {
+            // Measured before and after the trials because the proximity of the CPUs may change.
+            let before = ceiling::measure(&cpus, tsc)?;
+            let measured = (self.0)(params, &config, &cpus, budget, tsc)?;
+            let ceiling = ceiling::measure(&cpus, tsc)?.max(before);
+            Ok(metrics::with_config(measured, &config, ceiling))
+        })
+    }
+}

@@ -1,5 +1,8 @@
 //! The params of each method, with their factors and levels.
 
+// Levels may be any numbers, and this crate is compiled without overflow checks.
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
+
 use std::time::Duration;
 
 use lab::factor::{LevelType, Levels};

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use super::super::descriptor::{BUFFER, Descriptor, PER_LINE, received};
 use super::super::engine::EngineContext;
-use super::super::tail::DelayedTail;
+use super::super::register_writes::DelayedTail;
 use crate::wire::vector::Vector;
 
 /// A ring of descriptors.

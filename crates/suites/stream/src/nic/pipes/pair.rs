@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use super::super::doorbells::DoorbellReceiver;
 use super::super::engine::EngineContext;
 use super::super::notification::{RxNotification, TxNotification};
-use super::super::tail::DelayedTail;
+use super::super::register_writes::DelayedTail;
 use super::partial_packet::PartialPacket;
 
 /// A core's pair of notification buffers, with its registers.

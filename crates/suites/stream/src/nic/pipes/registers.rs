@@ -3,8 +3,8 @@
 use super::super::doorbells::DoorbellReceiver;
 use super::super::engine::EngineContext;
 use super::super::layout::{FLIT, PIPES, Queue, Register};
+use super::super::register_writes::DelayedTail;
 use super::super::register_writes::{Registers, Write};
-use super::super::tail::DelayedTail;
 use super::{ABSENT, NO_PAIR, Pipes};
 
 impl Registers for Pipes {
