@@ -111,6 +111,12 @@ impl Running {
 /// Returns a folder with a pcap of two destinations.
 fn folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
+    let (status, output, _) = Running::start(folder.path(), "pcap 2_64_1_2.pcap --json").ends();
+    assert!(status.success(), "{output}");
+    let (start, end) = (output.find('{').unwrap(), output.rfind('}').unwrap());
+    let written: Value = serde_json::from_str(&output[start..=end]).unwrap();
+    assert_eq!(written["files"][0]["file"], "2_64_1_2.pcap");
+    assert_eq!(written["files"][0]["packets"], 2);
     let (status, output, _) = Running::start(folder.path(), "pcap 2_64_1_2.pcap").ends();
     assert!(status.success() && output.contains("2_64_1_2.pcap"), "{output}");
     folder

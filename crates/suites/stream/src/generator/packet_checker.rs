@@ -15,7 +15,7 @@ pub const TOUCHED: usize = 59;
 pub(crate) const TOUCH: u64 = 1 << 56;
 
 /// How much of each packet is verified. Its identity, and so count and order, is always verified.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, LevelType)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, LevelType, clap::ValueEnum)]
 pub enum Check {
     /// Nothing else.
     None,

@@ -22,7 +22,7 @@ pub(crate) const MAX_CYCLES: u32 = 1_000_000;
 pub(crate) const MAX_MODELLED: Duration = Duration::from_millis(1);
 
 /// How packets reach the application.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, LevelType)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, LevelType, clap::ValueEnum)]
 pub enum Interface {
     /// Pipes with reactive notifications, each for all packets since the last one.
     Pipes,

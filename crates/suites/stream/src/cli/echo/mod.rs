@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use lab::quantity;
 use lab::suite::UsageError;
 use machine::SysError;
@@ -22,7 +22,7 @@ use crate::nic::InterfaceConfig;
 use crate::nic::layout::{NOTIFICATIONS, PIPES, RING};
 use crate::nic::pipes::Notify;
 use crate::nic::remote::{ConnectError, Connection};
-use crate::suite::params::MAX_CYCLES;
+use crate::suite::params::{Interface, MAX_CYCLES};
 use crate::wire::Flow;
 use crate::wire::frame::UDP;
 use crate::wire::sample::{DESTINATION_PORT, FIRST};
@@ -46,7 +46,7 @@ pub(crate) struct Options {
     cycles: u32,
     /// Interface between NIC and application
     #[arg(long, value_enum, default_value = "pipes")]
-    interface: EchoInterface,
+    interface: Interface,
     /// Size of each pipe's ring [default: 2 MiB, less if all rings would exceed 1 GiB]
     #[arg(long, allow_hyphen_values = true, value_parser = quantity::bytes)]
     ring: Option<u64>,
@@ -59,19 +59,6 @@ pub(crate) struct Options {
     /// Print JSON
     #[arg(long)]
     json: bool,
-}
-
-/// Interface between NIC and application.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum EchoInterface {
-    /// Pipes with reactive notifications
-    Pipes,
-    /// Pipes with one notification per packet
-    PipesPerPacket,
-    /// Pipes with reactive notifications requested in advance
-    PipesPrefetch,
-    /// One descriptor and one buffer per packet
-    Descriptors,
 }
 
 /// Echoes until interrupted or the NIC ends, and prints the number of packets.
@@ -172,7 +159,7 @@ impl Options {
             return Err(UsageError::new(why).into());
         }
         let config = match self.interface {
-            EchoInterface::Descriptors => {
+            Interface::Descriptors => {
                 InterfaceConfig::Descriptors { rx: self.depth, tx: self.depth }
             }
             pipes_interface => {
@@ -182,7 +169,7 @@ impl Options {
                 let default = 1 << each.ilog2();
                 let ring = self.ring.map_or(default, |ring| ring as usize);
                 let notify = match pipes_interface {
-                    EchoInterface::PipesPerPacket => Notify::EveryPacket,
+                    Interface::PipesPerPacket => Notify::EveryPacket,
                     _ => Notify::Reactively,
                 };
                 InterfaceConfig::Pipes { notify, ring, notifications: NOTIFICATIONS }
@@ -217,7 +204,7 @@ impl Options {
     ) -> Result<JoinHandle<Result<(), SysError>>, Error> {
         let (connection, shared) = (Arc::clone(connection), Arc::clone(shared));
         let (port, cycles) = (connection.port(), self.cycles);
-        let prefetch = self.interface == EchoInterface::PipesPrefetch;
+        let prefetch = self.interface == Interface::PipesPrefetch;
         let first = FIRST.to_bits().saturating_add(core.saturating_mul(self.pipes));
         let flows: Vec<Flow> = (first..first.saturating_add(self.pipes)).map(flow).collect();
         let body = move || {

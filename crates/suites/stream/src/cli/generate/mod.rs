@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{TryRecvError, sync_channel};
 use std::time::Duration;
 
+use clap::Args;
 use clap::builder::RangedI64ValueParser;
-use clap::{Args, ValueEnum};
 use hdrhistogram::Histogram;
 use lab::suite::UsageError;
 use machine::file::Output;
@@ -65,7 +65,7 @@ pub(crate) struct Options {
     save: Option<PathBuf>,
     /// How much of each echoed packet to verify besides count and order
     #[arg(long, value_enum, default_value = "all")]
-    check: CheckArgument,
+    check: Check,
     /// Modelled duration of a doorbell, e.g. '400 ns'
     #[arg(long, value_name = "DURATION", default_value = "0 ns", allow_hyphen_values = true, value_parser = modelled)]
     modelled_doorbell: Duration,
@@ -87,24 +87,6 @@ fn modelled(text: &str) -> Result<Duration, String> {
         return Err(format!("'{text}' is longer than 1 ms; use at most 1 ms"));
     }
     Ok(time)
-}
-
-/// [`Check`] as a command-line argument.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum CheckArgument {
-    None,
-    OneWord,
-    All,
-}
-
-impl From<CheckArgument> for Check {
-    fn from(argument: CheckArgument) -> Self {
-        match argument {
-            CheckArgument::None => Self::None,
-            CheckArgument::OneWord => Self::OneWord,
-            CheckArgument::All => Self::All,
-        }
-    }
 }
 
 /// Sends until the count is reached or it is interrupted, and prints the result. Returns the exit status: 1 if
@@ -216,7 +198,7 @@ impl Run<'_> {
             count: self.options.count.unwrap_or(u64::MAX),
             duration: tsc.ticks(MAX_DURATION),
             drain: tsc.ticks(DRAIN),
-            check: self.options.check.into(),
+            check: self.options.check,
             times: self.options.rtt || self.options.rtt_hist.is_some(),
             ..Trial::default()
         };
