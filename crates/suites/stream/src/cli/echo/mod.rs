@@ -162,15 +162,16 @@ impl Options {
             Interface::Descriptors => {
                 InterfaceConfig::Descriptors { rx: self.depth, tx: self.depth }
             }
-            pipes_interface => {
+            Interface::Pipes | Interface::PipesPerPacket | Interface::PipesPrefetch => {
                 let each = MAX_DEFAULT_RINGS
                     .checked_div(pipes as usize)
                     .map_or(RING, |each| each.min(RING));
                 let default = 1 << each.ilog2();
                 let ring = self.ring.map_or(default, |ring| ring as usize);
-                let notify = match pipes_interface {
-                    Interface::PipesPerPacket => Notify::EveryPacket,
-                    _ => Notify::Reactively,
+                let notify = if self.interface == Interface::PipesPerPacket {
+                    Notify::EveryPacket
+                } else {
+                    Notify::Reactively
                 };
                 InterfaceConfig::Pipes { notify, ring, notifications: NOTIFICATIONS }
             }
