@@ -61,16 +61,12 @@ pub fn read_toml<'de, T: Deserialize<'de>>(file: &str, text: &'de str) -> Result
         let what = format!("longer than {MAX_FILE} bytes; split it into several files");
         return Err(DataError::of_file(file, what));
     }
-    let error = |error: &toml::de::Error, path: &str| {
-        let message = error.message().lines().collect::<Vec<_>>().join(" ");
+    toml::from_str(text).map_err(|mut error| {
         let line = error.span().map_or(0, |span| line_of(text, span.start));
-        SourceLocation { file: file.into(), line }.error(message + path)
-    };
-    let deserializer = toml::Deserializer::parse(text).map_err(|e| error(&e, ""))?;
-    serde_path_to_error::deserialize(deserializer).map_err(|e| {
-        // The toml crate passes values with their spans under this key.
-        let path = e.path().to_string().replace(".$__serde_spanned_private_value", "");
-        error(e.inner(), &format!(" (at {path})"))
+        // Without its input, the error is shown as its message and the path of keys.
+        error.set_input(None);
+        let what = error.to_string().lines().collect::<Vec<_>>().join(" ");
+        SourceLocation { file: file.into(), line }.error(what)
     })
 }
 

@@ -182,6 +182,6 @@ fn an_invalid_declaration_is_reported_with_its_line() {
     insta::assert_snapshot!(error(head), @"figures.toml:1: figure 'f': 'x' is missing; name a factor");
     insta::assert_snapshot!(error(&format!("{head}x = 'a'\nseries = 'a'")), @"figures.toml:1: figure 'f': 'x' and 'series' are the same factor");
     insta::assert_snapshot!(error(&format!("{head}x = 'a'\ny_scale = 'category'")), @"figures.toml:1: figure 'f': y_scale cannot be \"category\": values are numbers");
-    insta::assert_snapshot!(error(&format!("{head}x = 'a'\nx_scale = 'log3'")), @"figures.toml:6: unknown variant `log3`, expected one of `log2`, `log10`, `linear`, `category` (at figure[0].x_scale)");
+    insta::assert_snapshot!(error(&format!("{head}x = 'a'\nx_scale = 'log3'")), @"figures.toml:6: unknown variant `log3`, expected one of `log2`, `log10`, `linear`, `category` in `figure.x_scale`");
     insta::assert_snapshot!(error(&head.replace("'f'", "'../f'")), @"figures.toml:1: figure '../f': the ID is a file name; use letters, digits and '-'");
 }

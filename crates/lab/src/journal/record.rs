@@ -88,7 +88,7 @@ impl RunRecord {
             Some(_) => {}
             None => return Err(damaged(&"it has no 'format'")),
         }
-        serde_path_to_error::deserialize(value).map_err(|e| damaged(&e))
+        serde_json::from_slice(&text).map_err(|e| damaged(&e))
     }
 
     /// Returns a metric of an experiment; `None` if the record does not have it.

@@ -99,16 +99,16 @@ fn faults_name_file_line_and_key() {
         ("published = { value = 1, unit = \"B/s\" }", "requires 'tolerance'"),
         (
             "published = { value = 1, unit = \"B/s\", tolerance = \"ten\" }",
-            "claim[0].published.tolerance",
+            "`claim.published.tolerance`",
         ),
-        ("profile = \"slow\"\nexpect = { at_least = 1 }", "claim[0].profile"),
+        ("profile = \"slow\"\nexpect = { at_least = 1 }", "`claim.profile`"),
     ] {
         let error = refused(keys);
         assert!(error.contains(expected), "{keys}: {error}");
     }
     assert!(read("claims.toml", "[[clam]]\n").unwrap_err().to_string().contains("`clam`"));
     let number = read("own.toml", "[[claim]]\nid = 5\n").unwrap_err().to_string();
-    assert!(number.ends_with("(at claim[0].id)"), "{number}");
+    assert!(number.ends_with("in `claim.id`"), "{number}");
     let file = DataFile::read("own.toml", WHOLE, None).unwrap();
     let again = DataFile::read("other.toml", WHOLE, Some("copy")).unwrap();
     let error = Catalogue::of_files(&[&COPY], vec![file, again]).err().unwrap().to_string();
