@@ -280,25 +280,10 @@ fn is_informative(line: &str) -> bool {
 
 fn describe(status: ExitStatus) -> String {
     match (status.signal(), status.code()) {
-        (Some(signal), _) => format!("was killed by {}", signal_name(signal)),
+        (Some(signal), _) => format!("was killed by {}", machine::signal::name(signal)),
         (None, Some(code)) => format!("exited with status {code}"),
         (None, None) => "exited".into(),
     }
-}
-
-fn signal_name(signal: i32) -> String {
-    let names = [
-        (libc::SIGILL, "SIGILL"),
-        (libc::SIGSEGV, "SIGSEGV"),
-        (libc::SIGBUS, "SIGBUS"),
-        (libc::SIGABRT, "SIGABRT"),
-        (libc::SIGFPE, "SIGFPE"),
-        (libc::SIGKILL, "SIGKILL"),
-        (libc::SIGTERM, "SIGTERM"),
-        (libc::SIGTRAP, "SIGTRAP"),
-    ];
-    let name = names.iter().find(|(number, _)| *number == signal);
-    name.map_or_else(|| format!("signal {signal}"), |(_, name)| (*name).into())
 }
 
 #[cfg(test)]

@@ -253,13 +253,10 @@ mod tests {
             Ok(kvm) => kvm,
             Err(why) => return crate::untested::note("KVM while signals arrive", &why),
         };
-        extern "C" fn nothing(_: libc::c_int) {}
+        extern "C" fn nothing(_: i32, _: *mut libc::siginfo_t, _: *mut libc::c_void) {}
         // SAFETY: the handler does nothing. Without SA_RESTART it interrupts calls that wait.
-        unsafe {
-            let mut action: libc::sigaction = std::mem::zeroed();
-            action.sa_sigaction = nothing as extern "C" fn(libc::c_int) as usize;
-            assert_eq!(libc::sigaction(libc::SIGUSR2, &action, std::ptr::null_mut()), 0);
-        }
+        let _handler =
+            unsafe { crate::signal::ScopedHandler::install(libc::SIGUSR2, nothing, 0) }.unwrap();
         // SAFETY: returns this thread's handle, which lives as long as the scope below.
         let thread = unsafe { libc::pthread_self() };
         let done = std::sync::atomic::AtomicBool::new(false);

@@ -27,6 +27,7 @@ pub mod proc;
 pub mod proximity;
 pub mod restorer;
 pub mod setting;
+pub mod signal;
 pub mod topology;
 pub mod tsc;
 pub mod untested;

@@ -13,7 +13,6 @@ pub mod consistency;
 pub mod guest;
 pub mod one_way;
 pub mod patched;
-mod signal_handler;
 pub mod stamping;
 pub mod ticks;
 pub mod trace;

@@ -11,7 +11,7 @@ pub enum EcallError {
         tcs: usize,
     },
     /// Code inside the enclave raised a CPU exception.
-    #[error("fault inside the enclave: {} at {at:#x}, accessing {address:#x} ({place})", name(*signal))]
+    #[error("fault inside the enclave: {} at {at:#x}, accessing {address:#x} ({place})", machine::signal::name(*signal))]
     Fault {
         /// The signal number.
         signal: i32,
@@ -85,16 +85,5 @@ impl std::fmt::Display for FaultLocation {
             Self::Inside => "inside the enclave",
             Self::Outside => "outside the enclave",
         })
-    }
-}
-
-fn name(signal: i32) -> &'static str {
-    match signal {
-        libc::SIGSEGV => "SIGSEGV",
-        libc::SIGBUS => "SIGBUS",
-        libc::SIGILL => "SIGILL",
-        libc::SIGFPE => "SIGFPE",
-        libc::SIGTRAP => "SIGTRAP",
-        _ => "a signal",
     }
 }

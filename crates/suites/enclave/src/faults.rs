@@ -5,19 +5,19 @@
 //! trampoline. Any other fault goes to the previous handler, so that a crash of the host is still a crash.
 
 use std::ffi::{c_int, c_void};
-use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::ptr;
 use std::sync::OnceLock;
 
 use lab::sample::Failure;
+use machine::signal::{self, Registers};
 
 use crate::regions;
 use crate::signals::{self, FAULTS, Inside};
 use crate::trampoline;
 
 /// The previous handlers of the signals.
-static BEFORE: OnceLock<[libc::sigaction; FAULTS.len()]> = OnceLock::new();
+static BEFORE: OnceLock<Vec<libc::sigaction>> = OnceLock::new();
 
 /// A watched region, until this is dropped. The region must stay mapped that long, and no thread may be inside when
 /// this is dropped.
@@ -49,27 +49,11 @@ fn install() -> Result<(), Failure> {
     let installed = INSTALLED.get_or_init(|| {
         #[cfg(feature = "wasm")]
         crate::wasm_engine::handle_signals();
-        let mut before = [const { MaybeUninit::<libc::sigaction>::zeroed() }; FAULTS.len()];
-        for (signal, before) in FAULTS.into_iter().zip(&mut before) {
-            // SAFETY: it reads the current handler of the signal.
-            if unsafe { libc::sigaction(signal, ptr::null(), before.as_mut_ptr()) } != 0 {
-                return Err(refused());
-            }
-        }
-        // SAFETY: the kernel has written all of them.
-        let before = before.map(|one| unsafe { one.assume_init() });
-        let _ = BEFORE.set(before);
+        let before: Result<_, _> = FAULTS.into_iter().map(signal::action).collect();
+        let _ = BEFORE.set(before.map_err(refused)?);
         for signal in FAULTS {
-            // SAFETY: all zero is a valid sigaction, and `handle` is async-signal-safe.
-            let set = unsafe {
-                let mut action: libc::sigaction = MaybeUninit::zeroed().assume_init();
-                action.sa_sigaction = handle as *const () as usize;
-                action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-                libc::sigaction(signal, &raw const action, ptr::null_mut())
-            };
-            if set != 0 {
-                return Err(refused());
-            }
+            // SAFETY: `handle` is async-signal-safe, and the end of the trampoline expects its changes.
+            unsafe { signal::install(signal, handle, libc::SA_ONSTACK) }.map_err(refused)?;
         }
         signals::find_return(FAULTS[0])?;
         signals::adopt();
@@ -78,8 +62,8 @@ fn install() -> Result<(), Failure> {
     installed.clone().map_err(|why| Failure::failed(format!("faults cannot be handled: {why}")))
 }
 
-fn refused() -> String {
-    format!("sigaction(2): {}", std::io::Error::last_os_error())
+fn refused(why: std::io::Error) -> String {
+    format!("sigaction(2): {why}")
 }
 
 /// The signal handler. Until the thread has the host's FS again, it must not touch thread-local variables.
@@ -89,7 +73,7 @@ unsafe extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, context: 
         match Inside::here() {
             // A signal that a process sent is not a fault, even if the thread is inside.
             Some(inside) if (*info).si_code > 0 => {
-                abort_call(signal, &inside, &*info, &mut *context.cast());
+                abort_call(signal, &inside, &*info, context);
             }
             _ => {
                 let visit = signals::step_out();
@@ -103,12 +87,7 @@ unsafe extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, context: 
 }
 
 /// Continues the thread at the end of the trampoline, with the host's stack and FS.
-unsafe fn abort_call(
-    signal: c_int,
-    inside: &Inside,
-    info: &libc::siginfo_t,
-    context: &mut libc::ucontext_t,
-) {
+unsafe fn abort_call(signal: c_int, inside: &Inside, info: &libc::siginfo_t, context: *mut c_void) {
     use std::sync::atomic::Ordering::Relaxed;
     // RFLAGS bits that the host's code expects to be clear: trap, direction, nested task, alignment check.
     const FLAGS: i64 = 1 << 8 | 1 << 10 | 1 << 14 | 1 << 18;
@@ -117,23 +96,22 @@ unsafe fn abort_call(
     unsafe {
         // The thread does not enter again, so system calls stay allowed, and FS and GS stay the host's.
         let _ = inside.leave();
-        reset_vectors(context);
-        let registers = &mut context.uc_mcontext.gregs;
+        reset_vectors((*context.cast::<libc::ucontext_t>()).uc_mcontext.fpregs);
+        let registers = Registers::of(context);
         let cut = &inside.tcs().cut;
         let what = if signal == libc::SIGSYS { number(info) } else { info.si_addr() as u64 };
         cut.signal.store(signal as u64, Relaxed);
         cut.what.store(what, Relaxed);
-        cut.at.store(registers[libc::REG_RIP as usize] as u64, Relaxed);
-        registers[libc::REG_RSP as usize] = inside.host_stack() as i64;
-        registers[libc::REG_RIP as usize] =
-            trampoline::tollgate_enclave_aborted as *const () as i64;
-        registers[libc::REG_EFL as usize] &= !FLAGS;
+        cut.at.store(registers[libc::REG_RIP] as u64, Relaxed);
+        registers[libc::REG_RSP] = inside.host_stack() as i64;
+        registers[libc::REG_RIP] = trampoline::tollgate_enclave_aborted as *const () as i64;
+        registers[libc::REG_EFL] &= !FLAGS;
     }
 }
 
 /// Sets the x87, SSE and wider registers of a frame to their state in a new process. The trampoline then restores the
 /// host's control words; the registers themselves are caller-saved.
-unsafe fn reset_vectors(context: &mut libc::ucontext_t) {
+unsafe fn reset_vectors(state: *mut libc::_libc_fpstate) {
     // Source: Linux, arch/x86/include/uapi/asm/sigcontext.h. FXSAVE has 512 bytes; `sw_reserved` at 464 begins with a
     // magic number if the XSAVE header follows.
     const MAGIC: u32 = 0x4650_5853;
@@ -141,7 +119,6 @@ unsafe fn reset_vectors(context: &mut libc::ucontext_t) {
     const HEADER: usize = 512;
     /// The state component of protection keys, which belongs to the process and is not a vector register.
     const PKRU: u64 = 1 << 9;
-    let state = context.uc_mcontext.fpregs;
     if state.is_null() {
         return;
     }
@@ -170,20 +147,12 @@ unsafe fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_voi
     let Some(before) = BEFORE.get().zip(index).map(|(before, index)| &before[index]) else {
         return;
     };
-    // SAFETY: the previous handler is called as the kernel would. If there is none, the fault occurs again.
+    // SAFETY: the previous handler is called as the kernel would.
     unsafe {
         match before.sa_sigaction {
-            libc::SIG_DFL | libc::SIG_IGN => {
-                libc::signal(signal, libc::SIG_DFL);
-                // A signal that a process sent does not occur again, nor does one that is reported after its
-                // instruction, such as a system call or a breakpoint.
-                if (*info).si_code <= 0 || [libc::SIGSYS, libc::SIGTRAP].contains(&signal) {
-                    libc::raise(signal);
-                }
-            }
+            libc::SIG_DFL | libc::SIG_IGN => signal::end_process(signal),
             handler if before.sa_flags & libc::SA_SIGINFO != 0 => {
-                let handler: unsafe extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) =
-                    std::mem::transmute(handler);
+                let handler: signal::Handler = std::mem::transmute(handler);
                 handler(signal, info, context);
             }
             handler => {

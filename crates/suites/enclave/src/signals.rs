@@ -10,6 +10,8 @@ use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use machine::signal::Handler;
+
 use crate::region::Top;
 use crate::regions;
 use crate::system_calls::{raw, selector_here};
@@ -33,9 +35,6 @@ static ADOPTED: [[AtomicUsize; COUNT]; GENERATIONS] =
 static RESTORER: AtomicUsize = AtomicUsize::new(0);
 /// The address after that system call, as the kernel sees it; 0 if unknown.
 static RETURN: AtomicUsize = AtomicUsize::new(0);
-
-/// The signature of a handler.
-type Handler = unsafe extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
 
 /// The functions that run before the adopted handlers.
 const FORWARD: [Handler; GENERATIONS] = [

@@ -10,6 +10,7 @@ use lab::method::{Method, Params, Probe};
 use lab::metric::Metric;
 use lab::point::Point;
 use lab::sample::Failure;
+use machine::signal::end_process;
 
 /// A planted fault of a probe.
 #[derive(Clone, Copy, LevelType)]
@@ -78,9 +79,9 @@ impl Method for Faults {
 
 fn measure(_: &mut Context, params: &FaultParams) -> Result<Measurement, Failure> {
     match params.fault {
-        Fault::Segv => raise(libc::SIGSEGV),
-        Fault::Illegal => raise(libc::SIGILL),
-        Fault::Killed => raise(libc::SIGKILL),
+        Fault::Segv => end_process(libc::SIGSEGV),
+        Fault::Illegal => end_process(libc::SIGILL),
+        Fault::Killed => end_process(libc::SIGKILL),
         Fault::Exit => std::process::exit(7),
         #[expect(clippy::panic, reason = "the lab must survive it")]
         Fault::Panic => panic!("planted"),
@@ -103,14 +104,6 @@ fn measure(_: &mut Context, params: &FaultParams) -> Result<Measurement, Failure
         Fault::None => {}
     }
     Ok(Measurement::default().value("time", 1.0))
-}
-
-fn raise(signal: i32) {
-    // SAFETY: the default action ends the process, as intended.
-    unsafe {
-        libc::signal(signal, libc::SIG_DFL);
-        libc::raise(signal);
-    }
 }
 
 /// Opens the pipe for answers: the pipe that this process opened itself. Inherited pipes belong to the

@@ -3,41 +3,28 @@
 use std::arch::asm;
 use std::ffi::{c_int, c_void};
 use std::io;
-use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use machine::signal::{Registers, ScopedHandler, end_process};
 
 use super::memory::reserve;
 use crate::software::{TABLE_BYTES, object_bounds};
 
 /// Number of tables that the handler made.
 static MADE: AtomicU64 = AtomicU64::new(0);
-/// Excludes a second instance: a process has one handler per signal.
-static INSTALLED: Mutex<()> = Mutex::new(());
 
 /// Handler that makes a table when a store of this type faults. Dropping it restores the previous handler.
 pub(super) struct TableFaultHandler {
-    previous: libc::sigaction,
     made_before: u64,
-    _installed: MutexGuard<'static, ()>,
+    _handler: ScopedHandler,
 }
 
 impl TableFaultHandler {
     /// Installs the handler.
     pub(super) fn install() -> io::Result<Self> {
-        let installed = INSTALLED.lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: an all-zero sigaction is valid and has an empty mask.
-        let mut action: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
-        action.sa_sigaction = handle as extern "C" fn(_, _, _) as usize;
-        action.sa_flags = libc::SA_SIGINFO;
-        let mut previous = MaybeUninit::uninit();
-        // SAFETY: both pointers are valid during the call, and the handler is async-signal-safe.
-        if unsafe { libc::sigaction(libc::SIGSEGV, &action, previous.as_mut_ptr()) } != 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the call succeeded and so initialised it.
-        let previous = unsafe { previous.assume_init() };
-        Ok(Self { previous, made_before: MADE.load(Ordering::Relaxed), _installed: installed })
+        // SAFETY: the handler is async-signal-safe, and `store` expects its changes.
+        let handler = unsafe { ScopedHandler::install(libc::SIGSEGV, handle, 0) }?;
+        Ok(Self { made_before: MADE.load(Ordering::Relaxed), _handler: handler })
     }
 
     /// Returns the number of tables made since the installation.
@@ -79,35 +66,22 @@ impl TableFaultHandler {
     }
 }
 
-impl Drop for TableFaultHandler {
-    fn drop(&mut self) {
-        // SAFETY: the previous action is valid. The kernel accepted it before, so the call cannot fail.
-        unsafe { libc::sigaction(libc::SIGSEGV, &self.previous, std::ptr::null_mut()) };
-    }
-}
-
 /// Makes a table if the fault is of [`TableFaultHandler::store`], which passes its own address in r14, that of the
 /// directory's entry in r13 and the address to retry at in r15. Any other fault ends the process.
 extern "C" fn handle(number: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
-    // SAFETY: the kernel passes a valid ucontext, which only this handler uses.
-    let registers = unsafe { &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
-    let [rip, r13, r14, r15] =
-        [libc::REG_RIP, libc::REG_R13, libc::REG_R14, libc::REG_R15].map(|name| name as usize);
-    if registers[rip] != registers[r14] {
-        // SAFETY: both calls are async-signal-safe. The signal is blocked until this handler returns.
-        unsafe {
-            libc::signal(number, libc::SIG_DFL);
-            libc::raise(number);
-        }
-        return;
+    // SAFETY: the argument is that of this running handler.
+    let registers = unsafe { Registers::of(context) };
+    if registers[libc::REG_RIP] != registers[libc::REG_R14] {
+        return end_process(number);
     }
     match reserve(TABLE_BYTES) {
         Ok(table) => {
             // SAFETY: the store borrows the entry while it runs, and only this thread uses it.
-            unsafe { &*(registers[r13] as *const AtomicUsize) }.store(table, Ordering::Relaxed);
+            unsafe { &*(registers[libc::REG_R13] as *const AtomicUsize) }
+                .store(table, Ordering::Relaxed);
             MADE.fetch_add(1, Ordering::Relaxed);
         }
-        Err(_) => registers[r13] = 0,
+        Err(_) => registers[libc::REG_R13] = 0,
     }
-    registers[rip] = registers[r15];
+    registers[libc::REG_RIP] = registers[libc::REG_R15];
 }

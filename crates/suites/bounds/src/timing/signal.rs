@@ -1,22 +1,19 @@
 //! Faults of measured code: the handler records the signal and leaves the code, so that the batch continues.
 
 use std::cell::Cell;
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 use std::fmt;
 use std::ptr;
 use std::sync::Once;
+
+use machine::signal::{self, Registers};
 
 use super::enter;
 use super::state::State;
 
 /// Signals that an instruction may raise.
-const SIGNALS: [(c_int, &str); 5] = [
-    (libc::SIGILL, "SIGILL"),
-    (libc::SIGSEGV, "SIGSEGV"),
-    (libc::SIGBUS, "SIGBUS"),
-    (libc::SIGFPE, "SIGFPE"),
-    (libc::SIGTRAP, "SIGTRAP"),
-];
+const SIGNALS: [c_int; 5] =
+    [libc::SIGILL, libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGTRAP];
 /// Bytes of the handler's stack: enough for a frame with 512-bit registers.
 const STACK: usize = 64 * 1024;
 
@@ -33,8 +30,7 @@ impl RaisedSignal {
 
 impl fmt::Display for RaisedSignal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = SIGNALS.iter().find(|(number, _)| *number == self.0);
-        f.write_str(name.map_or("a signal", |(_, name)| name))
+        f.write_str(&signal::name(self.0))
     }
 }
 
@@ -84,32 +80,25 @@ fn install_stack() -> *mut u8 {
 }
 
 fn install() {
-    for (signal, _) in SIGNALS {
-        // SAFETY: an all-zero sigaction is valid, and the handler has the signature that SA_SIGINFO requires.
-        unsafe {
-            let mut action: libc::sigaction = std::mem::zeroed();
-            action.sa_sigaction = handle as *const () as usize;
-            action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-            libc::sigaction(signal, &raw const action, ptr::null_mut());
-        }
+    for signal in SIGNALS {
+        // SAFETY: the handler is async-signal-safe, and the code's exit expects its changes. If the kernel rejects it,
+        // a fault ends the process.
+        let _ = unsafe { signal::install(signal, handle, libc::SA_ONSTACK) };
     }
 }
 
 /// Resumes the faulting code at its exit. Any other fault gets the default action.
-extern "C" fn handle(signal: c_int, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
+extern "C" fn handle(signal: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
     let state = RUNNING.get();
     if state.is_null() {
-        // SAFETY: `signal` is async-signal-safe; the instruction then faults again.
-        unsafe { libc::signal(signal, libc::SIG_DFL) };
-        return;
+        return signal::end_process(signal);
     }
-    let context = context.cast::<libc::ucontext_t>();
-    // SAFETY: the kernel passes a valid context, which only this handler uses. The state outlives the interrupted code,
-    // which accesses it only through this pointer.
+    // SAFETY: the argument is that of this running handler. The state outlives the interrupted code, which accesses it
+    // only through this pointer.
     unsafe {
         (&raw mut (*state).signal).write(signal as u64);
-        let registers = &mut (*context).uc_mcontext.gregs;
-        registers[libc::REG_RIP as usize] = enter::exit() as i64;
-        registers[libc::REG_R13 as usize] = state as i64;
+        let registers = Registers::of(context);
+        registers[libc::REG_RIP] = enter::exit() as i64;
+        registers[libc::REG_R13] = state as i64;
     }
 }

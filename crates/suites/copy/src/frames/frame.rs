@@ -309,7 +309,10 @@ mod tests {
     /// every instruction a trap gives each word except the stamp's a new value, and a store of the
     /// previous value is detected.
     mod stores {
+        use std::ffi::{c_int, c_void};
         use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering::Relaxed};
+
+        use machine::signal::ScopedHandler;
 
         /// The words of a line that the stamp does not change.
         const OTHERS: [usize; 6] = [0, 1, 4, 5, 6, 7];
@@ -317,7 +320,7 @@ mod tests {
         static STEPS: AtomicU64 = AtomicU64::new(0);
         static STORED: AtomicU64 = AtomicU64::new(0);
 
-        extern "C" fn trapped(_: libc::c_int) {
+        extern "C" fn trapped(_: c_int, _: *mut libc::siginfo_t, _: *mut c_void) {
             let (line, steps) = (LINE.load(Relaxed), STEPS.load(Relaxed));
             for lane in OTHERS {
                 // SAFETY: `of` set a line of 8 words, which outlives the traps.
@@ -337,17 +340,13 @@ mod tests {
                 // SAFETY: the caller's line has 8 words.
                 unsafe { (*line.cast::<AtomicU64>().add(lane)).store(0, Relaxed) };
             }
-            // SAFETY: an all-zero sigaction is valid. The handler accesses atomics and the line only. The trap
-            // flag is set for this thread while `store` runs, and the flags are saved on the stack.
+            // SAFETY: the handler accesses atomics and the line only. The trap flag is set for this thread while
+            // `store` runs, and the flags are saved on the stack.
             unsafe {
-                let mut action: libc::sigaction = std::mem::zeroed();
-                let mut before: libc::sigaction = std::mem::zeroed();
-                action.sa_sigaction = trapped as extern "C" fn(libc::c_int) as usize;
-                libc::sigaction(libc::SIGTRAP, &action, &mut before);
+                let _handler = ScopedHandler::install(libc::SIGTRAP, trapped, 0).unwrap();
                 std::arch::asm!("pushfq", "or qword ptr [rsp], 0x100", "popfq");
                 store();
                 std::arch::asm!("pushfq", "and qword ptr [rsp], -0x101", "popfq");
-                libc::sigaction(libc::SIGTRAP, &before, std::ptr::null_mut());
             }
             (STEPS.load(Relaxed) > 0).then(|| STORED.load(Relaxed))
         }

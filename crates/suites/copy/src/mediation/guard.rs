@@ -11,10 +11,8 @@ use std::arch::global_asm;
 use std::io;
 
 use lab::sample::Failure;
-use libc::{
-    REG_RIP, SA_SIGINFO, SIGBUS, SIGSEGV, c_int, c_long, c_ulong, c_void, siginfo_t, sock_fprog,
-    ucontext_t,
-};
+use libc::{SIGBUS, SIGSEGV, c_int, c_long, c_ulong, c_void, siginfo_t, sock_fprog};
+use machine::signal::{self, Registers};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
 
 global_asm!(
@@ -54,25 +52,15 @@ pub(super) const FAULTED: i32 = 9;
 /// Returns the error of sigaction(2).
 pub(super) fn guard() -> io::Result<()> {
     for signal in [SIGSEGV, SIGBUS] {
-        // SAFETY: an all-zero sigaction is valid; the handler is async-signal-safe.
-        let code = unsafe {
-            let mut action: libc::sigaction = std::mem::zeroed();
-            action.sa_sigaction =
-                faulted as extern "C" fn(c_int, *mut siginfo_t, *mut c_void) as usize;
-            action.sa_flags = SA_SIGINFO;
-            libc::sigaction(signal, &action, std::ptr::null_mut())
-        };
-        if code != 0 {
-            return Err(io::Error::last_os_error());
-        }
+        // SAFETY: the handler is async-signal-safe, and guarded accesses expect its change.
+        unsafe { signal::install(signal, faulted, 0) }?;
     }
     Ok(())
 }
 
 extern "C" fn faulted(_: c_int, _: *mut siginfo_t, context: *mut c_void) {
-    // SAFETY: the kernel passes a ucontext to a handler with SA_SIGINFO.
-    let context = unsafe { &mut *context.cast::<ucontext_t>() };
-    let instruction = &mut context.uc_mcontext.gregs[REG_RIP as usize];
+    // SAFETY: the argument is that of this running handler.
+    let instruction = unsafe { &mut Registers::of(context)[libc::REG_RIP] };
     let guarded =
         [tollgate_mediation_load_at as *const (), tollgate_mediation_store_at as *const ()];
     if guarded.iter().any(|guarded| *instruction == *guarded as i64) {

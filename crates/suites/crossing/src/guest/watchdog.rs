@@ -1,5 +1,6 @@
 //! Timer that interrupts a `KVM_RUN` that does not return.
 
+use std::ffi::{c_int, c_void};
 use std::io;
 use std::mem::MaybeUninit;
 use std::time::{Duration, Instant};
@@ -14,7 +15,7 @@ pub(super) struct Watchdog {
     end: Instant,
 }
 
-extern "C" fn do_nothing(_: libc::c_int) {}
+extern "C" fn do_nothing(_: c_int, _: *mut libc::siginfo_t, _: *mut c_void) {}
 
 impl Watchdog {
     /// Starts the timer, which signals only the calling thread.
@@ -23,7 +24,8 @@ impl Watchdog {
     /// Returns the `errno` of `sigaction(2)`, `timer_create(2)` or `timer_settime(2)`.
     pub(super) fn start(limit: Duration) -> io::Result<Self> {
         let signal = libc::SIGRTMIN();
-        install_handler(signal)?;
+        // SAFETY: the handler does nothing. Without SA_RESTART, the signal interrupts a call.
+        unsafe { machine::signal::install(signal, do_nothing, 0) }?;
         let mut timer = MaybeUninit::uninit();
         // SAFETY: an all-zero sigevent is a valid value, whose fields are set next.
         let mut event: libc::sigevent = unsafe { MaybeUninit::zeroed().assume_init() };
@@ -64,18 +66,6 @@ impl Drop for Watchdog {
         // SAFETY: the timer is live and deleted only here.
         unsafe { libc::timer_delete(self.timer) };
     }
-}
-
-/// Installs a handler that does nothing, so the signal only interrupts.
-fn install_handler(signal: libc::c_int) -> io::Result<()> {
-    // SAFETY: an all-zero sigaction is a valid value; without flags, calls are not restarted.
-    let mut action: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
-    action.sa_sigaction = do_nothing as *const () as usize;
-    // SAFETY: the handler does nothing, which is async-signal-safe.
-    if unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(())
 }
 
 #[cfg(test)]

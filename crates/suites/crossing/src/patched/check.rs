@@ -4,13 +4,13 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use lab::sample::Failure;
+use machine::signal::{Registers, ScopedHandler, end_process};
 use machine::usage::Usage;
 use serde::{Deserialize, Serialize};
 
 use super::BATCH;
 use super::arming::arm;
 use super::touch::{Pages, Tags, after, instruction};
-use crate::signal_handler::SignalHandler;
 
 /// Number of SIGSEGVs at the armed instruction.
 const SIGNALS: u64 = 1_000;
@@ -165,7 +165,7 @@ static SEGV_COUNT: AtomicU64 = AtomicU64::new(0);
 
 /// Guard under which a touch that raises SIGSEGV continues after its instruction.
 struct SegvRecovery {
-    _handler: SignalHandler,
+    _handler: ScopedHandler,
 }
 
 impl SegvRecovery {
@@ -174,7 +174,9 @@ impl SegvRecovery {
     /// # Errors
     /// Returns the `errno` of `sigaction(2)`.
     fn start() -> Result<Self, Failure> {
-        let handler = SignalHandler::install(libc::SIGSEGV, skip_touch, libc::SA_ONSTACK)?;
+        // SAFETY: the handler is async-signal-safe, and `touch` is correct without its access.
+        let handler =
+            unsafe { ScopedHandler::install(libc::SIGSEGV, skip_touch, libc::SA_ONSTACK) }?;
         Ok(Self { _handler: handler })
     }
 
@@ -185,16 +187,13 @@ impl SegvRecovery {
 }
 
 extern "C" fn skip_touch(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
-    // SAFETY: the kernel passes a handler of this signature the context of the interrupted thread.
-    let registers = unsafe { &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
-    let rip = &mut registers[libc::REG_RIP as usize];
+    // SAFETY: the argument is that of this running handler.
+    let rip = unsafe { &mut Registers::of(context)[libc::REG_RIP] };
     if *rip as usize == instruction() {
         *rip = after() as libc::greg_t;
         SEGV_COUNT.fetch_add(1, Ordering::Relaxed);
     } else {
-        // Another instruction faults again and ends the process, as without this handler.
-        // SAFETY: signal is async-signal-safe.
-        unsafe { libc::signal(libc::SIGSEGV, libc::SIG_DFL) };
+        end_process(libc::SIGSEGV);
     }
 }
 

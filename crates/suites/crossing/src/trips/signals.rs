@@ -6,10 +6,10 @@ use std::ops::{Range, RangeInclusive};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use lab::sample::Failure;
+use machine::signal::{Registers, ScopedHandler};
 
 use super::batch::Operation;
 use super::pages::Pages;
-use crate::signal_handler::SignalHandler;
 
 /// Number of expected signals handled.
 static HANDLED: AtomicU64 = AtomicU64::new(0);
@@ -39,13 +39,14 @@ pub(super) struct SignalLoop {
     signal: Signal,
     inaccessible: Pages,
     before: u64,
-    _handler: SignalHandler,
+    _handler: ScopedHandler,
 }
 
 impl SignalLoop {
     /// Installs the handler.
     pub(super) fn new(signal: Signal) -> Result<Self, Failure> {
-        let handler = SignalHandler::install(signal.number(), handle, 0)?;
+        // SAFETY: the handler is async-signal-safe, and the loops expect it to continue at r15.
+        let handler = unsafe { ScopedHandler::install(signal.number(), handle, 0) }?;
         let inaccessible = Pages::inaccessible(1)?;
         INACCESSIBLE.store(inaccessible.start() as usize, Ordering::SeqCst);
         Ok(Self { signal, inaccessible, before: 0, _handler: handler })
@@ -62,17 +63,14 @@ impl Drop for SignalLoop {
 /// in r15. Any other signal ends the process, as without a handler.
 extern "C" fn handle(number: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel passes a valid siginfo and ucontext, to which the handler has exclusive access.
-    let (address, registers) = unsafe {
-        let context = &mut *context.cast::<libc::ucontext_t>();
-        ((*info).si_addr() as usize, &mut context.uc_mcontext.gregs)
-    };
-    let [rip, r14, r15] = [libc::REG_RIP, libc::REG_R14, libc::REG_R15].map(|name| name as usize);
-    let is_expected = registers[rip] == registers[r14];
+    let (address, registers) = unsafe { ((*info).si_addr() as usize, Registers::of(context)) };
+    let is_expected = registers[libc::REG_RIP] == registers[libc::REG_R14];
     let is_touch = address == INACCESSIBLE.load(Ordering::Relaxed);
     if is_expected && (number == libc::SIGTRAP || is_touch) {
-        registers[rip] = registers[r15];
+        registers[libc::REG_RIP] = registers[libc::REG_R15];
         HANDLED.fetch_add(1, Ordering::Relaxed);
     } else {
+        // Not `end_process`, which would change the registers that this measured handler saves.
         // SAFETY: both calls are async-signal-safe. The signal is pending until this handler returns.
         unsafe {
             libc::signal(number, libc::SIG_DFL);

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use enclave::kinds::{Enclave, EnclaveKind};
 use enclave_interface::Ecall;
+use machine::signal::{Handler, Registers};
 
 use super::built::{FIVE, SUM, WORK};
 use super::{SEEN, available, call, load};
@@ -44,23 +45,17 @@ unsafe extern "C" fn handle(_: c_int, _: *mut libc::siginfo_t, context: *mut c_v
         ASTRAY.fetch_add(1, Ordering::Relaxed);
     }
     RAN.set(RAN.get() + 1);
-    // SAFETY: the kernel passes a valid pointer.
-    let registers = unsafe { &(*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
-    let below =
-        HEAP.load(Ordering::Relaxed).wrapping_sub(registers[libc::REG_RIP as usize] as usize);
+    // SAFETY: the argument is that of this running handler.
+    let at = unsafe { Registers::of(context)[libc::REG_RIP] };
+    let below = HEAP.load(Ordering::Relaxed).wrapping_sub(at as usize);
     INSIDE.fetch_add(u64::from((1..64 << 10).contains(&below)), Ordering::Relaxed);
 }
 
 /// Installs a handler; returns the previous one.
-fn install(signal: c_int, handler: usize, flags: c_int) -> usize {
-    // SAFETY: all zero is a valid sigaction, and the handlers of this file are async-signal-safe.
-    unsafe {
-        let mut action: libc::sigaction = MaybeUninit::zeroed().assume_init();
-        let mut before: libc::sigaction = MaybeUninit::zeroed().assume_init();
-        (action.sa_sigaction, action.sa_flags) = (handler, flags);
-        assert_eq!(libc::sigaction(signal, &raw const action, &raw mut before), 0);
-        before.sa_sigaction
-    }
+fn install(signal: c_int, handler: Handler) -> usize {
+    // SAFETY: the handlers of this file are async-signal-safe.
+    let before = unsafe { machine::signal::install(signal, handler, libc::SA_RESTART) };
+    before.unwrap().sa_sigaction
 }
 
 /// A timer that sends a signal to the calling thread every 50 µs.
@@ -110,7 +105,7 @@ fn enter(enclave: &dyn Enclave, kind: EnclaveKind, signal: c_int, expected: u64)
 
 #[test]
 fn a_timer_fires_while_every_kind_is_entered() {
-    install(libc::SIGALRM, handle as *const () as usize, libc::SA_SIGINFO | libc::SA_RESTART);
+    install(libc::SIGALRM, handle);
     for kind in available(&SEEN) {
         let enclave = load(kind);
         let expected = call(&*enclave, WORK, &[ROUNDS]).unwrap();
@@ -148,8 +143,7 @@ unsafe extern "C" fn chain(signal: c_int, info: *mut libc::siginfo_t, context: *
     SECOND.fetch_add(1, Ordering::Relaxed);
     // SAFETY: it is a handler of this signature.
     unsafe {
-        let first: unsafe extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) =
-            std::mem::transmute(FIRST.load(Ordering::Relaxed));
+        let first: Handler = std::mem::transmute(FIRST.load(Ordering::Relaxed));
         first(signal, info, context);
     }
 }
@@ -160,12 +154,11 @@ fn a_handler_installed_later_is_adopted() {
     for kind in available(&[EnclaveKind::Simulate, EnclaveKind::None]) {
         let enclave = load(kind);
         let expected = call(&*enclave, WORK, &[ROUNDS]).unwrap();
-        let flags = libc::SA_SIGINFO | libc::SA_RESTART;
-        install(signal, handle as *const () as usize, flags);
+        install(signal, handle);
         enclave::signals::adopt();
         enter(&*enclave, kind, signal, expected);
         // Another handler, which calls the first; that one is adopted by now.
-        FIRST.store(install(signal, chain as *const () as usize, flags), Ordering::Relaxed);
+        FIRST.store(install(signal, chain), Ordering::Relaxed);
         enclave::signals::adopt();
         let before = SECOND.load(Ordering::Relaxed);
         enter(&*enclave, kind, signal, expected);
@@ -188,7 +181,7 @@ fn a_sent_fault_signal_goes_to_the_hosts_handler() {
 #[test]
 #[ignore = "it installs a handler before any enclave is loaded; another test runs it in a separate process"]
 fn a_sent_trap_is_handled() {
-    install(libc::SIGTRAP, handle as *const () as usize, libc::SA_SIGINFO | libc::SA_RESTART);
+    install(libc::SIGTRAP, handle);
     let enclave = load(EnclaveKind::Simulate);
     let expected = call(&*enclave, WORK, &[ROUNDS]).unwrap();
     enter(&*enclave, EnclaveKind::Simulate, libc::SIGTRAP, expected);

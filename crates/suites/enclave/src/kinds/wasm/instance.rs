@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 
 use enclave_interface::{Ecall, Ocall};
 use lab::sample::Failure;
+use machine::signal::Registers;
 use wasmtime::unix::StoreExt;
 use wasmtime::{Caller, Error, Extern, Func, Instance, Module, Store, Trap, TypedFunc, Val};
 
@@ -90,8 +91,8 @@ fn note_faults(store: &mut Store<Host>, host: Host) {
     let note = move |signal: i32, info: *const libc::siginfo_t, context: *const libc::c_void| {
         // SAFETY: the kernel passes valid pointers to a signal handler.
         let (address, at) = unsafe {
-            let context = &*context.cast::<libc::ucontext_t>();
-            ((*info).si_addr() as u64, context.uc_mcontext.gregs[libc::REG_RIP as usize] as u64)
+            let registers = Registers::of(context.cast_mut());
+            ((*info).si_addr() as u64, registers[libc::REG_RIP] as u64)
         };
         let cut = &host.tcs().cut;
         cut.signal.store(signal as u64, Ordering::Relaxed);

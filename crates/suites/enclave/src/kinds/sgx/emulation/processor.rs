@@ -3,10 +3,11 @@
 use std::arch::{asm, global_asm};
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
-use std::mem::{MaybeUninit, offset_of};
-use std::ptr;
+use std::mem::offset_of;
 use std::sync::Once;
 use std::sync::atomic::Ordering::SeqCst;
+
+use machine::signal::{self, Registers};
 
 use super::super::code::enclu;
 use super::super::structures::{GprSgx, INVALID_OPCODE, SgxTcs};
@@ -72,13 +73,9 @@ thread_local! {
 pub(in super::super) fn refuse_system_calls() {
     install();
     let selector = Box::leak(Box::new(0u8)) as *mut u8 as u64;
-    // The kernel's structure: handler, flags, restorer, mask.
-    let mut action = [0u64; 4];
-    let words = [libc::SIGSYS as u64, 0, &raw mut action as u64, 8, 0, 0];
-    // SAFETY: the kernel writes the action.
-    assert_eq!(unsafe { raw(libc::SYS_rt_sigaction, words) }, 0);
     // The return from a handler is a system call that must be allowed.
-    let words = [59, 1, action[2], 16, selector, 0];
+    let restorer = signal::action(libc::SIGSYS).unwrap().sa_restorer.unwrap();
+    let words = [59, 1, restorer as *const () as u64, 16, selector, 0];
     // SAFETY: the byte lives forever, and is 0 outside.
     assert_eq!(unsafe { raw(libc::SYS_prctl, words) }, 0);
     SELECTOR.set(selector);
@@ -89,13 +86,8 @@ pub(super) fn install() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         for signal in [libc::SIGSEGV, libc::SIGILL, libc::SIGFPE, libc::SIGBUS, libc::SIGSYS] {
-            // SAFETY: all zero is a valid sigaction, and `handle` is async-signal-safe.
-            unsafe {
-                let mut action: libc::sigaction = MaybeUninit::zeroed().assume_init();
-                action.sa_sigaction = handle as *const () as usize;
-                action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-                assert_eq!(libc::sigaction(signal, &raw const action, ptr::null_mut()), 0);
-            }
+            // SAFETY: `handle` is async-signal-safe, and changes only what the processor would.
+            unsafe { signal::install(signal, handle, libc::SA_ONSTACK) }.unwrap();
         }
     });
 }
@@ -104,8 +96,8 @@ pub(super) fn install() {
 unsafe extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel passes valid pointers. If FS is that of a slot, the thread is inside by that slot.
     unsafe {
-        let registers = &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs;
-        let at = registers[libc::REG_RIP as usize] as u64;
+        let registers = Registers::of(context);
+        let at = registers[libc::REG_RIP] as u64;
         let address = (*info).si_addr() as u64;
         let fs: u64;
         asm!("rdfsbase {}", out(reg) fs, options(nomem, nostack, preserves_flags));
@@ -114,21 +106,17 @@ unsafe extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, context: 
         let fetched = signal == libc::SIGILL || address != at;
         let enclu =
             fetched && signal != libc::SIGSYS && (at as *const [u8; 3]).read() == [0x0f, 1, 0xd7];
-        let function = registers[libc::REG_RAX as usize] as u32;
+        let function = registers[libc::REG_RAX] as u32;
         match slot {
             Some(slot) if enclu && function == enclu::EXIT => leave(slot, registers),
             Some(slot) => fault(slot, signal, address, registers),
             None if at == tollgate_sgx_emulated_enclu as *const () as u64 => {
                 enter(function, fs, registers);
             }
-            None => {
-                libc::signal(signal, libc::SIG_DFL);
-            }
+            None => signal::end_process(signal),
         }
     }
 }
-
-type Registers = [libc::greg_t; 23];
 
 /// The registers in the order of [`GprSgx`].
 const ORDER: [c_int; 18] = [
@@ -184,7 +172,7 @@ impl Slot {
 
 /// Emulates EENTER and ERESUME.
 unsafe fn enter(function: u32, fs: u64, registers: &mut Registers) {
-    let page = registers[libc::REG_RBX as usize] as u64;
+    let page = registers[libc::REG_RBX] as u64;
     let slot = SLOTS.iter().find(|slot| slot.tcs_page.load(SeqCst) == page);
     // SAFETY: the thread is at the ENCLU of the function above, with a TCS in RBX.
     unsafe {
@@ -198,19 +186,19 @@ unsafe fn enter(function: u32, fs: u64, registers: &mut Registers) {
             return refuse(registers);
         }
         let saved = slot.saved(frame);
-        (*saved).outer_rsp = registers[libc::REG_RSP as usize] as u64;
-        (*saved).outer_rbp = registers[libc::REG_RBP as usize] as u64;
+        (*saved).outer_rsp = registers[libc::REG_RSP] as u64;
+        (*saved).outer_rbp = registers[libc::REG_RBP] as u64;
         slot.host_fs.store(fs, SeqCst);
         slot.selector.store(SELECTOR.get(), SeqCst);
         if function == enclu::ENTER {
             let entry = (*(page as *const SgxTcs)).entry;
-            registers[libc::REG_RAX as usize] = i64::from(frame);
-            registers[libc::REG_RCX as usize] = registers[libc::REG_RIP as usize] + 3;
-            registers[libc::REG_RIP as usize] = (slot.base.load(SeqCst) + entry) as i64;
+            registers[libc::REG_RAX] = i64::from(frame);
+            registers[libc::REG_RCX] = registers[libc::REG_RIP] + 3;
+            registers[libc::REG_RIP] = (slot.base.load(SeqCst) + entry) as i64;
         } else {
             let from = saved.cast::<i64>();
             for (number, register) in ORDER.into_iter().enumerate() {
-                registers[register as usize] = from.add(number).read();
+                registers[register] = from.add(number).read();
             }
             current.write(frame);
         }
@@ -225,15 +213,15 @@ fn refuse(registers: &mut Registers) {
 
 /// Emulates the kernel's fixup of a fault at the vDSO's ENCLU.
 fn report_fault(registers: &mut Registers, vector: u64, error: i64, address: u64) {
-    registers[libc::REG_RIP as usize] = tollgate_sgx_emulated_fault as *const () as i64;
-    registers[libc::REG_RDI as usize] = vector as i64;
-    registers[libc::REG_RSI as usize] = error;
-    registers[libc::REG_RDX as usize] = address as i64;
+    registers[libc::REG_RIP] = tollgate_sgx_emulated_fault as *const () as i64;
+    registers[libc::REG_RDI] = vector as i64;
+    registers[libc::REG_RSI] = error;
+    registers[libc::REG_RDX] = address as i64;
 }
 
 /// Emulates EEXIT.
 unsafe fn leave(slot: &Slot, registers: &mut Registers) {
-    registers[libc::REG_RIP as usize] = registers[libc::REG_RBX as usize];
+    registers[libc::REG_RIP] = registers[libc::REG_RBX];
     // SAFETY: it restores the host's FS.
     unsafe { slot.set(false, slot.host_fs.load(SeqCst)) };
 }
@@ -244,17 +232,16 @@ unsafe fn fault(slot: &Slot, signal: c_int, address: u64, registers: &mut Regist
     unsafe {
         let system_call = signal == libc::SIGSYS;
         if system_call {
-            registers[libc::REG_RIP as usize] -= 2;
+            registers[libc::REG_RIP] -= 2;
         }
-        let vector =
-            if system_call { INVALID } else { registers[libc::REG_TRAPNO as usize] as u64 };
-        let error = if system_call { 0 } else { registers[libc::REG_ERR as usize] };
+        let vector = if system_call { INVALID } else { registers[libc::REG_TRAPNO] as u64 };
+        let error = if system_call { 0 } else { registers[libc::REG_ERR] };
         let (current, _) = slot.frames();
         let saved = slot.saved(current.read());
         let to = saved.cast::<i64>();
         for (number, register) in ORDER.into_iter().enumerate() {
-            to.add(number).write(registers[register as usize]);
-            registers[register as usize] = 0;
+            to.add(number).write(registers[register]);
+            registers[register] = 0;
         }
         // SGX reports page faults and general protection faults there only if the enclave requests it.
         let reported = ![PROTECTION, PAGE_FAULT].contains(&vector);
@@ -267,12 +254,12 @@ unsafe fn fault(slot: &Slot, signal: c_int, address: u64, registers: &mut Regist
             PAGE_FAULT => address,
             _ => 0,
         };
-        registers[libc::REG_RSP as usize] = (*saved).outer_rsp as i64;
-        registers[libc::REG_RBP as usize] = (*saved).outer_rbp as i64;
-        registers[libc::REG_RAX as usize] = i64::from(enclu::RESUME);
-        registers[libc::REG_RBX as usize] = slot.tcs_page.load(SeqCst) as i64;
-        registers[libc::REG_RCX as usize] = tollgate_sgx_emulated_enclu as *const () as i64;
-        registers[libc::REG_EFL as usize] = 0x202;
+        registers[libc::REG_RSP] = (*saved).outer_rsp as i64;
+        registers[libc::REG_RBP] = (*saved).outer_rbp as i64;
+        registers[libc::REG_RAX] = i64::from(enclu::RESUME);
+        registers[libc::REG_RBX] = slot.tcs_page.load(SeqCst) as i64;
+        registers[libc::REG_RCX] = tollgate_sgx_emulated_enclu as *const () as i64;
+        registers[libc::REG_EFL] = 0x202;
         report_fault(registers, vector, error, address);
         slot.set(false, slot.host_fs.load(SeqCst));
     }
