@@ -1,8 +1,12 @@
 //! Virtual machines through KVM: opening it, vCPUs in 64-bit mode, and whether a guest's ring 0 is real.
 
+pub mod tables;
+
 use std::path::Path;
 
-use kvm_bindings::{CpuId, KVM_MAX_CPUID_ENTRIES, kvm_segment, kvm_sregs};
+use kvm_bindings::{
+    CpuId, KVM_MAX_CPUID_ENTRIES, kvm_segment, kvm_sregs, kvm_userspace_memory_region,
+};
 use kvm_ioctls::{Error, Kvm, VcpuFd, VmFd};
 
 use crate::Unavailable;
@@ -34,6 +38,31 @@ pub fn open() -> Result<Kvm, Unavailable> {
 /// Returns KVM's error.
 pub fn create_vm(kvm: &Kvm) -> Result<VmFd, Error> {
     made(|| kvm.create_vm(), |vm| vm.set_tss_address(KVM_PAGES))
+}
+
+/// Maps `length` bytes of this process at `host` into a guest.
+///
+/// # Errors
+/// Returns KVM's error.
+///
+/// # Safety
+/// The memory must stay mapped while the VM exists.
+pub unsafe fn set_memory(
+    vm: &VmFd,
+    slot: u32,
+    guest: u64,
+    host: usize,
+    length: usize,
+) -> Result<(), Error> {
+    let region = kvm_userspace_memory_region {
+        slot,
+        flags: 0,
+        guest_phys_addr: guest,
+        memory_size: length as u64,
+        userspace_addr: host as u64,
+    };
+    // SAFETY: the caller guarantees that the memory stays mapped.
+    unsafe { vm.set_user_memory_region(region) }
 }
 
 /// Creates and prepares an object by calls to KVM that a signal may interrupt.

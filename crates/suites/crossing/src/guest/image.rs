@@ -1,11 +1,13 @@
 //! The guest's initial memory, loaded directly under KVM or from a file by a multiboot loader.
 
+use machine::kvm::tables::PageTable;
+
 use super::CrossingKind;
 use super::code::{Code, code};
 use super::layout::{
-    BASE, CODE, CROSSINGS, GDT, GDTR, IDT, IDTR, ISOLATION, KERNEL_CR3, KEY, KEY_AT, KIND,
-    LOADED_END, PAGE, ROUNDS, SAMPLES, SCHEDULE, SCHEDULE_CAPACITY, SEED, STANDALONE, TABLES, TSS,
-    USER_CR3, WARMUP,
+    BASE, CODE, CROSSINGS, FAULT_STACK, GDT, GDTR, IDT, IDTR, ISOLATION, KERNEL_CR3, KEY, KEY_AT,
+    KIND, LOADED_END, PAGE, ROUNDS, SAMPLES, SCHEDULE, SCHEDULE_CAPACITY, SEED, STANDALONE, TABLES,
+    TRAP_STACK, TSS, USER_CR3, WARMUP,
 };
 use super::tables;
 
@@ -33,15 +35,16 @@ impl Image {
         let code = code();
         let mut image = Self { bytes: vec![0; (LOADED_END - BASE) as usize], code };
         image.put(CODE, code.bytes);
-        image.put(GDT, &tables::gdt().map(u64::to_le_bytes).concat());
-        image.put(TSS, &tables::tss());
+        let gdt = tables::gdt();
+        image.put(GDT, &gdt);
+        image.put(TSS, &machine::kvm::tables::tss(TRAP_STACK, FAULT_STACK));
         let idt = tables::idt(&code);
         image.put(IDT, &idt);
-        image.put(GDTR, &tables::pointer(GDT, tables::GDT_BYTES));
+        image.put(GDTR, &tables::pointer(GDT, gdt.len()));
         image.put(IDTR, &tables::pointer(IDT, idt.len()));
-        let paging: Vec<u8> =
-            tables::page_tables(&code).into_iter().flat_map(u64::to_le_bytes).collect();
-        image.put(TABLES, &paging);
+        let paging = tables::page_tables(&code);
+        let paging = paging.iter().flat_map(PageTable::entries).copied();
+        image.put(TABLES, &paging.flat_map(u64::to_le_bytes).collect::<Vec<_>>());
         image.put_u64(KERNEL_CR3, TABLES);
         image.put_u64(USER_CR3, TABLES + tables::LEVELS * PAGE);
         image.put_u64(KEY_AT, KEY);

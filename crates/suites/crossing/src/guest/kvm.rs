@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use kvm_bindings::kvm_userspace_memory_region;
 use kvm_ioctls::{Error, VcpuExit, VcpuFd, VmFd};
 use lab::sample::{Failure, FailureKind};
 use machine::kvm;
@@ -40,16 +39,11 @@ impl Guest {
         let kvm = kvm::open()?;
         let vm = kvm::create_vm(&kvm).map_err(step("create a VM"))?;
         let memory = Memory::load(image)?;
-        let region = kvm_userspace_memory_region {
-            slot: 0,
-            flags: 0,
-            guest_phys_addr: BASE,
-            memory_size: memory.len(),
-            userspace_addr: memory.host_address(),
-        };
+        let (host, length) = (memory.0.as_ptr() as usize, memory.0.len());
         // SAFETY: the memory stays mapped while the VM exists: both are fields of Self, and the VM is
         // dropped first.
-        unsafe { vm.set_user_memory_region(region) }.map_err(step("set the guest's memory"))?;
+        unsafe { kvm::set_memory(&vm, 0, BASE, host, length) }
+            .map_err(step("set the guest's memory"))?;
         let cpuid = kvm::cpuid(&kvm).map_err(step("get the supported CPUID"))?;
         let vcpu = kvm::create_vcpu(&vm, 0, &cpuid).map_err(step("create a vCPU"))?;
         enter_long_mode(&vcpu, image.start64())?;
@@ -158,7 +152,7 @@ impl Guest {
 /// Sets the vCPU to 64-bit mode in ring 0, with the kernel's page table and interrupts off.
 fn enter_long_mode(vcpu: &VcpuFd, start: u64) -> Result<(), Failure> {
     let mut sregs = vcpu.get_sregs().map_err(step("get the vCPU's system registers"))?;
-    kvm::long_mode(&mut sregs, TABLES, KERNEL_CS as u16, KERNEL_SS as u16);
+    kvm::long_mode(&mut sregs, TABLES, KERNEL_CS, KERNEL_SS);
     vcpu.set_sregs(&sregs).map_err(step("set the vCPU's system registers"))?;
     let mut regs = vcpu.get_regs().map_err(step("get the vCPU's registers"))?;
     regs.rip = start;
@@ -179,15 +173,6 @@ impl Memory {
         let mut memory = Self(mapping);
         memory.write(BASE, image.bytes());
         Ok(memory)
-    }
-
-    fn host_address(&self) -> u64 {
-        self.0.as_ptr() as u64
-    }
-
-    /// Returns its size in bytes.
-    fn len(&self) -> u64 {
-        self.0.len() as u64
     }
 
     /// Writes bytes at an address of the guest.

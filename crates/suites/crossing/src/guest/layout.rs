@@ -1,5 +1,9 @@
 //! Addresses and constants of the guest. Virtual addresses equal physical addresses.
 
+pub(super) use machine::kvm::tables::{
+    KERNEL_CS, KERNEL_SS, SYSRET_BASE, TSS_SELECTOR, USER_CS, USER_SS,
+};
+
 /// Size of a page, in bytes.
 pub(super) const PAGE: u64 = 4096;
 /// Load address: 1 MiB, the lowest address available from a multiboot loader.
@@ -80,23 +84,8 @@ pub(super) const EXIT_DONE: u32 = 0x10;
 /// Exit code after an unexpected exception.
 pub(super) const EXIT_FAULT: u32 = 0x11;
 
-/// Selector of the kernel's code.
-pub(super) const KERNEL_CS: u64 = 0x08;
-/// Selector of the kernel's data.
-pub(super) const KERNEL_SS: u64 = 0x10;
-/// Base of sysretq's selectors.
-pub(super) const SYSRET_BASE: u64 = 0x18;
-/// Selector of ring 3's data.
-pub(super) const USER_SS: u64 = 0x23;
-/// Selector of ring 3's code.
-pub(super) const USER_CS: u64 = 0x2b;
-/// Selector of the TSS.
-pub(super) const TSS_SELECTOR: u64 = 0x30;
-
 /// Vector of the software interrupt.
 pub(super) const INT_VECTOR: u64 = 0x80;
-/// Number of gates of the IDT.
-pub(super) const GATES: u64 = INT_VECTOR + 1;
 
 macro_rules! fields {
     ($($(#[$about:meta])* $name:ident = $base:ident + $at:literal;)*) => {

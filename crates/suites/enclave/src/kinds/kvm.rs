@@ -10,20 +10,19 @@ mod code;
 mod guest;
 mod hardware;
 mod kernel;
-mod paging;
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use enclave_interface::Ecall;
 use lab::sample::Failure;
+use machine::kvm::tables::{NO_EXECUTE, USER, WRITABLE};
 
 use self::guest::{Exit, Guest, Processor};
-use self::kernel::Frame;
-use self::paging::{PageAccess, Part};
+use self::kernel::{Frame, Part};
 use super::{CallCounts, Enclave};
 use crate::conf::Conf;
-use crate::elf::Elf;
+use crate::elf::{Access, Elf};
 use crate::error::EcallError;
 use crate::ocalls;
 use crate::region::{Region, Sharing};
@@ -53,7 +52,7 @@ impl Kvm {
         let parts: Vec<Part> = region
             .parts(elf)
             .into_iter()
-            .map(|(range, access)| Part { range, access, page_access: PageAccess::User })
+            .map(|(range, access)| Part { range, flags: flags(access) })
             .collect();
         // SAFETY: the region is a field of Self that is dropped after the guest.
         let guest = unsafe {
@@ -101,6 +100,15 @@ impl Kvm {
         tcs.cut.what.store(what, Ordering::Relaxed);
         tcs.cut.at.store(at, Ordering::Relaxed);
         self.tcs.cut(tcs, self.region.stack(tcs.number))
+    }
+}
+
+/// Returns the flags of the enclave's pages in the page table.
+fn flags(access: Access) -> u64 {
+    match access {
+        Access::Read => USER | NO_EXECUTE,
+        Access::Write => USER | NO_EXECUTE | WRITABLE,
+        Access::Execute => USER,
     }
 }
 

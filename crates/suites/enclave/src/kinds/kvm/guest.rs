@@ -4,17 +4,18 @@ use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use kvm_bindings::{
-    CpuId, Msrs, kvm_msr_entry, kvm_regs, kvm_segment, kvm_sregs, kvm_userspace_memory_region,
-    kvm_xcr, kvm_xcrs,
+    CpuId, Msrs, kvm_msr_entry, kvm_regs, kvm_segment, kvm_sregs, kvm_xcr, kvm_xcrs,
 };
 use kvm_ioctls::{Error, VcpuExit, VcpuFd, VmFd};
 use lab::sample::Failure;
 use machine::kvm;
+use machine::kvm::tables::{
+    KERNEL_CS, KERNEL_SS, PageTable, SYSRET_BASE, TSS_SELECTOR, USER_CS, USER_SS,
+};
 use machine::mapping::Mapping;
 
 use super::code::{ENDED, FAULT, OCALL};
-use super::kernel::{KERNEL_CS, KERNEL_SS, Kernel, SYSRET_BASE, TSS, USER_CS, USER_SS};
-use super::paging::{PageTable, Part};
+use super::kernel::{Kernel, Part, TSS};
 use crate::error::EcallError;
 
 // The guest-physical addresses: far enough apart for any heap, and clear of the pages that KVM itself uses.
@@ -88,15 +89,9 @@ impl Guest {
             (REGION, region.start, region.len()),
         ];
         for (slot, (guest, host, length)) in (0..).zip(slots).filter(|(_, slot)| slot.2 > 0) {
-            let memory = kvm_userspace_memory_region {
-                slot,
-                flags: 0,
-                guest_phys_addr: guest,
-                memory_size: length as u64,
-                userspace_addr: host as u64,
-            };
             // SAFETY: the first two are fields of Self that are dropped after the VM, and the region outlives it.
-            unsafe { vm.set_user_memory_region(memory) }.map_err(step("set the guest's memory"))?;
+            unsafe { kvm::set_memory(&vm, slot, guest, host, length) }
+                .map_err(step("set the guest's memory"))?;
         }
         let cpuid = kvm::cpuid(&kvm).map_err(step("read the supported CPUID"))?;
         let components = components(&cpuid);
@@ -125,12 +120,12 @@ impl Guest {
 /// Builds the page table of both, in its own memory.
 fn page_table(kernel: &Kernel, region: &Range<usize>, parts: &[Part]) -> Result<Mapping, Failure> {
     let mut table = PageTable::new(PAGE_TABLE);
-    for part in kernel.parts() {
-        table.map(&part, KERNEL + (part.range.start - kernel.base()) as u64);
-    }
-    for part in parts {
-        table.map(part, REGION + (part.range.start - region.start) as u64);
-    }
+    let mut map = |part: &Part, start: usize, memory: u64| {
+        let range = part.range.start as u64..part.range.end as u64;
+        table.map(range, memory + (part.range.start - start) as u64, part.flags);
+    };
+    kernel.parts().iter().for_each(|part| map(part, kernel.base(), KERNEL));
+    parts.iter().for_each(|part| map(part, region.start, REGION));
     let entries = table.entries();
     let memory = Mapping::anonymous(size_of_val(entries))
         .map_err(|why| Failure::failed(format!("the guest's page table: {why}")))?;
@@ -163,7 +158,7 @@ impl Processor {
         sregs.tr = kvm_segment {
             base: kernel.tss(number) as u64,
             limit: TSS as u32 - 1,
-            selector: 0x30,
+            selector: TSS_SELECTOR,
             type_: tss_type,
             present: 1,
             ..Default::default()

@@ -5,45 +5,32 @@
 //! code of ring 3 | code of ring 0 | GDT, IDT | mailboxes | for each TCS { TSS, stack }
 //! ```
 
+use std::ops::Range;
 use std::ptr;
 
 use lab::sample::Failure;
+use machine::kvm::tables::{
+    self, EXCEPTIONS, GATE_BYTES, GDT, NO_EXECUTE, TSS_BYTES, USER, WRITABLE,
+};
 use machine::mapping::Mapping;
 
 use super::code::{Code, ENDED, MAILBOXES, Mailbox, OCALL, STUB, code};
-use super::paging::{PageAccess, Part};
 use crate::conf::PAGE;
-use crate::elf::Access;
 
-/// Selector of the kernel code segment.
-pub(super) const KERNEL_CS: u16 = 0x08;
-/// Selector of the kernel data segment.
-pub(super) const KERNEL_SS: u16 = 0x10;
-/// Base from which `sysret` would compute its selectors.
-pub(super) const SYSRET_BASE: u16 = 0x18;
-/// Selector of the ring 3 data segment.
-pub(super) const USER_SS: u16 = 0x23;
-/// Selector of the ring 3 code segment.
-pub(super) const USER_CS: u16 = 0x2b;
-
-/// Number of exception vectors.
-const EXCEPTIONS: usize = 32;
+/// Pages with the same flags in the page table.
+#[derive(Debug, Clone)]
+pub(super) struct Part {
+    /// Their addresses: whole pages.
+    pub(super) range: Range<usize>,
+    /// The flags, as of [`tables::WRITABLE`].
+    pub(super) flags: u64,
+}
 
 const TABLES: usize = 2 * PAGE;
 const IDT: usize = TABLES + 0x100;
 
-/// The GDT: null, kernel code and data, ring 3's 32-bit code, data and code. The host loads TR.
-const GDT: [u64; 6] = {
-    const CODE_64: u64 = 0x00af_9b00_0000_ffff;
-    const CODE_32: u64 = 0x00cf_9b00_0000_ffff;
-    const DATA: u64 = 0x00cf_9300_0000_ffff;
-    const RING_3: u64 = 3 << 45;
-    [0, CODE_64, DATA, CODE_32 | RING_3, DATA | RING_3, CODE_64 | RING_3]
-};
-
-const TSS_ALONE: usize = 104;
 /// Length of a TSS with the permission bitmap of ports 0 to 15 and its terminating byte.
-pub(super) const TSS: usize = TSS_ALONE + 3;
+pub(super) const TSS: usize = TSS_BYTES + 3;
 
 /// The frame that an exception leaves at the top of its stack; the last value pushed comes first.
 #[derive(Debug, Clone, Copy)]
@@ -81,7 +68,7 @@ impl Kernel {
         let code = code();
         kernel.write(0, code.bytes);
         kernel.write(TABLES, &GDT.map(u64::to_le_bytes).concat());
-        kernel.write(IDT, &idt(kernel.base(), &code));
+        kernel.write(IDT, &tables::idt((kernel.base() + code.stubs) as u64, STUB));
         for number in 0..tcs {
             kernel.write(kernel.tss(number) - kernel.base(), &tss(kernel.fault_stack(number)));
         }
@@ -109,17 +96,16 @@ impl Kernel {
 
     /// Returns the pages with their access rights.
     pub(super) fn parts(&self) -> Vec<Part> {
-        let part = |pages: std::ops::Range<usize>, access, page_access| Part {
+        let part = |pages: Range<usize>, flags| Part {
             range: self.base() + pages.start..self.base() + pages.end,
-            access,
-            page_access,
+            flags,
         };
         vec![
-            part(0..PAGE, Access::Execute, PageAccess::User),
-            part(PAGE..TABLES, Access::Execute, PageAccess::Kernel),
-            part(TABLES..MAILBOXES, Access::Read, PageAccess::Kernel),
-            part(MAILBOXES..stacks(self.tcs), Access::Write, PageAccess::User),
-            part(stacks(self.tcs)..self.len(), Access::Write, PageAccess::Kernel),
+            part(0..PAGE, USER),
+            part(PAGE..TABLES, 0),
+            part(TABLES..MAILBOXES, NO_EXECUTE),
+            part(MAILBOXES..stacks(self.tcs), WRITABLE | USER | NO_EXECUTE),
+            part(stacks(self.tcs)..self.len(), WRITABLE | NO_EXECUTE),
         ]
     }
 
@@ -135,7 +121,7 @@ impl Kernel {
 
     /// Returns the address and the limit of the IDT.
     pub(super) fn idt(&self) -> (u64, u16) {
-        ((self.base() + IDT) as u64, 16 * EXCEPTIONS as u16 - 1)
+        ((self.base() + IDT) as u64, (GATE_BYTES * EXCEPTIONS) as u16 - 1)
     }
 
     /// Returns the target of `syscall`: an address without code, so that a system call ends in a page fault that is
@@ -178,30 +164,9 @@ fn stacks(tcs: usize) -> usize {
 
 /// Builds a TSS with the exception stack and the ports by which ring 3 exits.
 fn tss(stack: usize) -> [u8; TSS] {
-    let mut tss = [0; TSS];
-    tss[4..12].copy_from_slice(&stack.to_le_bytes());
-    tss[36..44].copy_from_slice(&stack.to_le_bytes());
-    tss[102..104].copy_from_slice(&(TSS_ALONE as u16).to_le_bytes());
+    let mut tss = [0xff; TSS];
+    tss[..TSS_BYTES].copy_from_slice(&tables::tss(stack as u64, stack as u64));
     let allowed: u16 = 1 << ENDED | 1 << OCALL;
-    tss[TSS_ALONE..TSS_ALONE + 2].copy_from_slice(&(!allowed).to_le_bytes());
-    tss[TSS_ALONE + 2] = 0xff;
+    tss[TSS_BYTES..TSS_BYTES + 2].copy_from_slice(&(!allowed).to_le_bytes());
     tss
-}
-
-/// Builds an IDT in which every exception goes to its stub, on the exception stack.
-fn idt(base: usize, code: &Code) -> Vec<u8> {
-    let mut idt = vec![0; 16 * EXCEPTIONS];
-    for vector in 0..EXCEPTIONS {
-        // Ring 3 may use int3.
-        let ring = if vector == 3 { 3 } else { 0 };
-        let handler = (base + code.stubs + vector * STUB) as u64;
-        let gate = &mut idt[16 * vector..][..16];
-        gate[0..2].copy_from_slice(&handler.to_le_bytes()[0..2]);
-        gate[2..4].copy_from_slice(&KERNEL_CS.to_le_bytes());
-        // The first interrupt stack of the TSS; a present interrupt gate, accessible from this ring.
-        gate[4] = 1;
-        gate[5] = 0x8e | ring << 5;
-        gate[6..12].copy_from_slice(&handler.to_le_bytes()[2..8]);
-    }
-    idt
 }
