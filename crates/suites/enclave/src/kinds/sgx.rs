@@ -20,7 +20,6 @@ mod signature;
 mod structures;
 #[cfg(test)]
 mod tests;
-mod vdso;
 mod waits;
 
 use std::ops::Range;

@@ -3,11 +3,14 @@
 use std::io;
 
 use lab::sample::Failure;
+use libloading::os::unix::{Library, RTLD_NOW};
 
 use super::driver::{FILE, Kernel};
 use super::entry::Vdso;
 use super::processor::{CpuidLeaves, Processor};
-use super::vdso;
+
+/// The vDSO's function that enters an enclave.
+const ENTER: &str = "__vdso_sgx_enter_enclave";
 
 /// The detected requirements.
 struct Found {
@@ -28,8 +31,17 @@ pub(super) fn find() -> Result<(Processor, Vdso), Failure> {
         extensions: machine::cpu::has_sgx(),
         processor: CpuidLeaves::here().processor(),
         driver: Kernel::open().map(drop),
-        vdso: vdso::enter(),
+        vdso: vdso_function(ENTER),
     })
+}
+
+/// Returns the address of a function of the vDSO, which the kernel maps into every process.
+fn vdso_function(name: &str) -> Option<Vdso> {
+    // SAFETY: the vDSO is already loaded (RTLD_NOLOAD), so no initialiser runs.
+    let vdso =
+        unsafe { Library::open(Some("linux-vdso.so.1"), RTLD_NOW | libc::RTLD_NOLOAD) }.ok()?;
+    // SAFETY: only the address is used; the vDSO is never unloaded.
+    unsafe { vdso.get::<Vdso>(name) }.ok().map(|function| *function)
 }
 
 fn judge(found: Found) -> Result<(Processor, Vdso), Failure> {
@@ -63,7 +75,7 @@ fn judge(found: Found) -> Result<(Processor, Vdso), Failure> {
     })?;
     let vdso = found.vdso.ok_or_else(|| {
         Failure::unavailable(
-            "this kernel's vDSO has no __vdso_sgx_enter_enclave",
+            format!("this kernel's vDSO has no {ENTER}"),
             "run Linux 5.11 or later with CONFIG_X86_SGX=y, without vdso=0",
         )
     })?;
@@ -113,6 +125,34 @@ mod tests {
         match find() {
             Ok((processor, _)) => assert!(processor.xfrm & 3 == 3 && processor.frame_pages > 0),
             Err(failure) => assert!(failure.remedy.is_some(), "{failure}"),
+        }
+    }
+
+    #[test]
+    fn the_kernels_clock_is_found_and_returns_the_time() {
+        let clock = vdso_function("__vdso_clock_gettime").expect("every kernel has it");
+        // SAFETY: it is the kernel's function, with the C library's types.
+        let clock: extern "C" fn(libc::clockid_t, *mut libc::timespec) -> i32 =
+            unsafe { std::mem::transmute(clock) };
+        let time = |clock: &dyn Fn(libc::clockid_t, *mut libc::timespec) -> i32| {
+            let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+            assert_eq!(clock(libc::CLOCK_MONOTONIC, &raw mut time), 0);
+            (time.tv_sec, time.tv_nsec)
+        };
+        // SAFETY: it writes the time.
+        let system = |which, into| unsafe { libc::clock_gettime(which, into) };
+        let before = time(&system);
+        let between = time(&|which, into| clock(which, into));
+        assert!(before <= between && between <= time(&system));
+        assert_eq!(vdso_function("__vdso_no_such_function"), None);
+    }
+
+    #[test]
+    fn the_entry_function_is_found_if_the_kernel_has_it() {
+        // A kernel has it if built with CONFIG_X86_SGX, regardless of the processor; both outcomes are valid.
+        match vdso_function(ENTER) {
+            Some(address) => assert!(address > 0x1000),
+            None => machine::untested::note(ENTER, &"this kernel's vDSO has no such function"),
         }
     }
 }
