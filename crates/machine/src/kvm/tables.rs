@@ -163,7 +163,7 @@ mod tests {
     /// Returns base, limit and access byte of a descriptor.
     fn segment(descriptor: u64) -> (u64, u64, u8) {
         let base = descriptor >> 16 & 0xff_ffff | descriptor >> 56 << 24;
-        (base, descriptor & 0xffff | descriptor >> 48 & 0xf << 16, (descriptor >> 40) as u8)
+        (base, descriptor & 0xffff | descriptor >> 32 & 0xf_0000, (descriptor >> 40) as u8)
     }
 
     #[test]
