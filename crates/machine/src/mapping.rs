@@ -1,7 +1,9 @@
 //! Memory mappings: anonymous, huge pages, shared, files, devices and physical memory.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
 use std::ptr::{self, NonNull};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous};
@@ -18,6 +20,17 @@ use span::Span;
 
 /// Bytes of a small page.
 pub const PAGE: usize = 4096;
+
+/// How a file is mapped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sharing {
+    /// Read-only, not shared with other mappings.
+    Private,
+    /// Read-only, shared with other mappings.
+    Shared,
+    /// Shared with other mappings, for reading and writing.
+    SharedWritable,
+}
 
 /// Mapped memory, unmapped when dropped.
 ///
@@ -44,6 +57,26 @@ impl Mapping {
         // Without this the kernel may use transparent huge pages.
         mapping.advise(Advice::LinuxNoHugepage);
         Ok(mapping)
+    }
+
+    /// Maps inaccessible private memory: a touch raises SIGSEGV.
+    ///
+    /// # Errors
+    /// Returns the error of `mmap(2)` or `mprotect(2)`.
+    pub fn inaccessible(length: usize) -> Result<Self, SysError> {
+        let mapping = Self::anonymous(length)?;
+        mapping.mprotect_none().map_err(|why| {
+            SysError::new("make memory inaccessible", why, "allow this process more mappings")
+        })?;
+        Ok(mapping)
+    }
+
+    /// Maps zeroed memory that this process shares with those that it forks later.
+    ///
+    /// # Errors
+    /// Returns the error of `mmap(2)`.
+    pub fn shared_with_forks(length: usize) -> Result<Self, SysError> {
+        Self::without_file(length, PAGE, MapFlags::SHARED)
     }
 
     /// Reserves address space for private zeroed memory in small pages. No memory is committed: touching a
@@ -123,6 +156,21 @@ impl Mapping {
         }
         Self::of_file(memfd.as_fd(), 0, length, true, MapFlags::SHARED)
             .map_err(|why| SysError::new(attempt, why, "free memory or request less"))
+    }
+
+    /// Maps the start of an open file or of another object, e.g. a BPF map.
+    ///
+    /// # Errors
+    /// Returns the error of `mmap(2)`.
+    pub fn open_file(file: impl AsFd, length: usize, how: Sharing) -> Result<Self, SysError> {
+        let (writable, flags) = match how {
+            Sharing::Private => (false, MapFlags::PRIVATE),
+            Sharing::Shared => (false, MapFlags::SHARED),
+            Sharing::SharedWritable => (true, MapFlags::SHARED),
+        };
+        Self::of_file(file.as_fd(), 0, length, writable, flags).map_err(|why| {
+            SysError::new(format!("map {length} B of a file"), why, "free memory or request less")
+        })
     }
 
     /// Maps a memfd twice in succession, so that data that wraps around is contiguous. The mapping is twice
@@ -225,6 +273,23 @@ impl Mapping {
         let span = unsafe { Span::new(base, mapped) };
         Ok(Self { span, offset, length, writable, device: false })
     }
+}
+
+/// Creates an unnamed file of `pages` pages in `folder`, fills it with a byte, and writes it to the disk, so that its
+/// pages are clean.
+///
+/// It is written page by page, so that the page cache contains single pages; otherwise the number of pages that one
+/// fault maps would depend on the size of the kernel's folios.
+///
+/// # Errors
+/// Returns the error of creating or writing the file.
+pub fn clean_file(folder: &Path, pages: usize, byte: u8) -> io::Result<File> {
+    let mut file = tempfile::tempfile_in(folder)?;
+    for _ in 0..pages {
+        file.write_all(&[byte; PAGE])?;
+    }
+    file.sync_data()?;
+    Ok(file)
 }
 
 const READ_WRITE: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);

@@ -1,8 +1,9 @@
 //! Pages of a mapping: populated, released, or bound to a node.
 
+use std::io;
 use std::ptr;
 
-use rustix::mm::{Advice, madvise};
+use rustix::mm::{Advice, MprotectFlags, madvise, mprotect};
 
 use super::{Mapping, PAGE};
 use crate::SysError;
@@ -54,6 +55,29 @@ impl Mapping {
     pub fn madvise_dontneed(&self) {
         // rustix's DontNeed is POSIX_MADV_DONTNEED, which does nothing on Linux.
         self.advise(Advice::LinuxDontNeed);
+    }
+
+    /// Excludes the memory from processes that are forked later.
+    ///
+    /// # Errors
+    /// Returns the error of `madvise(2)`.
+    pub fn madvise_dontfork(&self) -> io::Result<()> {
+        // SAFETY: the range belongs to this mapping, and the advice only affects children.
+        let advised =
+            unsafe { madvise(self.span.start().cast(), self.span.bytes(), Advice::LinuxDontFork) };
+        Ok(advised?)
+    }
+
+    /// Makes the pages inaccessible, so that each touch raises SIGSEGV.
+    ///
+    /// # Errors
+    /// Returns the error of `mprotect(2)`.
+    pub fn mprotect_none(&self) -> io::Result<()> {
+        // SAFETY: the range belongs to this mapping; only pointers into it exist, no references.
+        let protected = unsafe {
+            mprotect(self.span.start().cast(), self.span.bytes(), MprotectFlags::empty())
+        };
+        Ok(protected?)
     }
 
     /// Binds all pages, present ones included, to one NUMA node.

@@ -59,10 +59,8 @@ fn prefaulted_pages_do_not_fault_again() {
     };
     let [cold, warm] = [(); 2].map(|()| {
         let mapping = Mapping::anonymous(pages * PAGE).unwrap();
-        let start = mapping.as_mut_ptr().cast();
-        // SAFETY: the range belongs to the mapping, and the advice only affects children: pages shared with a
-        // child of another test would fault again, to be copied.
-        assert_eq!(unsafe { libc::madvise(start, mapping.len(), libc::MADV_DONTFORK) }, 0);
+        // Pages shared with a child of another test would fault again, to be copied.
+        mapping.madvise_dontfork().unwrap();
         mapping
     });
     warm.prefault().unwrap();

@@ -2,6 +2,7 @@
 
 use copy::functions::{self, LoadedFunction};
 use lab::sample::FailureKind;
+use machine::mapping::{Mapping, PAGE};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use std::process::Command;
@@ -13,42 +14,23 @@ const GUARD: u8 = 0xc3;
 
 /// Pages followed by an inaccessible page.
 struct Pages {
-    start: *mut u8,
+    mapping: Mapping,
     length: usize,
-    mapped: usize,
 }
 
 impl Pages {
     fn new(length: usize) -> Self {
-        let length = length.next_multiple_of(4096);
-        let mapped = length + 4096;
-        // SAFETY: the mapping is new, and its last page is made inaccessible.
-        let start = unsafe {
-            let start = libc::mmap(
-                std::ptr::null_mut(),
-                mapped,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-                -1,
-                0,
-            );
-            assert_ne!(start, libc::MAP_FAILED);
-            assert_eq!(libc::mprotect(start.byte_add(length), 4096, libc::PROT_NONE), 0);
-            start.cast()
-        };
-        Self { start, length, mapped }
+        let length = length.next_multiple_of(PAGE);
+        let mapping = Mapping::anonymous(length + PAGE).unwrap();
+        let guard = mapping.as_mut_ptr().wrapping_add(length).cast();
+        // SAFETY: the page belongs to the mapping, and no references into it exist.
+        assert_eq!(unsafe { libc::mprotect(guard, PAGE, libc::PROT_NONE) }, 0);
+        Self { mapping, length }
     }
 
     fn bytes(&mut self) -> &mut [u8] {
         // SAFETY: the mapping is readable and writable for this length and is borrowed once.
-        unsafe { std::slice::from_raw_parts_mut(self.start, self.length) }
-    }
-}
-
-impl Drop for Pages {
-    fn drop(&mut self) {
-        // SAFETY: `new` created the mapping.
-        unsafe { libc::munmap(self.start.cast(), self.mapped) };
+        unsafe { std::slice::from_raw_parts_mut(self.mapping.as_mut_ptr(), self.length) }
     }
 }
 

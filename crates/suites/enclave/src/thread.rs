@@ -4,7 +4,7 @@
 use std::cell::{Cell, UnsafeCell};
 use std::ptr;
 
-use rustix::mm::{self, MapFlags, ProtFlags};
+use machine::mapping::Mapping;
 
 use crate::error::EcallError;
 use crate::tcs::LastTcs;
@@ -21,7 +21,7 @@ pub(crate) struct Thread {
     pub(crate) last: LastTcs,
     selector: UnsafeCell<u8>,
     dispatched: Cell<bool>,
-    signal_stack: *mut u8,
+    _signal_stack: Mapping,
 }
 
 thread_local! {
@@ -87,7 +87,7 @@ fn prepare(dispatch: bool) -> Result<&'static Thread, EcallError> {
             last: Cell::new((0, 0)),
             selector: UnsafeCell::new(0),
             dispatched: Cell::new(false),
-            signal_stack,
+            _signal_stack: signal_stack,
         };
         let thread = Box::into_raw(Box::new(thread));
         OWNER.set(Some(Owner(thread)));
@@ -104,15 +104,15 @@ fn prepare(dispatch: bool) -> Result<&'static Thread, EcallError> {
 }
 
 /// Maps an alternate signal stack and sets it for the calling thread.
-fn signal_stack() -> Result<*mut u8, EcallError> {
-    let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
-    // SAFETY: it creates a new mapping at an address of the kernel's choice.
-    let stack = unsafe { mm::mmap_anonymous(ptr::null_mut(), SIGNAL_STACK, access, flags) }
-        .map_err(|why| EcallError::Unprepared { what: "mmap", errno: why.raw_os_error() })?;
+fn signal_stack() -> Result<Mapping, EcallError> {
+    let stack = Mapping::anonymous(SIGNAL_STACK).map_err(|why| EcallError::Unprepared {
+        what: "mmap",
+        errno: why.source.raw_os_error().unwrap_or(0),
+    })?;
     // SAFETY: the stack was just created, and no other thread uses it.
-    unsafe { use_signal_stack(stack.cast()) }
+    unsafe { use_signal_stack(stack.as_mut_ptr()) }
         .map_err(|errno| EcallError::Unprepared { what: "sigaltstack", errno })?;
-    Ok(stack.cast())
+    Ok(stack)
 }
 
 /// Sets the calling thread's alternate signal stack of [`SIGNAL_STACK`] bytes.
@@ -141,10 +141,7 @@ impl Drop for Owner {
         let thread = unsafe { Box::from_raw(self.0) };
         let _ = thread.dispatch(false);
         let none = libc::stack_t { ss_sp: ptr::null_mut(), ss_flags: libc::SS_DISABLE, ss_size: 0 };
-        // SAFETY: no handler runs on the stack, and the mapping belongs to this thread.
-        unsafe {
-            libc::sigaltstack(&raw const none, ptr::null_mut());
-            let _ = mm::munmap(thread.signal_stack.cast(), SIGNAL_STACK);
-        }
+        // SAFETY: no handler runs on the stack, which is unmapped with the thread's state.
+        unsafe { libc::sigaltstack(&raw const none, ptr::null_mut()) };
     }
 }

@@ -1,13 +1,11 @@
 //! The pages that a thread touches: anonymous memory, or a file mapped shared.
 
-use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use lab::factor::LevelType;
 use lab::sample::Failure;
-use machine::mapping::{Mapping, PAGE};
+use machine::mapping::{Mapping, PAGE, Sharing, clean_file};
 
 /// Origin of the pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, LevelType)]
@@ -35,7 +33,13 @@ impl Pages {
         let length = pages * PAGE;
         let mapping = match backing {
             Backing::Heap => Mapping::anonymous(length).map_err(|why| why.to_string()),
-            Backing::File => of_file(length, folder),
+            // The mapping keeps the file, which has no name.
+            Backing::File => clean_file(folder, pages, 0x5a)
+                .map_err(|why| format!("a file in {}: {why}", folder.display()))
+                .and_then(|file| {
+                    let mapping = Mapping::open_file(&file, length, Sharing::Shared);
+                    mapping.map_err(|why| why.to_string())
+                }),
         };
         let mapping = mapping.map_err(|why| {
             Failure::unavailable(why, "free memory, or --set file-folder=DIR, a folder on a disk")
@@ -144,28 +148,4 @@ impl Pages {
         };
         if code == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
-}
-
-/// Maps a file of `length` non-zero bytes on disk, so that its pages are clean.
-fn of_file(length: usize, folder: &Path) -> Result<Mapping, String> {
-    static NUMBER: AtomicU64 = AtomicU64::new(0);
-    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    let path = folder.join(format!("tollgate-faults-{}-{number}", std::process::id()));
-    let written = write_file(&path, length);
-    let mapping = written
-        .map_err(|why| format!("{}: {why}", path.display()))
-        .and_then(|()| Mapping::file(&path, length, false).map_err(|why| why.to_string()));
-    // The mapping keeps the file; without a name it is deleted with the mapping.
-    let _ = std::fs::remove_file(&path);
-    mapping
-}
-
-fn write_file(path: &Path, length: usize) -> io::Result<()> {
-    let mut file = File::options().write(true).create_new(true).open(path)?;
-    // Page by page, so that the page cache has single pages: otherwise the pages that one fault
-    // brings in would depend on the size of the folio that the kernel had available.
-    for _ in 0..length / PAGE {
-        file.write_all(&[0x5a; PAGE])?;
-    }
-    file.sync_data()
 }

@@ -2,14 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
 
 use lab::sample::Failure;
 use machine::SysError;
 use machine::huge_pages;
-use machine::mapping::Mapping;
+use machine::mapping::{Mapping, Sharing};
 use machine::memfd::Memfd;
 
 use super::peer::PeerProcess;
@@ -302,8 +301,8 @@ fn file(
             format!("--set {FILE_FOLDER}=DIR, a folder on ext4, xfs, btrfs or tmpfs"),
         )
     })?;
-    let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
-    let mapping = Mapping::file(&path, bytes, true).map_err(unavailable)?;
+    file.set_len(bytes as u64)?;
+    let mapping = Mapping::open_file(&file, bytes, Sharing::SharedWritable).map_err(unavailable)?;
     let pages = Some(file_system(&file));
     let file = (kind == MemoryKind::FileIo).then_some(file);
     Ok(Region { kind, mapping, file, peer: None, pages })

@@ -202,10 +202,7 @@ impl Pages {
     /// # Errors
     /// Returns the `errno` of `mprotect(2)`.
     pub(super) fn mprotect_none(&self) -> Result<(), Failure> {
-        // SAFETY: the range is this mapping's, which has no references.
-        let code =
-            unsafe { libc::mprotect(self.0.as_mut_ptr().cast(), self.0.len(), libc::PROT_NONE) };
-        if code == 0 { Ok(()) } else { Err(std::io::Error::last_os_error().into()) }
+        Ok(self.0.mprotect_none()?)
     }
 }
 

@@ -7,12 +7,11 @@
 mod call;
 mod instructions;
 
-use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use lab::sample::Failure;
+use machine::mapping::{Mapping, Sharing};
 use rustix::thread::CapabilitySet;
 
 use super::clocks::{self, Conversion, Pairing};
@@ -33,7 +32,8 @@ struct EventBuffer {
 /// A program attached to one event of one thread, detached when dropped.
 #[derive(Debug)]
 pub struct Program {
-    buffer: NonNull<EventBuffer>,
+    /// The value of the map, an [`EventBuffer`].
+    buffer: Mapping,
     rate: f64,
     start: Option<Pairing>,
     _link: OwnedFd,
@@ -55,7 +55,7 @@ impl Program {
             Event::Syscall => c"sys_enter",
         };
         let link = call::attach(tracepoint, &program)?;
-        let buffer = share(&map).map_err(|why| call::to_failure("map a BPF map", &why))?;
+        let buffer = Mapping::open_file(&map, size_of::<EventBuffer>(), Sharing::SharedWritable)?;
         let rate = clocks::rate()?;
         Ok(Self { buffer, rate, start: None, _link: link, _program: program, _map: map })
     }
@@ -63,7 +63,7 @@ impl Program {
     fn buffer(&self) -> &EventBuffer {
         // SAFETY: the buffer is mapped while self exists, page-aligned and as large as EventBuffer; all that the
         // kernel may write at any time are atomics.
-        unsafe { self.buffer.as_ref() }
+        unsafe { &*self.buffer.as_ptr().cast() }
     }
 }
 
@@ -88,13 +88,6 @@ impl Tracer for Program {
     }
 }
 
-impl Drop for Program {
-    fn drop(&mut self) {
-        // SAFETY: `share` mapped the buffer with this length, and nothing refers to it any more.
-        unsafe { libc::munmap(self.buffer.as_ptr().cast(), size_of::<EventBuffer>()) };
-    }
-}
-
 /// Checks, without loading a program, that BPF programs may be loaded.
 ///
 /// # Errors
@@ -105,20 +98,6 @@ pub fn available() -> Result<(), Failure> {
         &[CapabilitySet::SYS_ADMIN, CapabilitySet::BPF | CapabilitySet::PERFMON],
         "BPF programs on tracepoints need CAP_BPF and CAP_PERFMON",
     )
-}
-
-/// Maps the value of the BPF map into this process.
-fn share(map: &OwnedFd) -> io::Result<NonNull<EventBuffer>> {
-    let access = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: the kernel chooses an unused range.
-    let address = unsafe {
-        let length = size_of::<EventBuffer>();
-        libc::mmap(std::ptr::null_mut(), length, access, libc::MAP_SHARED, map.as_raw_fd(), 0)
-    };
-    match NonNull::new(address.cast()) {
-        Some(buffer) if address != libc::MAP_FAILED => Ok(buffer),
-        _ => Err(io::Error::last_os_error()),
-    }
 }
 
 /// Returns process and thread ID as bpf_get_current_pid_tgid does: process in the upper half.

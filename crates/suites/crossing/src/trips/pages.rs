@@ -1,29 +1,25 @@
 //! Mappings whose pages are absent until touched, and the order in which they are touched.
 
 use std::fs::File;
-use std::io::{self, Write};
-use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::ptr::{self, NonNull};
 
 use lab::sample::Failure;
-use machine::mapping::PAGE;
+use machine::mapping::{Mapping, PAGE, Sharing, clean_file};
 use machine::memfd::Memfd;
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_pcg::Pcg64Mcg;
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
 /// Value of the file's bytes.
 pub(super) const FILLED: u8 = 0x5a;
 
-/// A mapping of whole pages, unmapped when dropped. Only raw pointers refer to it.
+/// A mapping of whole pages.
 pub(super) struct Pages {
-    base: NonNull<u8>,
-    count: usize,
+    start: *mut u8,
+    mapping: Mapping,
     /// The mapped file; `None` for anonymous memory.
-    file: Option<OwnedFd>,
+    file: Option<File>,
     /// This process's pagemap, which tells which pages are present.
     pagemap: File,
 }
@@ -31,98 +27,68 @@ pub(super) struct Pages {
 impl Pages {
     /// Maps anonymous memory in small pages.
     pub(super) fn anonymous(count: usize) -> Result<Self, Failure> {
-        let pages = Self::without_file(count, READ_WRITE)?;
-        // A kernel without huge pages rejects this advice, and does not need it.
-        let _ = pages.advise(Advice::LinuxNoHugepage);
-        Ok(pages)
+        Self::new(Mapping::anonymous(count * PAGE)?, None)
     }
 
     /// Maps inaccessible pages.
     pub(super) fn inaccessible(count: usize) -> Result<Self, Failure> {
-        Self::without_file(count, ProtFlags::empty())
+        Self::new(Mapping::inaccessible(count * PAGE)?, None)
     }
 
     /// Maps a new file, private and read-only, whose pages are in the page cache. The file is created in `folder`
     /// and unlinked immediately.
     pub(super) fn file(count: usize, folder: &Path) -> Result<Self, Failure> {
-        let file = filled_file(count, folder).map_err(|why| {
+        let file = clean_file(folder, count, FILLED).map_err(|why| {
             Failure::unavailable(
                 format!("create a file of {} B in {}: {why}", count * PAGE, folder.display()),
                 "free space, or choose another folder: --set file-folder=FOLDER",
             )
         })?;
-        Self::of_file(count, file, ProtFlags::READ, MapFlags::PRIVATE)
+        Self::of_file(file, count)
     }
 
     /// Maps shared memory whose pages exist but are not yet in this mapping.
     pub(super) fn shared(count: usize) -> Result<Self, Failure> {
         let memfd = Memfd::create("tollgate-crossing", count * PAGE)?;
-        let pages = Self::of_file(
-            count,
-            memfd.as_fd().try_clone_to_owned()?,
-            READ_WRITE,
-            MapFlags::SHARED,
-        )?;
+        let pages = Self::new(Mapping::shared(&memfd, count * PAGE)?, None)?;
         // Page by page, because the kernel could otherwise allocate larger folios, which one fault maps whole.
         for page in 0..count {
             // SAFETY: the word is inside this writable mapping.
             unsafe { pages.word(page).write_volatile(0) };
         }
-        pages.madvise_dontneed()?;
+        pages.madvise_dontneed();
         Ok(pages)
     }
 
-    fn without_file(count: usize, protection: ProtFlags) -> Result<Self, Failure> {
-        // SAFETY: the kernel chooses an unused range, so no other mapping is replaced.
-        let base =
-            unsafe { mmap_anonymous(ptr::null_mut(), count * PAGE, protection, MapFlags::PRIVATE) };
-        Self::mapped_at(base, count, None)
+    fn of_file(file: File, count: usize) -> Result<Self, Failure> {
+        Self::new(Mapping::open_file(&file, count * PAGE, Sharing::Private)?, Some(file))
     }
 
-    fn of_file(
-        count: usize,
-        file: OwnedFd,
-        protection: ProtFlags,
-        flags: MapFlags,
-    ) -> Result<Self, Failure> {
-        // SAFETY: the kernel chooses an unused range, so no other mapping is replaced.
-        let base = unsafe { mmap(ptr::null_mut(), count * PAGE, protection, flags, &file, 0) };
-        Self::mapped_at(base, count, Some(file))
-    }
-
-    fn mapped_at(
-        base: Result<*mut std::ffi::c_void, rustix::io::Errno>,
-        count: usize,
-        file: Option<OwnedFd>,
-    ) -> Result<Self, Failure> {
-        let refused =
-            |why: io::Error| Failure::failed(format!("map {} B: {why}; free memory", count * PAGE));
-        let base = base.map_err(|errno| refused(errno.into()))?;
-        let base = NonNull::new(base.cast()).ok_or_else(|| refused(io::ErrorKind::Other.into()))?;
+    fn new(mapping: Mapping, file: Option<File>) -> Result<Self, Failure> {
         let pagemap = File::open("/proc/self/pagemap").map_err(|why| {
             Failure::unavailable(
                 format!("/proc/self/pagemap: {why}"),
                 "mount /proc, on a kernel with CONFIG_PROC_PAGE_MONITOR",
             )
         })?;
-        Ok(Self { base, count, file, pagemap })
+        Ok(Self { start: mapping.as_mut_ptr(), mapping, file, pagemap })
     }
 
     /// Maps the same file again, with all pages absent.
     pub(super) fn remap(&self) -> Result<Self, Failure> {
         let file =
             self.file.as_ref().ok_or_else(|| Failure::failed("anonymous pages have no file"))?;
-        Self::of_file(self.count, file.try_clone()?, ProtFlags::READ, MapFlags::PRIVATE)
+        Self::of_file(file.try_clone()?, self.count())
     }
 
     /// Returns the number of pages.
     pub(super) fn count(&self) -> usize {
-        self.count
+        self.mapping.len() / PAGE
     }
 
     /// Returns the address of the first byte.
     pub(super) fn start(&self) -> *mut u8 {
-        self.base.as_ptr()
+        self.start
     }
 
     /// Returns the address of a page's first word.
@@ -131,9 +97,8 @@ impl Pages {
     }
 
     /// Removes the pages from this mapping. Anonymous pages are freed, others stay in the page cache.
-    pub(super) fn madvise_dontneed(&self) -> Result<(), Failure> {
-        // rustix's DontNeed is that of POSIX, which has no effect on Linux.
-        self.advise(Advice::LinuxDontNeed).map_err(|errno| Failure::from(io::Error::from(errno)))
+    pub(super) fn madvise_dontneed(&self) {
+        self.mapping.madvise_dontneed();
     }
 
     /// Returns how many of `count` pages starting at `first` are present in this process's page table.
@@ -147,37 +112,6 @@ impl Pages {
         let present = |bytes: &&[u8]| entry(bytes) & PRESENT != 0;
         Ok(entries.chunks(8).filter(present).count())
     }
-
-    fn advise(&self, advice: Advice) -> rustix::io::Result<()> {
-        // SAFETY: the range is this mapping's, which only raw pointers refer to.
-        unsafe { madvise(self.start().cast(), self.count * PAGE, advice) }
-    }
-}
-
-impl Drop for Pages {
-    fn drop(&mut self) {
-        // SAFETY: the range is this mapping's.
-        let _ = unsafe { munmap(self.start().cast(), self.count * PAGE) };
-    }
-}
-
-const READ_WRITE: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
-
-/// Creates an unlinked file and writes it to the disk, so that its pages are clean.
-fn filled_file(count: usize, folder: &Path) -> io::Result<OwnedFd> {
-    use std::sync::atomic::{AtomicU64, Ordering};
-    static NUMBER: AtomicU64 = AtomicU64::new(0);
-    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    let path = folder.join(format!("tollgate-crossing-{}-{number}", std::process::id()));
-    let mut file = File::options().read(true).write(true).create_new(true).open(&path)?;
-    std::fs::remove_file(&path)?;
-    // Page by page, so that the page cache contains single pages; otherwise the number of pages that a fault maps
-    // would depend on the size of the kernel's folios.
-    for _ in 0..count {
-        file.write_all(&[FILLED; PAGE])?;
-    }
-    file.sync_data()?;
-    Ok(file.into())
 }
 
 /// Returns the numbers below `count` in a random order, as lmbench touches pages, so that the next fault cannot be
@@ -203,7 +137,7 @@ mod tests {
             assert!(word == 0 || word == u64::from_ne_bytes([FILLED; 8]));
             assert!(pages.present(0, 8).unwrap() >= 1);
             assert_eq!(pages.present(3, 1).unwrap(), 1);
-            pages.madvise_dontneed().unwrap();
+            pages.madvise_dontneed();
             assert_eq!(pages.present(0, 8).unwrap(), 0);
         }
     }

@@ -3,25 +3,25 @@
 use std::ops::{Range, RangeInclusive};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use lab::sample::Failure;
 use machine::pin::spawn_pinned;
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::thread::gettid;
 
 use super::batch::Operation;
 use super::syscalls::{call3, call4};
+use crate::trace::thread_id;
 
 /// Thread ID of the partner, 0 until it runs.
 #[derive(Debug, Default)]
-struct Partner(AtomicI32);
+struct Partner(AtomicU32);
 
 impl Partner {
     /// Stores the thread ID of the caller, the partner.
     fn set_running(&self) {
-        self.0.store(this_thread(), Ordering::Release);
+        self.0.store(thread_id(), Ordering::Release);
     }
 
     /// Returns the numbers of voluntary context switches of this thread and of the partner.
@@ -33,16 +33,12 @@ impl Partner {
             0 => 0,
             thread => switches_of(thread)?,
         };
-        Ok([switches_of(this_thread())?, partner])
+        Ok([switches_of(thread_id())?, partner])
     }
 }
 
-fn this_thread() -> i32 {
-    gettid().as_raw_nonzero().get()
-}
-
 /// Returns the number of voluntary context switches of a thread of this process.
-fn switches_of(thread: i32) -> Result<u64, Failure> {
+fn switches_of(thread: u32) -> Result<u64, Failure> {
     let path = format!("/proc/self/task/{thread}/status");
     let status = std::fs::read_to_string(&path)?;
     let count = machine::proc::number(&status, "voluntary_ctxt_switches:");

@@ -117,7 +117,8 @@ impl Process {
         // One per TCS, and one by which the thread that ends the process reports that it is confined.
         let mailboxes = Mailboxes::new(conf.tcs + 1)?;
         let child = serve::fork(tcs.all(), &mailboxes, &region)?;
-        let kept = region.keep_from_forks().and_then(|()| mailboxes.keep_from_forks());
+        let kept = region.keep_from_forks().map_err(std::io::Error::from);
+        let kept = kept.and_then(|()| mailboxes.keep_from_forks());
         kept.map_err(|why| {
             Failure::failed(format!("cannot unshare the enclave's memory from later forks: {why}"))
         })?;

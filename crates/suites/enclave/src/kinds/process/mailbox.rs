@@ -4,11 +4,12 @@
 //! threads have none.
 
 use std::hint;
+use std::io;
 use std::ptr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use lab::sample::Failure;
-use rustix::mm::{self, MapFlags, ProtFlags};
+use machine::mapping::Mapping;
 
 use crate::system_calls;
 
@@ -160,6 +161,7 @@ impl Mailbox {
 pub(super) struct Mailboxes {
     first: *const Mailbox,
     count: usize,
+    mapping: Mapping,
 }
 
 // SAFETY: mailboxes consist of atomics.
@@ -169,31 +171,17 @@ unsafe impl Sync for Mailboxes {}
 
 impl Mailboxes {
     pub(super) fn new(count: usize) -> Result<Self, Failure> {
-        let (access, length) = (ProtFlags::READ | ProtFlags::WRITE, count * size_of::<Mailbox>());
-        // SAFETY: it creates a new mapping at an address of the kernel's choice.
-        let first =
-            unsafe { mm::mmap_anonymous(ptr::null_mut(), length, access, MapFlags::SHARED) }
-                .map_err(|why| Failure::failed(format!("cannot map {count} mailboxes: {why}")))?;
-        Ok(Self { first: first.cast(), count })
+        let mapping = Mapping::shared_with_forks(count * size_of::<Mailbox>())?;
+        Ok(Self { first: mapping.as_ptr().cast(), count, mapping })
     }
 
     /// Excludes the mailboxes from processes that are forked later.
-    pub(super) fn keep_from_forks(&self) -> rustix::io::Result<()> {
-        let length = self.count * size_of::<Mailbox>();
-        // SAFETY: this owns the mapping, whose contents do not change.
-        unsafe { mm::madvise(self.first.cast_mut().cast(), length, mm::Advice::LinuxDontFork) }
+    pub(super) fn keep_from_forks(&self) -> io::Result<()> {
+        self.mapping.madvise_dontfork()
     }
 
     pub(super) fn all(&self) -> &[Mailbox] {
         // SAFETY: the mapping contains `count` zeroed and aligned mailboxes, and lives as long as this.
         unsafe { std::slice::from_raw_parts(self.first, self.count) }
-    }
-}
-
-impl Drop for Mailboxes {
-    fn drop(&mut self) {
-        // SAFETY: this owns the mapping.
-        let _ =
-            unsafe { mm::munmap(self.first.cast_mut().cast(), self.count * size_of::<Mailbox>()) };
     }
 }

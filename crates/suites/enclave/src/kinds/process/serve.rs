@@ -11,7 +11,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use lab::sample::Failure;
-use rustix::mm::{self, MapFlags, ProtFlags};
+use machine::mapping::Mapping;
 use rustix::pipe::{PipeFlags, pipe_with};
 use seccompiler::BpfProgram;
 
@@ -48,11 +48,8 @@ pub(super) fn fork(tcs: &[Tcs], mailboxes: &Mailboxes, region: &Region) -> Resul
         .map(|(read, write)| (write, read))
         .map_err(|why| failed("pipe", why.into()))?;
     let length = (SIGNAL_STACK + STACK) * tcs.len();
-    let (access, flags) =
-        (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE);
-    // SAFETY: it creates a new mapping at an address of the kernel's choice.
-    let stacks = unsafe { mm::mmap_anonymous(ptr::null_mut(), length, access, flags) }
-        .map_err(|why| failed("mmap", why.into()))?;
+    // The child has its own copy.
+    let stacks = Mapping::reserved(length)?;
     let (filter, ending) = (serving_filter()?, ending_filter(theirs.as_fd())?);
     let (program, ending) = (program(&filter), program(&ending));
     let serving: Vec<Serving> = tcs
@@ -62,7 +59,7 @@ pub(super) fn fork(tcs: &[Tcs], mailboxes: &Mailboxes, region: &Region) -> Resul
             tcs,
             mailbox,
             filter: &raw const program,
-            stacks: stacks.cast::<u8>().wrapping_add(tcs.number * (SIGNAL_STACK + STACK)),
+            stacks: stacks.as_mut_ptr().wrapping_add(tcs.number * (SIGNAL_STACK + STACK)),
         })
         .collect();
     let signals = block(u64::MAX);
@@ -74,8 +71,6 @@ pub(super) fn fork(tcs: &[Tcs], mailboxes: &Mailboxes, region: &Region) -> Resul
     }
     let forked = std::io::Error::last_os_error();
     block(signals);
-    // SAFETY: the child has its own copy.
-    let _ = unsafe { mm::munmap(stacks, length) };
     if id < 0 { Err(failed("fork", forked)) } else { Ok(Child { id, _pipe: File::from(ours) }) }
 }
 
