@@ -5,9 +5,14 @@
 //! this, at least one result is wrong.
 
 use lab::journal::Run;
+use lab::method::Params;
 use lab::sample::Sample;
 use lab::statistics::{Estimate, estimate};
 use lab::summary::Samples;
+
+use crate::guest::CrossingKind;
+use crate::one_way::{Isolation, OneWayParams, Route};
+use crate::trace::{Event, TraceBackend, TraceParams};
 
 /// Experiment that stamps both ways.
 const ONE_WAY: &str = "crossing/one-way";
@@ -20,7 +25,7 @@ pub fn contradictions(run: &Run) -> Vec<String> {
         return Vec::new();
     };
     let boot = Boot { run, id: samples.environment };
-    ["off", "on"].iter().flat_map(|isolation| boot.contradictions(isolation)).collect()
+    Isolation::ALL.into_iter().flat_map(|isolation| boot.contradictions(isolation)).collect()
 }
 
 /// A run, restricted to one boot.
@@ -30,7 +35,7 @@ struct Boot<'a> {
 }
 
 impl Boot<'_> {
-    fn contradictions(&self, isolation: &str) -> Vec<String> {
+    fn contradictions(&self, isolation: Isolation) -> Vec<String> {
         [self.check_tracepoint(isolation), self.check_parts(isolation)]
             .into_iter()
             .flatten()
@@ -38,13 +43,10 @@ impl Boot<'_> {
     }
 
     /// Checks that user to tracepoint is not below user to kernel.
-    fn check_tracepoint(&self, isolation: &str) -> Option<String> {
+    fn check_tracepoint(&self, isolation: Isolation) -> Option<String> {
         let u2k = self.estimate_patched(isolation, |sample| sample.values.get("u2k").copied())?;
-        ["tracefs", "bpf"].iter().find_map(|through| {
-            let is = |sample: &Sample| {
-                sample.point.text("event") == "page-fault"
-                    && sample.point.text("through") == *through
-            };
+        TraceBackend::ALL.into_iter().find_map(|through| {
+            let is = |p: &TraceParams| p.event == Event::PageFault && p.through == through;
             let u2t = self.estimate(TRACEPOINT, is, |sample| sample.values.get("u2t").copied())?;
             (u2t.interval.high < u2k.interval.low).then(|| {
                 format!(
@@ -59,7 +61,7 @@ impl Boot<'_> {
 
     /// Checks that the three parts sum to the round trip. Each of the four stamps may be off by one step of the
     /// counter.
-    fn check_parts(&self, isolation: &str) -> Option<String> {
+    fn check_parts(&self, isolation: Isolation) -> Option<String> {
         let sum = |sample: &Sample| {
             let part = |name| sample.values.get(name).copied();
             Some(part("u2k")? + part("kernel")? + part("k2u")?)
@@ -86,27 +88,28 @@ impl Boot<'_> {
     /// Estimates a value of page faults on the route `patched`.
     fn estimate_patched(
         &self,
-        isolation: &str,
+        isolation: Isolation,
         of: impl Fn(&Sample) -> Option<f64>,
     ) -> Option<Estimate> {
-        let is = |sample: &Sample| {
-            sample.point.text("route") == "patched"
-                && sample.point.text("kind") == "page-fault"
-                && sample.point.text("isolation") == isolation
+        let is = |p: &OneWayParams| {
+            p.route == Route::Patched
+                && p.kind == CrossingKind::PageFault
+                && p.isolation == isolation
         };
         self.estimate(ONE_WAY, is, of)
     }
 
-    fn estimate(
+    fn estimate<P: Params>(
         &self,
         experiment: &str,
-        is: impl Fn(&Sample) -> bool,
+        is: impl Fn(&P) -> bool,
         of: impl Fn(&Sample) -> Option<f64>,
     ) -> Option<Estimate> {
         let samples = Samples::in_environment(self.run, experiment, self.id);
         let valid =
             samples.all().filter(|sample| sample.environment == self.id && sample.is_valid());
-        let values: Vec<f64> = valid.filter(|sample| is(sample)).filter_map(of).collect();
+        let selected = valid.filter(|one| P::with_defaults(&one.point).is_ok_and(|p| is(&p)));
+        let values: Vec<f64> = selected.filter_map(of).collect();
         estimate(&values).ok()
     }
 }
