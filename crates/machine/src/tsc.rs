@@ -320,7 +320,6 @@ mod tests {
         };
         assert_eq!(size(3..=100, 1000), ((12, 12_000), vec![3, 3, 3, 6, 6, 6, 12, 12, 12]));
         assert_eq!(size(3..=100, 0).0, (100, 0));
-        assert_eq!(size(7..=1, 0).0, (7, 0));
         assert_eq!(tsc.batch_size(1..=1, |_| Err("no")), Err("no"));
     }
 
