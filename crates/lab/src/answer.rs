@@ -1,10 +1,9 @@
 //! Checks of what a worker or probe sends: whether it answers its order, and whether its sample can be journalled.
 
 use crate::histogram::decode_histogram;
-use crate::link::Output;
 use crate::message::{Answer, Order, OrderedPoint, SampleAnswer};
 use crate::metric::Metric;
-use crate::sample::{Failure, FailureKind, MAX_ATTEMPTS, Sample};
+use crate::sample::{Failure, MAX_ATTEMPTS, Sample};
 
 /// The maximum number of messages of a probe before one sample, e.g. `ready` in each step of a search.
 const MAX_PROBE_MESSAGES: u32 = 10_000;
@@ -41,40 +40,29 @@ impl OrderProgress {
         order.points.get(self.answered)
     }
 
-    /// Checks an output of the process and records it. After an error the process must not be trusted.
+    /// Checks a message of the process and records it. After an error the process must not be trusted.
     ///
     /// # Errors
-    /// Returns `crashed` if the process exited, and `failed` if the output does not belong to the order.
-    pub(crate) fn accept(
-        &mut self,
-        order: &Order,
-        process: &str,
-        output: &Output,
-    ) -> Result<(), Failure> {
-        let accepted = match output {
-            Output::Answer(Answer::Sample(answer)) => self.accept_sample(order, answer),
-            Output::Answer(Answer::Done { id })
-                if *id == order.id && self.point(order).is_some() =>
-            {
-                Err("it exited before its order".into())
+    /// Returns one line if the message does not belong to the order.
+    pub(crate) fn accept(&mut self, order: &Order, answer: &Answer) -> Result<(), String> {
+        match answer {
+            Answer::Sample(answer) => self.accept_sample(order, answer),
+            Answer::Done { id } if *id != order.id => {
+                Err(format!("it ended order '{id}' instead of '{}'", order.id))
             }
-            // Its replies would reach the next probe of the order.
-            Output::Answer(Answer::Ready | Answer::Stop | Answer::Message(_))
-                if order.role.is_empty() =>
-            {
+            Answer::Done { .. } if self.point(order).is_some() => {
+                Err("it ended the order before its last point".into())
+            }
+            // Replies to these would reach the next probe of the order.
+            Answer::Ready | Answer::Stop | Answer::Message(_) if order.role.is_empty() => {
                 Err("it sent a message to other roles, and its experiment has none".into())
             }
-            Output::Answer(Answer::Message(message)) if message.role != order.role => {
+            Answer::Message(message) if message.role != order.role => {
                 let role: String = message.role.chars().take(60).collect();
                 Err(format!("it sent a message of role '{role}' instead of '{}'", order.role))
             }
-            Output::Answer(_) => self.accept_message(),
-            Output::Garbage(what) => Err(what.clone()),
-            Output::Closed => {
-                return Err(Failure::new(FailureKind::Crashed, format!("{process} died")));
-            }
-        };
-        accepted.map_err(|why| Failure::failed(format!("{process}: {why}")))
+            _ => self.accept_message(),
+        }
     }
 
     fn accept_sample(&mut self, order: &Order, answer: &SampleAnswer) -> Result<(), String> {
@@ -208,9 +196,9 @@ fn check_contents(sample: &Sample, metrics: &[Metric]) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::HostData;
+    use crate::message::{HostData, RoleMessage};
     use crate::point::Point;
-    use crate::sample::{Clock, FailureKind, MAX_ATTEMPTS, Trial};
+    use crate::sample::{Clock, FailureKind, Trial};
     use std::time::Duration;
 
     const METRICS: [Metric; 1] = [Metric::time("time", "")];
@@ -302,16 +290,30 @@ mod tests {
     }
 
     #[test]
-    fn only_roles_may_send_messages_to_roles() {
-        let message = |answer| Output::Answer(answer);
+    fn only_roles_may_send_messages_to_roles_and_only_their_own() {
         for role in ["", "writer"] {
             let order = Order { role: role.into(), ..order() };
-            for answer in [Answer::Ready, Answer::Stop] {
-                let accepted =
-                    OrderProgress::of_probe(&order).accept(&order, "it", &message(answer));
-                assert_eq!(accepted.is_ok(), !role.is_empty(), "{accepted:?}");
+            let accept = |answer| OrderProgress::of_probe(&order).accept(&order, &answer);
+            let message =
+                |role: &str| Answer::Message(RoleMessage { role: role.into(), values: [].into() });
+            for answer in [Answer::Ready, Answer::Stop, message(role)] {
+                assert_eq!(accept(answer).is_ok(), !role.is_empty());
             }
+            assert!(accept(message("reader")).is_err());
         }
+    }
+
+    #[test]
+    fn an_order_ends_after_its_points() {
+        let order = order();
+        let mut progress = OrderProgress::of_worker(&order);
+        let mut end = |id, answered| {
+            progress.answered = answered;
+            progress.accept(&order, &Answer::Done { id })
+        };
+        assert_eq!(end(7, 1), Err("it ended the order before its last point".into()));
+        assert_eq!(end(6, 2), Err("it ended order '6' instead of '7'".into()));
+        assert_eq!(end(7, 2), Ok(()));
     }
 
     #[test]

@@ -1,15 +1,17 @@
 //! A link: a child process that exchanges messages with this process over its standard input and output.
 
 use std::io::{BufRead, BufReader, Read};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use machine::child::wait_within;
+use machine::environment::{Environment, program_hash};
 
-use crate::message::{Answer, Greeting, Outbox, Request, receive};
+use crate::message::{Answer, Outbox, Request, receive};
+use crate::quantity::format_duration;
 use crate::sample::{Failure, FailureKind, Sample};
 
 /// The arguments that make the program a worker.
@@ -40,7 +42,7 @@ pub(crate) struct LinkOutput {
     pub(crate) output: Output,
 }
 
-/// The identity of the other side, from its greeting.
+/// The host and the environment of a process.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Origin {
     /// The host name.
@@ -49,9 +51,53 @@ pub(crate) struct Origin {
     pub(crate) environment: String,
 }
 
+impl Origin {
+    /// Returns the origin of a process that runs in this environment.
+    pub(crate) fn of(environment: &Environment) -> Self {
+        Self { host: environment.hostname.clone(), environment: environment.id() }
+    }
+}
+
+/// The build of a program. All processes of a run must be of one build, because they measure with their own code.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Build {
+    version: String,
+    hash: Option<String>,
+}
+
+impl Build {
+    /// Returns the build of the program that runs in this environment.
+    pub(crate) fn of(environment: &Environment) -> Self {
+        let Environment { program_version, program_hash, .. } = environment;
+        Self { version: program_version.clone(), hash: program_hash.clone() }
+    }
+
+    /// Returns the build of this process.
+    pub(crate) fn current() -> Self {
+        Self { version: env!("CARGO_PKG_VERSION").into(), hash: program_hash() }
+    }
+
+    /// Checks that a process has this build.
+    fn check(&self, other: &Self) -> Result<(), String> {
+        let version = &self.version;
+        if other.version != *version {
+            let theirs: String = other.version.chars().take(60).collect();
+            return Err(format!(
+                "it runs tollgate {theirs} instead of {version}; install this one"
+            ));
+        }
+        if other.hash != self.hash {
+            return Err(format!("it runs another build of tollgate {version}; install this one"));
+        }
+        Ok(())
+    }
+}
+
 /// A running child process with its pipes.
 pub(crate) struct Link {
     id: u64,
+    /// The name of the process in errors, e.g. `the worker`.
+    name: &'static str,
     child: Child,
     /// `None` after the input was closed.
     input: Option<Outbox>,
@@ -62,32 +108,34 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// Starts a process and forwards its output to `outputs`, marked with `id`. If the command pipes its standard
-    /// error, the last line is kept for [`cause_of_death`](Self::cause_of_death).
+    /// Starts a process, `name` in errors, and forwards its output to `outputs`, marked with `id`. The last line of its
+    /// standard error is kept as the cause of its death.
     ///
     /// # Errors
     /// Returns the error of the system if the process does not start.
     pub(crate) fn start<E>(
         id: u64,
+        name: &'static str,
         mut command: Command,
         outputs: SyncSender<E>,
     ) -> std::io::Result<Self>
     where
         E: From<LinkOutput> + Send + 'static,
     {
-        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn()?;
-        let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
+        let (Some(input), Some(output), Some(errors)) =
+            (child.stdin.take(), child.stdout.take(), child.stderr.take())
+        else {
             return Err(std::io::Error::other("the process has no pipes"));
         };
         std::thread::spawn(move || forward(id, output, &outputs));
         let last_error_line = Arc::new(Mutex::new(String::new()));
-        if let Some(errors) = child.stderr.take() {
-            let last_line = Arc::clone(&last_error_line);
-            std::thread::spawn(move || keep_last_line(errors, &last_line));
-        }
+        let last_line = Arc::clone(&last_error_line);
+        std::thread::spawn(move || keep_last_line(errors, &last_line));
         Ok(Self {
             id,
+            name,
             child,
             input: Some(Outbox::new(input)),
             last_error_line,
@@ -114,44 +162,63 @@ impl Link {
     /// Accepts the greeting of the other side.
     ///
     /// # Errors
-    /// Returns one line if it is the second greeting, or the other side has a version other than `version`.
+    /// Returns `failed` if it is the second greeting, or the other side does not run `build`.
     pub(crate) fn accept_greeting(
         &mut self,
-        greeting: &Greeting,
-        version: &str,
-    ) -> Result<&Origin, String> {
+        greeting: &Environment,
+        build: &Build,
+    ) -> Result<Origin, Failure> {
         if self.origin.is_some() {
-            return Err("it sent a second greeting".into());
+            return Err(self.failure("it sent a second greeting"));
         }
-        if greeting.version != version {
-            let theirs: String = greeting.version.chars().take(60).collect();
-            return Err(format!("it runs tollgate {theirs}, and this is tollgate {version}"));
+        build.check(&Build::of(greeting)).map_err(|why| self.failure(why))?;
+        Ok(self.origin.insert(Origin::of(greeting)).clone())
+    }
+
+    /// Returns the message of an output.
+    ///
+    /// # Errors
+    /// Returns `failed` if the output is not a message, and `crashed` with the cause if the process closed it.
+    pub(crate) fn answer(&mut self, output: Output) -> Result<Answer, Failure> {
+        match output {
+            Output::Answer(answer) => Ok(answer),
+            Output::Garbage(what) => Err(self.failure(what)),
+            Output::Closed => Err(self.cause_of_death()),
         }
-        let host = greeting.environment.hostname.clone();
-        let origin = Origin { host, environment: greeting.environment.id() };
-        Ok(self.origin.insert(origin))
+    }
+
+    /// Returns a failure of this process.
+    pub(crate) fn failure(&self, why: impl std::fmt::Display) -> Failure {
+        Failure::failed(format!("{}: {why}", self.name))
+    }
+
+    /// Returns a failure because this process did not answer in time.
+    pub(crate) fn timeout(&self, limit: Duration) -> Failure {
+        let why = format!("{}: no answer within {}", self.name, format_duration(limit));
+        Failure::new(FailureKind::Timeout, why)
     }
 
     /// Checks that a sample is from the host and environment of the greeting.
     ///
     /// # Errors
-    /// Returns one line with both.
-    pub(crate) fn check_origin(&self, sample: &Sample) -> Result<(), String> {
-        let Some(origin) = &self.origin else { return Err("it sent no greeting".into()) };
+    /// Returns `failed` with both.
+    pub(crate) fn check_origin(&self, sample: &Sample) -> Result<(), Failure> {
+        let Some(origin) = &self.origin else { return Err(self.failure("it sent no greeting")) };
         if (&sample.host, &sample.environment) == (&origin.host, &origin.environment) {
             return Ok(());
         }
         let Sample { host, environment, .. } = sample;
         let expected = format!("{} {}", origin.host, origin.environment);
-        Err(format!("it answered for {host} {environment} instead of {expected}"))
+        Err(self.failure(format!("it answered for {host} {environment} instead of {expected}")))
     }
 
     /// Queues a request. A process that has died is detected by the end of its output.
     ///
     /// # Errors
-    /// Returns one line if the request is too long or the process does not read.
-    pub(crate) fn send(&self, request: &Request) -> Result<(), String> {
-        self.input.as_ref().map_or(Ok(()), |input| input.send(request))
+    /// Returns `failed` if the request is too long or the process does not read.
+    pub(crate) fn send(&self, request: &Request) -> Result<(), Failure> {
+        let sent = self.input.as_ref().map_or(Ok(()), |input| input.send(request));
+        sent.map_err(|why| self.failure(why))
     }
 
     /// Restarts the time limit of [`remaining`](Self::remaining).
@@ -186,38 +253,40 @@ impl Link {
 
     /// Returns why the process closed its output: how it died and the last line of its standard error. Kills it if it
     /// is still running.
-    pub(crate) fn cause_of_death(&mut self, process: &str) -> Failure {
+    fn cause_of_death(&mut self) -> Failure {
+        let name = self.name;
         let status = match wait_within(&mut self.child, MAX_EXIT_TIME) {
             Ok(Some(status)) => status,
             Ok(None) => {
                 self.kill();
-                let why = format!("{process} closed its output and did not exit");
+                let why = format!("{name} closed its output and did not exit");
                 return Failure::new(FailureKind::Crashed, why);
             }
-            Err(why) => return Failure::new(FailureKind::Crashed, format!("{process}: {why}")),
+            Err(why) => return Failure::new(FailureKind::Crashed, format!("{name}: {why}")),
         };
         // The thread that reads standard error sees its end shortly after the exit.
         std::thread::sleep(Duration::from_millis(5));
         let line = self.last_error_line.lock().map(|line| line.clone()).unwrap_or_default();
         let line = if line.is_empty() { line } else { format!(": {line}") };
-        Failure::new(FailureKind::Crashed, format!("{process} {}{line}", describe(status)))
+        Failure::new(FailureKind::Crashed, format!("{name} {}{line}", describe(status)))
     }
 }
 
 /// Returns the command of a worker on this host.
 pub(crate) fn local_worker() -> Command {
-    let mut command = Command::new("/proc/self/exe");
-    // In a separate process group, so that Ctrl-C reaches the lab only. When the lab dies, the worker's input closes, and
-    // it ends with all that it started.
-    command.args(WORKER).process_group(0);
-    command
+    own_program(&WORKER)
 }
 
-/// Returns the command of a probe on this host. It dies with the calling thread.
+/// Returns the command of a probe on this host.
 pub(crate) fn local_probe() -> Command {
+    own_program(&PROBE)
+}
+
+/// Returns a command that runs the program of this process, even if its file was replaced since.
+fn own_program(arguments: &[&str]) -> Command {
     let mut command = Command::new("/proc/self/exe");
     // The last line of a panic is to be its cause, not its backtrace.
-    command.args(PROBE).env("RUST_BACKTRACE", "0");
+    command.args(arguments).env("RUST_BACKTRACE", "0");
     command
 }
 
@@ -289,15 +358,15 @@ fn describe(status: ExitStatus) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use machine::environment::Environment;
+    use proptest::prelude::*;
     use std::sync::mpsc::{Receiver, sync_channel};
 
     /// Starts a shell script as the other side of a link.
     fn script(script: &str) -> (Link, Receiver<LinkOutput>) {
         let (sender, outputs) = sync_channel(16);
         let mut command = Command::new("sh");
-        command.args(["-c", script]).stderr(Stdio::piped());
-        (Link::start(7, command, sender).unwrap(), outputs)
+        command.args(["-c", script]);
+        (Link::start(7, "the probe", command, sender).unwrap(), outputs)
     }
 
     fn next(outputs: &Receiver<LinkOutput>) -> Output {
@@ -311,14 +380,15 @@ mod tests {
         let (mut link, outputs) = script(r#"echo '"ready"'; echo 'last words' >&2; exit 3"#);
         assert!(matches!(next(&outputs), Output::Answer(Answer::Ready)));
         assert!(matches!(next(&outputs), Output::Closed));
-        let why = link.cause_of_death("the probe").why;
+        let why = link.answer(Output::Closed).unwrap_err().why;
         assert_eq!(why, "the probe exited with status 3: last words");
     }
 
     #[test]
     fn garbage_is_the_last_output() {
         let (mut link, outputs) = script(r#"echo hello; echo '"ready"'; exec sleep 1000"#);
-        assert!(matches!(next(&outputs), Output::Garbage(line) if line.contains("'hello'")));
+        let failure = link.answer(next(&outputs)).unwrap_err();
+        assert!(failure.why.starts_with("the probe: unexpected output 'hello'"), "{failure}");
         assert!(outputs.recv_timeout(Duration::from_secs(60)).is_err());
         link.kill();
     }
@@ -333,24 +403,47 @@ mod tests {
     }
 
     #[test]
-    fn a_greeting_counts_once_and_from_the_same_version_only() {
+    fn a_greeting_counts_once_and_from_the_same_build_only() {
         let (mut link, _outputs) = script("read line");
         let environment = Environment::capture();
-        let greeting =
-            |version: &str| Greeting { version: version.into(), environment: environment.clone() };
+        let build = Build::current();
         let sample = Sample {
             host: environment.hostname.clone(),
             environment: environment.id(),
             ..Sample::default()
         };
-        assert_eq!(link.check_origin(&sample), Err("it sent no greeting".into()));
-        let why = link.accept_greeting(&greeting("2"), "1").unwrap_err();
-        assert_eq!(why, "it runs tollgate 2, and this is tollgate 1");
-        link.accept_greeting(&greeting("1"), "1").unwrap();
-        assert!(link.accept_greeting(&greeting("1"), "1").is_err());
+        assert_eq!(link.check_origin(&sample), Err(link.failure("it sent no greeting")));
+        let refused = |environment: Environment, link: &mut Link| {
+            link.accept_greeting(&environment, &build).unwrap_err().why
+        };
+        let older = Environment { program_version: "0".into(), ..environment.clone() };
+        let why = refused(older, &mut link);
+        assert!(why.starts_with("the probe: it runs tollgate 0 instead of "), "{why}");
+        for hash in [None, Some("another".to_owned())] {
+            let other = Environment { program_hash: hash, ..environment.clone() };
+            let why = refused(other, &mut link);
+            assert!(why.starts_with("the probe: it runs another build of tollgate "), "{why}");
+        }
+        link.accept_greeting(&environment, &build).unwrap();
+        assert!(refused(environment, &mut link).ends_with("it sent a second greeting"));
         assert_eq!(link.check_origin(&sample), Ok(()));
         let other = Sample { host: "elsewhere".into(), ..sample };
-        assert!(link.check_origin(&other).unwrap_err().contains("answered for elsewhere"));
+        assert!(link.check_origin(&other).unwrap_err().why.contains("answered for elsewhere"));
         link.end(Duration::from_secs(60), Duration::ZERO);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn no_bytes_on_standard_error_panic_or_grow_its_last_line(
+            start in prop::collection::vec(any::<u8>(), 0..40),
+            length in 0..5000_usize,
+        ) {
+            let bytes: Vec<u8> = start.iter().copied().cycle().take(length).collect();
+            let line = Mutex::new(String::new());
+            keep_last_line(bytes.as_slice(), &line);
+            prop_assert!(line.into_inner().unwrap().chars().count() <= 300);
+        }
     }
 }

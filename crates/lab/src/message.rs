@@ -5,6 +5,7 @@ use std::io::{self, BufRead, Write};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
 use std::time::Duration;
 
+use machine::environment::Environment;
 use serde::{Deserialize, Serialize};
 
 use crate::artefact::Artefacts;
@@ -102,8 +103,8 @@ pub enum Request {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Answer {
-    /// The first message of a worker. A later greeting is that of a guest which the worker started.
-    Greeting(Box<Greeting>),
+    /// The first message of a worker: its environment. A later greeting is that of a guest which the worker started.
+    Greeting(Box<Environment>),
     /// A sample, or the failure in its place.
     Sample(Box<SampleAnswer>),
     /// The host starts to make an artefact, which may take minutes.
@@ -144,15 +145,6 @@ pub struct SampleAnswer {
     pub role: String,
     /// The sample.
     pub sample: Sample,
-}
-
-/// The first message of a worker.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Greeting {
-    /// The program's version.
-    pub version: String,
-    /// The worker's environment.
-    pub environment: machine::environment::Environment,
 }
 
 /// The maximum length of a line in either direction, in bytes. The longest lines are orders of thousands of points.

@@ -4,6 +4,7 @@
 //! `allow-NAME` is `yes` if the feature is enabled.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 
 use crate::method::AnyMethod;
 use crate::point::Point;
@@ -22,7 +23,9 @@ impl OptionValue {
     /// Returns what is wrong with a value and how to fix it; `None` if it is valid.
     fn fault(self, text: &str) -> Option<&'static str> {
         match self {
-            Self::Text if text.is_empty() => Some("is empty; give a value or omit the option"),
+            Self::Text | Self::Folder if text.is_empty() => {
+                Some("is empty; give a value or omit the option")
+            }
             Self::Number if text.parse::<u64>().is_err() => {
                 Some("is not an unsigned integer; give e.g. 7")
             }
@@ -118,6 +121,24 @@ fn unknown(option: &str, name: &str, known: &[&str]) -> UsageError {
     UsageError::new(format!("{option}: unknown name '{name}'; available: {known}"))
 }
 
+/// Adds the defaults of options that have one and are not set, so that a run records them.
+pub(crate) fn with_defaults(
+    suites: &[&Suite],
+    options: &BTreeMap<String, String>,
+) -> BTreeMap<String, String> {
+    let folders = known(suites).into_iter().filter(|one| one.value == OptionValue::Folder);
+    let defaults = folders.map(|one| (one.name.to_owned(), folder(options, one.name)));
+    let mut complete: BTreeMap<_, _> =
+        defaults.map(|(name, path)| (name, path.to_string_lossy().into_owned())).collect();
+    complete.extend(options.clone());
+    complete
+}
+
+/// Returns the folder that an option names, or the temporary folder.
+pub fn folder(options: &BTreeMap<String, String>, name: &str) -> PathBuf {
+    options.get(name).map_or_else(std::env::temp_dir, PathBuf::from)
+}
+
 /// Returns the options that differ between two runs: name, first value, second value.
 pub(crate) fn differences(
     a: &BTreeMap<String, String>,
@@ -129,7 +150,7 @@ pub(crate) fn differences(
     different.map(|name| (name.clone(), value(a.get(name)), value(b.get(name)))).collect()
 }
 
-/// Returns the options that are set, without those that are enabled: samples depend on the former only.
+/// Returns the options that have a value, without those that are enabled: samples depend on the former only.
 pub fn values(options: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let is_set = |(name, _): &(&String, &String)| !name.starts_with(ALLOW);
     options.iter().filter(is_set).map(|(name, value)| (name.clone(), value.clone())).collect()
@@ -223,6 +244,23 @@ mod tests {
             let refused = read(set).unwrap_err().to_string();
             assert!(refused.starts_with(line), "{refused}");
         }
+    }
+
+    #[test]
+    fn an_option_that_is_not_set_has_its_default() {
+        use crate::suite::Data;
+        const OPTIONS: &[SuiteOption] = &[
+            SuiteOption { name: "folder", enables: "a folder", value: OptionValue::Folder },
+            SuiteOption { name: "offset", enables: "a number", value: OptionValue::Number },
+        ];
+        static TOY: Suite =
+            Suite::new("toy", "Has options", Data::EMPTY, &[]).with_options(OPTIONS);
+        let temporary = std::env::temp_dir().to_string_lossy().into_owned();
+        let default = BTreeMap::from([("folder".to_owned(), temporary)]);
+        assert_eq!(with_defaults(&[&TOY], &BTreeMap::new()), default);
+        let set = BTreeMap::from([("folder".to_owned(), "/mnt".to_owned())]);
+        assert_eq!(with_defaults(&[&TOY], &set), set);
+        assert_eq!(folder(&set, "folder"), PathBuf::from("/mnt"));
     }
 
     #[test]

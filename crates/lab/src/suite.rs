@@ -68,6 +68,8 @@ pub struct SuiteOption {
 pub enum OptionValue {
     /// Any text that is not empty, e.g. a path.
     Text,
+    /// The path of a folder; the temporary folder by default.
+    Folder,
     /// An unsigned integer.
     Number,
     /// A physical address; see [`option::address`](crate::option::address).

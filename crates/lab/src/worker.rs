@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::io::{BufReader, Write};
 use std::path::PathBuf;
-use std::process::Stdio;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
@@ -14,16 +13,15 @@ use crate::answer::OrderProgress;
 use crate::artefact::{self, Artefacts, Recipe};
 use crate::descendants;
 use crate::guest::Guest;
-use crate::link::{Link, LinkOutput, Output, local_probe};
+use crate::link::{Build, Link, LinkOutput, Origin, local_probe};
 use crate::message::{
-    Answer, Greeting, Order, OrderedPoint, QUEUE_LENGTH, Request, SampleAnswer, receive, send,
+    Answer, Order, OrderedPoint, QUEUE_LENGTH, Request, SampleAnswer, receive, send,
 };
 use crate::method::AnyMethod;
 use crate::option;
 use crate::point::Point;
 use crate::probe::blank;
-use crate::quantity::format_duration;
-use crate::sample::{Failure, FailureKind, Part};
+use crate::sample::{Failure, Part};
 use crate::suite::Suite;
 use crate::terminal;
 
@@ -47,10 +45,10 @@ impl From<LinkOutput> for Event {
 }
 
 /// Executes orders from standard input until it closes; returns the exit status.
-pub fn main(suites: &[&Suite], version: &str) -> i32 {
+pub fn main(suites: &[&Suite]) -> i32 {
     let serve = || {
         descendants::adopt()?;
-        Worker::start(suites, version)?.serve()
+        Worker::start(suites)?.serve()
     };
     let result = serve();
     descendants::end(&[]);
@@ -77,9 +75,8 @@ impl From<std::io::Error> for Ended {
 
 struct Worker<'a> {
     suites: &'a [&'a Suite],
-    version: &'a str,
-    environment: String,
-    host: String,
+    build: Build,
+    origin: Origin,
     events: Receiver<Event>,
     sender: SyncSender<Event>,
     /// The number of probes started so far.
@@ -90,23 +87,21 @@ struct Worker<'a> {
 }
 
 impl<'a> Worker<'a> {
-    fn start(suites: &'a [&'a Suite], version: &'a str) -> std::io::Result<Self> {
+    fn start(suites: &'a [&'a Suite]) -> std::io::Result<Self> {
         let environment = Environment::capture();
         let (sender, events) = sync_channel(QUEUE_LENGTH);
         read_requests(sender.clone());
         let mut worker = Self {
             suites,
-            version,
-            environment: environment.id(),
-            host: environment.hostname.clone(),
+            build: Build::of(&environment),
+            origin: Origin::of(&environment),
             events,
             sender,
             probes: 0,
             output: std::io::stdout(),
             failed_artefacts: HashMap::new(),
         };
-        let greeting = Greeting { version: version.into(), environment };
-        worker.answer(&Answer::Greeting(Box::new(greeting)))?;
+        worker.answer(&Answer::Greeting(Box::new(environment)))?;
         Ok(worker)
     }
 
@@ -243,8 +238,8 @@ impl<'a> Worker<'a> {
             };
             sample.parts.insert("guest".into(), part);
         }
-        sample.host.clone_from(&self.host);
-        sample.environment.clone_from(&self.environment);
+        sample.host.clone_from(&self.origin.host);
+        sample.environment.clone_from(&self.origin.environment);
         self.answer(&Answer::Sample(Box::new(answer)))
     }
 
@@ -260,10 +255,10 @@ impl<'a> Worker<'a> {
             Some(Err(failure)) => return Ok(Err(failure)),
             None => (local_probe(), Vec::new()),
         };
-        command.stderr(Stdio::piped());
         machine::child::die_with_parent(&mut command);
         self.probes += 1;
-        let mut link = match Link::start(self.probes, command, self.sender.clone()) {
+        let name = if guest.is_some() { "the guest" } else { "the probe" };
+        let mut link = match Link::start(self.probes, name, command, self.sender.clone()) {
             Ok(link) => link,
             Err(why) if guest.is_none() => return Err(Ended::Failed(why)),
             Err(why) => {
@@ -273,9 +268,9 @@ impl<'a> Worker<'a> {
         let sent = link.send(&Request::Order(Box::new(order.clone())));
         Ok(match sent {
             Ok(()) => Ok(link),
-            Err(why) => {
+            Err(failure) => {
                 kill(&mut link);
-                Err(Failure::failed(why))
+                Err(failure)
             }
         })
     }
@@ -292,49 +287,46 @@ impl<'a> Worker<'a> {
             Ok(link) => link,
             Err(failure) => return Ok(Err(failure)),
         };
+        // A role that is ready waits for the others, e.g. while one of them makes an artefact. The lab watches them.
+        let mut waits_for_start = false;
         while let Some(point) = progress.point(order) {
-            let event = match self.events.recv_timeout(link.remaining(point.limit)) {
-                Ok(event) => event,
+            let limit = if waits_for_start { Duration::MAX } else { link.remaining(point.limit) };
+            let output = match self.events.recv_timeout(limit) {
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
-                    let why = format!("no answer within {}", format_duration(point.limit));
-                    return Ok(fail(&mut link, Failure::new(FailureKind::Timeout, why)));
+                    let failure = link.timeout(point.limit);
+                    return Ok(fail(&mut link, failure));
                 }
-            };
-            let output = match event {
-                Event::Probe(output) if output.link != link.id() => continue,
-                Event::Probe(mut output) => {
-                    if let Output::Answer(Answer::Greeting(greeting)) = &mut output.output {
-                        // Each start of a guest is a boot, but not another environment.
-                        greeting.environment.boot_id.clear();
-                    }
-                    output.output
-                }
-                Event::Request(request) => match link.send(&request) {
-                    Ok(()) => continue,
-                    Err(why) => {
-                        let failure = Failure::failed(format!("the probe: {why}"));
-                        return Ok(fail(&mut link, failure));
-                    }
-                },
-                Event::LabGone => {
+                Ok(Event::LabGone) => {
                     end(&mut link, guest.is_some());
                     return Err(Ended::LabGone);
                 }
+                Ok(Event::Request(request)) => {
+                    if waits_for_start && matches!(request, Request::Start | Request::Cancel) {
+                        waits_for_start = false;
+                        link.beat();
+                    }
+                    match link.send(&request) {
+                        Ok(()) => continue,
+                        Err(failure) => return Ok(fail(&mut link, failure)),
+                    }
+                }
+                Ok(Event::Probe(output)) if output.link != link.id() => continue,
+                Ok(Event::Probe(output)) => output.output,
             };
             // What is refused must not count as an answer.
-            let accepted = self
-                .check(&mut link, guest.is_some(), &output)
-                .and_then(|()| progress.accept(order, "the probe", &output));
-            if let Err(failure) = accepted {
-                let failure = match output {
-                    Output::Closed => link.cause_of_death("the probe"),
-                    _ => failure,
-                };
-                return Ok(fail(&mut link, failure));
-            }
+            let accepted = link.answer(output).and_then(|mut answer| {
+                self.check(&mut link, guest.is_some(), &mut answer)?;
+                progress.accept(order, &answer).map_err(|why| link.failure(why))?;
+                Ok(answer)
+            });
+            let answer = match accepted {
+                Ok(answer) => answer,
+                Err(failure) => return Ok(fail(&mut link, failure)),
+            };
             link.beat();
-            match output {
-                Output::Answer(Answer::Sample(mut answer)) => {
+            waits_for_start |= matches!(answer, Answer::Ready);
+            match answer {
+                Answer::Sample(mut answer) => {
                     let guest_environment = link.origin().map(|origin| origin.environment.clone());
                     // The first sample of a guest includes its start, like all preparation.
                     if guest.is_some() {
@@ -344,8 +336,7 @@ impl<'a> Worker<'a> {
                     self.forward_sample(guest_environment.as_deref(), *answer)?;
                 }
                 // Also the greeting of a guest.
-                Output::Answer(answer) => self.answer(&answer)?,
-                Output::Garbage(_) | Output::Closed => {}
+                answer => self.answer(&answer)?,
             }
         }
         end(&mut link, guest.is_some());
@@ -353,18 +344,23 @@ impl<'a> Worker<'a> {
     }
 
     /// Checks what only a probe, or only a guest, may send.
-    fn check(&self, link: &mut Link, is_guest: bool, output: &Output) -> Result<(), Failure> {
-        let Output::Answer(answer) = output else { return Ok(()) };
-        let checked = match answer {
+    fn check(&self, link: &mut Link, is_guest: bool, answer: &mut Answer) -> Result<(), Failure> {
+        match answer {
             Answer::Greeting(greeting) if is_guest => {
-                link.accept_greeting(greeting, self.version).map(drop)
+                // Each start of a guest is a boot, but not another environment.
+                greeting.boot_id.clear();
+                link.accept_greeting(greeting, &self.build).map(drop)
             }
-            _ if is_guest && link.origin().is_none() => Err("no greeting".into()),
-            Answer::Sample(_) | Answer::Ready | Answer::Stop | Answer::Message(_) => Ok(()),
-            Answer::Done { .. } => Err("it exited before its order".into()),
-            _ => Err("it sent a message that only a worker may send".into()),
-        };
-        checked.map_err(|why: String| Failure::failed(format!("the probe: {why}")))
+            _ if is_guest && link.origin().is_none() => Err(link.failure("no greeting")),
+            Answer::Greeting(_) | Answer::Preparing { .. } | Answer::Prepared => {
+                Err(link.failure("it sent a message that only a worker may send"))
+            }
+            Answer::Sample(_)
+            | Answer::Ready
+            | Answer::Stop
+            | Answer::Message(_)
+            | Answer::Done { .. } => Ok(()),
+        }
     }
 }
 

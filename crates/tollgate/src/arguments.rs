@@ -109,7 +109,8 @@ pub(crate) struct Run {
     #[arg(long)]
     pub(crate) fresh: bool,
     /// Random seed of a new run
-    #[arg(long, allow_negative_numbers = true)]
+    #[arg(long, allow_negative_numbers = true,
+        value_parser = clap::value_parser!(u64).range(..lab::run::MAX_SEED))]
     pub(crate) seed: Option<u64>,
     /// Enable an opt-in feature, e.g. 'physical'; see 'tollgate doctor' (repeatable)
     #[arg(long, value_name = "FEATURE")]

@@ -26,6 +26,11 @@ impl CliError {
         Self { line: line.to_string(), status: 1 }
     }
 
+    /// Creates an error of a command that the user interrupted: exit status 130.
+    pub(crate) fn interrupted(line: impl fmt::Display) -> Self {
+        Self { line: line.to_string(), status: 130 }
+    }
+
     /// Changes the exit status to 2, for a command whose exit status 1 is a result.
     pub(crate) fn with_status_2(self) -> Self {
         Self { status: 2, ..self }

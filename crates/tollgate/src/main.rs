@@ -58,8 +58,7 @@ fn dispatch(command: Command) -> Result<u8, CliError> {
 }
 
 fn worker(probe: bool) -> u8 {
-    let status =
-        if probe { lab::probe::main(SUITES) } else { lab::worker::main(SUITES, LAB.version) };
+    let status = if probe { lab::probe::main(SUITES) } else { lab::worker::main(SUITES) };
     u8::try_from(status).unwrap_or(1)
 }
 

@@ -82,7 +82,10 @@ fn a_killed_worker_costs_one_sample() {
     let errors = run.samples.iter().filter_map(|sample| sample.error.as_ref());
     let crashed: Vec<_> = errors.filter(|error| error.kind != FailureKind::Void).collect();
     assert!(!crashed.is_empty() && crashed.len() <= 3, "{crashed:?}");
-    assert!(crashed.iter().all(|error| error.why.contains("worker died")), "{crashed:?}");
+    assert!(
+        crashed.iter().all(|error| error.why.contains("worker was killed by SIGKILL")),
+        "{crashed:?}"
+    );
     assert!(run.samples.iter().filter(|sample| sample.error.is_none()).count() > 2000);
     bench.wait_for_no_processes(TIMEOUT);
 }

@@ -175,6 +175,7 @@ fn samples_of_another_definition_are_not_resumed() {
     for (changed, message) in [
         (other_method, "method: the run has 'delay', now it is 'artefact'"),
         (MINE.replace("1 ms", "1.4 ms"), "budget: the run has '1ms', now it is '1.4ms'"),
+        (format!("{MINE}limit = \"5 s\"\n"), "limit: the run has 'default', now it is '5s'"),
     ] {
         write(&changed);
         let line = bench.refused(&run, 2);
@@ -186,8 +187,16 @@ fn samples_of_another_definition_are_not_resumed() {
     }
     let nice = bench.refused(&[&run[..], &["--priority", "19"]].concat(), 2);
     assert!(nice.contains("nice value: the run has ") && nice.contains(", now it is 19"), "{nice}");
-    let line = bench.refused(&[&run[..], &["--set", "file-folder=/tmp"]].concat(), 2);
-    assert!(line.contains("--set file-folder: the run has not set, now it is /tmp"), "{line}");
+    let line = bench.refused(&[&run[..], &["--set", "file-folder=/nowhere"]].concat(), 2);
+    let default = std::env::temp_dir();
+    let expected =
+        format!("--set file-folder: the run has {}, now it is /nowhere", default.display());
+    assert!(line.contains(&expected) && line.contains("--fresh"), "{line}");
+    let seed = bench.journal().record.seed;
+    bench.ok(&[&run[..], &["--seed", &seed.to_string()]].concat());
+    let line = bench.refused(&[&run[..], &["--seed", "7"]].concat(), 2);
+    let expected = format!("--seed: the run has {seed}, now it is 7; start a new run with --fresh");
+    assert!(line.contains(&expected), "{line}");
 }
 
 #[test]

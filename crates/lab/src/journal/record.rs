@@ -32,7 +32,7 @@ pub struct RunRecord {
     pub seed: u64,
     /// The start of the run, in RFC 3339.
     pub start: String,
-    /// The options set by the user (`--set NAME=VALUE`), the same for all samples.
+    /// The options that have a value, set by the user (`--set NAME=VALUE`) or by default; the same for all samples.
     pub options: BTreeMap<String, String>,
     /// The nice value of the measuring processes, the same for all samples.
     pub nice: i32,

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::slice;
 use std::time::Duration;
 
+use super::execution::{OrderEvent, execute};
 use super::sink::JournalSink;
-use super::supervisor::{OrderEvent, Supervisor};
+use super::supervisor::Supervisor;
 use super::{Event, Lab, RunError};
 use crate::experiment::Experiment;
 use crate::link::Origin;
@@ -21,14 +22,15 @@ const MAX_LOSSES: u32 = 3;
 /// Turns batches into orders and journals their samples.
 pub(super) struct Dispatcher<'a> {
     lab: &'a Lab<'a>,
-    options: &'a BTreeMap<String, String>,
+    /// The options of the run, with defaults.
+    options: BTreeMap<String, String>,
     supervisor: Supervisor<'a>,
 }
 
 impl<'a> Dispatcher<'a> {
     pub(super) fn new(
         lab: &'a Lab<'a>,
-        options: &'a BTreeMap<String, String>,
+        options: BTreeMap<String, String>,
         supervisor: Supervisor<'a>,
     ) -> Self {
         Self { lab, options, supervisor }
@@ -102,10 +104,11 @@ impl<'a> Dispatcher<'a> {
         while !order.points.is_empty() && !self.is_interrupted() {
             order.id = self.supervisor.next_id();
             let orders = slice::from_ref(&order);
-            let results = self.supervisor.execute(orders, metrics, &mut |event| match event {
-                OrderEvent::Sample { sample, .. } => sink.keep(sample),
-                event => observe(event, sink),
-            })?;
+            let results =
+                execute(&mut self.supervisor, orders, metrics, &mut |event| match event {
+                    OrderEvent::Sample { sample, .. } => sink.keep(sample),
+                    event => observe(event, sink),
+                })?;
             let Some(result) = results.into_iter().next() else { break };
             order.points.drain(..result.answered);
             let Some(failure) = result.lost else { break };
@@ -143,29 +146,31 @@ impl<'a> Dispatcher<'a> {
             let mut samples: Vec<Option<Sample>> = vec![None; roles.len()];
             // The failures of other roles follow from this one.
             let mut first_failed = None;
-            let results = self.supervisor.execute(&orders, metrics, &mut |event| match event {
-                OrderEvent::Sample { worker, sample } => {
-                    if sample.error.is_some() {
-                        first_failed.get_or_insert(worker);
+            let results =
+                execute(&mut self.supervisor, &orders, metrics, &mut |event| match event {
+                    OrderEvent::Sample { worker, sample } => {
+                        if sample.error.is_some() {
+                            first_failed.get_or_insert(worker);
+                        }
+                        samples[worker] = Some(sample);
+                        Ok(())
                     }
-                    samples[worker] = Some(sample);
-                    Ok(())
-                }
-                event => {
-                    if let OrderEvent::WorkerLost { worker, .. } = event {
-                        first_failed.get_or_insert(worker);
+                    event => {
+                        if let OrderEvent::WorkerLost { worker, .. } = event {
+                            first_failed.get_or_insert(worker);
+                        }
+                        observe(event, sink)
                     }
-                    observe(event, sink)
-                }
-            })?;
+                })?;
             if self.is_interrupted() {
                 break;
             }
             let samples = samples.into_iter().zip(results).enumerate();
             let samples = samples.map(|(index, (sample, result))| {
                 let failed = |failure| self.failed(index, &orders[index], point, failure);
-                let missing = || failed(Failure::failed("it sent no sample"));
-                result.lost.map(failed).or(sample).unwrap_or_else(missing)
+                let missing = || Failure::failed("it sent no sample");
+                // A worker that is lost after its sample costs nothing.
+                sample.unwrap_or_else(|| failed(result.lost.unwrap_or_else(missing)))
             });
             let Some(sample) = join(roles, samples.collect(), first_failed) else { break };
             let is_final = sample.is_final();
@@ -175,6 +180,15 @@ impl<'a> Dispatcher<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Returns the host and environment of the samples of an experiment: those of its worker, or of its first role's.
+    pub(super) fn origin(&self) -> Origin {
+        self.origin_of(0)
+    }
+
+    fn origin_of(&self, worker: usize) -> Origin {
+        self.supervisor.origin(worker).cloned().unwrap_or_default()
     }
 
     fn metrics(&self, order: &Order) -> &'static [Metric] {
@@ -190,8 +204,7 @@ impl<'a> Dispatcher<'a> {
         point: &OrderedPoint,
         failure: Failure,
     ) -> Sample {
-        let origin = self.supervisor.origin(worker).cloned();
-        let Origin { host, environment } = origin.unwrap_or_default();
+        let Origin { host, environment } = self.origin_of(worker);
         Sample { host, environment, error: Some(failure), ..blank(order, point, order.attempt) }
     }
 }
@@ -201,7 +214,7 @@ fn observe(event: OrderEvent, sink: &mut JournalSink) -> Result<(), RunError> {
     match event {
         OrderEvent::Preparing(artefact) => sink.observe(Event::Preparing(&artefact)),
         OrderEvent::WorkerLost { failure, .. } => sink.observe(Event::WorkerLost(&failure.why)),
-        OrderEvent::Guest(environment) => sink.record_environment(environment)?,
+        OrderEvent::Environment(environment) => sink.record_environment(environment)?,
         OrderEvent::Sample { .. } => {}
     }
     Ok(())
@@ -230,8 +243,9 @@ fn join(roles: &[String], samples: Vec<Sample>, first_failed: Option<usize>) -> 
                 _ => {}
             }
         }
+        let host = sample.host;
         let part = Part {
-            host: sample.host,
+            host: host.clone(),
             environment: sample.environment,
             values: sample.values.clone(),
             noise: sample.noise,
@@ -244,7 +258,12 @@ fn join(roles: &[String], samples: Vec<Sample>, first_failed: Option<usize>) -> 
         joined.histograms.extend(sample.histograms);
         joined.covariates.extend(sample.covariates);
         joined.trials.extend(sample.trials);
-        let by_role = |why: &str| format!("{role}: {why}");
+        // The joined sample belongs to the host of the first role.
+        let source = match host == joined.host {
+            true => role.clone(),
+            false => format!("{role} on {host}"),
+        };
+        let by_role = |why: &str| format!("{source}: {why}");
         joined.void = joined.void.take().or(sample.void.as_deref().map(by_role));
         if let Some(error) = sample.error
             && (joined.error.is_none() || first_failed == Some(index))
@@ -288,6 +307,18 @@ mod tests {
         assert_eq!(error, Failure::check("nic and application both measured 'sent'"));
         assert!(joined.values.is_empty());
         assert_eq!(joined.parts["application"].values, sample("sent").values);
+    }
+
+    #[test]
+    fn a_failure_on_another_host_names_it() {
+        let at = |host: &str, error| Sample { host: host.into(), error, ..Sample::default() };
+        let error = Failure::unavailable("no NIC", "plug one in");
+        let samples = vec![at("one", None), at("two", Some(error.clone()))];
+        let joined = join(&roles(), samples, Some(1)).unwrap();
+        assert_eq!(joined.host, "one");
+        let why = "application on two: no NIC".to_owned();
+        assert_eq!(joined.error, Some(Failure { why, ..error }));
+        assert_eq!(joined.parts["application"].host, "two");
     }
 
     #[test]

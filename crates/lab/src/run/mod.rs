@@ -1,15 +1,15 @@
 //! A run: experiments become orders for workers, and their samples are journalled.
 //!
 //! A [`Session`](session::Session) connects three parts: the scheduler decides what is measured in which round, the
-//! dispatcher has the supervisor's workers measure it, and the sink journals the samples.
+//! dispatcher sends it to the supervisor's workers, which execute it, and the sink journals the samples.
 
 mod dispatcher;
+mod execution;
 mod import;
 mod record;
 mod remaining;
 mod scheduler;
 mod session;
-mod silence;
 mod sink;
 mod supervisor;
 
@@ -38,13 +38,16 @@ pub struct RunRequest<'a> {
     pub results: PathBuf,
     /// Whether to start a new run instead of resuming the last.
     pub fresh: bool,
-    /// The seed of a new run; the time if absent.
+    /// The seed of a new run, below [`MAX_SEED`]; the time if absent. A resumed run keeps its seed.
     pub seed: Option<u64>,
     /// The options that the user enabled or set.
     pub options: BTreeMap<String, String>,
     /// Set by Ctrl-C: ends the run cleanly.
     pub interrupted: &'a AtomicBool,
 }
+
+/// Above all seeds: JSON readers that use doubles keep 53 bits.
+pub const MAX_SEED: u64 = 1 << 53;
 
 /// An event of a run.
 #[derive(Debug)]
@@ -137,8 +140,11 @@ pub enum RunError {
         what: String,
     },
     /// A worker does not start.
-    #[error("the worker does not start: {0}")]
-    Worker(String),
+    #[error("cannot start: {0}")]
+    Start(String),
+    /// The user interrupted the run before its first sample.
+    #[error("interrupted; run again to resume")]
+    Interrupted,
     /// Settings that a killed run had changed cannot be restored.
     #[error("{}", join_lines(.0))]
     Settings(Vec<machine::SysError>),
@@ -155,8 +161,8 @@ impl Lab<'_> {
     /// Measures what the journal lacks of the request. All samples are journalled, also those before an error.
     ///
     /// # Errors
-    /// Returns an error if the journal cannot be written, a worker does not start, or a setting that a killed run had
-    /// changed cannot be restored.
+    /// Returns an error if the journal cannot be written or resumed, a worker does not start, or a setting that a killed run
+    /// had changed cannot be restored.
     pub fn run(
         &self,
         request: &RunRequest,

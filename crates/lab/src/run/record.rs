@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::{Lab, METRICS, SESSION};
+use super::{Lab, MAX_SEED, METRICS, RunRequest, SESSION};
 use crate::artefact;
 use crate::experiment::{Experiment, Profile};
 use crate::journal::{FORMAT, RunRecord};
@@ -16,7 +16,7 @@ use crate::suite;
 /// The conditions under which all samples of a run are measured.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Conditions {
-    /// The options set by the user.
+    /// The options that have a value, set by the user or by default.
     pub(super) options: BTreeMap<String, String>,
     /// The nice value of the measuring processes.
     pub(super) nice: i32,
@@ -83,8 +83,7 @@ pub(super) fn new_record(
         name,
         host,
         profile,
-        // JSON readers that use doubles keep 53 bits.
-        seed: seed.unwrap_or_else(clock) & ((1 << 53) - 1),
+        seed: seed.unwrap_or_else(clock) % MAX_SEED,
         start: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
         options: conditions.options.clone(),
         nice: conditions.nice,
@@ -95,16 +94,21 @@ pub(super) fn new_record(
     }
 }
 
-/// Checks whether new samples of the experiments may join the samples of the record. Another build of the program is
-/// another environment, whose samples do not mix.
+/// Checks whether new samples of a request may join the samples of the record: everything that the journal's key of a sample
+/// (experiment, point, twin, round, environment) lacks must be equal. Another build of the program is another environment.
+/// Rounds may be added, and the target interval may change: they determine how many samples there are, not what they are.
 ///
 /// # Errors
 /// Returns one line that names the first difference.
 pub(super) fn check_resumable(
     record: &RunRecord,
-    experiments: &[Experiment],
+    request: &RunRequest,
     conditions: &Conditions,
 ) -> Result<(), String> {
+    let seed = request.seed.unwrap_or(record.seed);
+    if seed != record.seed {
+        return Err(format!("--seed: the run has {}, now it is {seed}", record.seed));
+    }
     if record.nice != conditions.nice {
         let (before, now) = (record.nice, conditions.nice);
         return Err(format!("nice value: the run has {before}, now it is {now}"));
@@ -119,15 +123,21 @@ pub(super) fn check_resumable(
     if let Some((file, _)) = conditions.code.iter().find(is_changed) {
         return Err(format!("{file}: its content changed since the run began"));
     }
-    for experiment in experiments {
+    for experiment in &request.experiments {
         let id = experiment.id();
         let Some(before) = record.experiments.get(&id) else { continue };
         // Not rounded, so that every change is seen.
         let budget = |one: &Experiment| format!("{:?}", one.effort.budget);
+        let limit = |one: &Experiment| match one.limit {
+            Some(limit) => format!("{limit:?}"),
+            None => "default".into(),
+        };
         for (what, before, now) in [
             ("method", before.method.clone(), experiment.method.clone()),
             ("metric", before.metric.clone(), experiment.metric.clone()),
             ("budget", budget(before), budget(experiment)),
+            ("limit", limit(before), limit(experiment)),
+            ("batch", before.batch.to_string(), experiment.batch.to_string()),
             ("roles", before.roles.join(", "), experiment.roles.join(", ")),
         ] {
             if before != now {
@@ -197,6 +207,7 @@ mod tests {
     use crate::metric::Metric;
     use crate::sample::Failure;
     use crate::suite::{Data, Suite};
+    use std::sync::atomic::AtomicBool;
     use std::time::Duration;
 
     const LAB: Lab = Lab { suites: &[], version: "1" };
@@ -218,6 +229,19 @@ mod tests {
             batch: 1,
             limit: None,
             effort: Profile::Quick.effort(),
+        }
+    }
+
+    fn request(experiment: &Experiment, seed: Option<u64>) -> RunRequest<'static> {
+        static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+        RunRequest {
+            experiments: vec![experiment.clone()],
+            profile: Profile::Quick,
+            results: "results".into(),
+            fresh: false,
+            seed,
+            options: BTreeMap::new(),
+            interrupted: &INTERRUPTED,
         }
     }
 
@@ -287,12 +311,22 @@ mod tests {
         let before = current("before");
         assert_eq!(before.code.len(), 1);
         let record = record(&before);
-        let check = |now: &Conditions| check_resumable(&record, experiments, now);
+        let check = |now: &Conditions| check_resumable(&record, &request(&experiment, None), now);
         assert_eq!(check(&current("before")), Ok(()));
         let why = check(&current("after")).unwrap_err();
         assert_eq!(why, format!("{}: its content changed since the run began", link.display()));
         let not_allowed = Conditions::current(&lab, experiments, &BTreeMap::new()).unwrap();
         assert_eq!(not_allowed.code, BTreeMap::new(), "a file that is not loaded is not read");
+    }
+
+    #[test]
+    fn a_resumed_run_keeps_its_seed() {
+        let conditions = Conditions::default();
+        let record = record(&conditions);
+        let check = |seed| check_resumable(&record, &request(&experiment(), seed), &conditions);
+        assert_eq!(check(None), Ok(()));
+        assert_eq!(check(Some(1)), Ok(()));
+        assert_eq!(check(Some(2)), Err("--seed: the run has 1, now it is 2".into()));
     }
 
     #[test]
@@ -304,8 +338,7 @@ mod tests {
         };
         let record = record(&conditions);
         let check = |experiment: &Experiment, conditions: &Conditions| {
-            let experiments = std::slice::from_ref(experiment);
-            check_resumable(&record, experiments, conditions)
+            check_resumable(&record, &request(experiment, None), conditions)
         };
         assert_eq!(check(&experiment(), &conditions), Ok(()));
         assert_eq!(
@@ -318,7 +351,14 @@ mod tests {
         let mut budget = experiment();
         budget.effort.budget = Duration::from_micros(2400);
         let method = Experiment { method: "call".into(), ..experiment() };
+        let batch = Experiment { batch: 8, ..experiment() };
+        let limit = Experiment { limit: Some(Duration::from_secs(5)), ..experiment() };
+        let mut rounds = experiment();
+        (rounds.effort.rounds, rounds.effort.min_rounds) = (99, 20);
+        assert_eq!(check(&rounds, &conditions), Ok(()), "rounds may be added");
         for (experiment, difference) in [
+            (batch, "toy/one: batch: the run has '1', now it is '8'"),
+            (limit, "toy/one: limit: the run has 'default', now it is '5s'"),
             (budget, "toy/one: budget: the run has '2ms', now it is '2.4ms'"),
             (method, "toy/one: method: the run has 'loop', now it is 'call'"),
         ] {

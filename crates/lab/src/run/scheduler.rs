@@ -2,6 +2,7 @@
 
 use crate::experiment::{Effort, Experiment};
 use crate::journal::Settled;
+use crate::link::Origin;
 use crate::plan;
 use crate::sample::Item;
 use crate::statistics::{self, ORDER_STATISTIC_ROUNDS};
@@ -15,6 +16,8 @@ const MAX_VOID_ROUNDS: u32 = 10;
 /// The schedule of one experiment.
 pub(super) struct Scheduler<'a> {
     experiment: &'a Experiment,
+    /// The host and environment of its samples.
+    origin: Origin,
     items: Vec<ScheduledItem>,
 }
 
@@ -27,21 +30,22 @@ struct ScheduledItem {
 }
 
 impl<'a> Scheduler<'a> {
-    pub(super) fn new(experiment: &'a Experiment) -> Self {
+    pub(super) fn new(experiment: &'a Experiment, origin: Origin) -> Self {
         let scheduled =
             |item| ScheduledItem { item, values: Vec::new(), void_rounds: 0, is_complete: false };
         let items = plan::items(experiment).into_iter().map(scheduled).collect();
-        Self { experiment, items }
+        Self { experiment, origin, items }
     }
 
     /// Returns the items to measure in a round, each with its position in the round's order.
     pub(super) fn pending(&self, round: u32, sink: &JournalSink) -> Vec<(u32, Item)> {
         let order = plan::order(self.experiment, self.items.len(), round, sink.seed());
+        let environment = &self.origin.environment;
         let is_pending = |index: usize| {
             let ScheduledItem { item, is_complete, .. } = &self.items[index];
             !is_complete
-                && !sink.is_unavailable(self.experiment, item)
-                && sink.settled(self.experiment, item, round).is_none()
+                && !sink.is_unavailable(self.experiment, item, environment)
+                && sink.settled(self.experiment, item, round, environment).is_none()
         };
         let order = order.into_iter().enumerate().filter(|(_, index)| is_pending(*index));
         order.map(|(position, index)| (position as u32, self.items[index].item.clone())).collect()
@@ -59,20 +63,22 @@ impl<'a> Scheduler<'a> {
     ) -> Result<bool, RunError> {
         let Effort { rounds, min_rounds, .. } = self.experiment.effort;
         let finished = round + 1;
+        let environment = &self.origin.environment;
         for scheduled in self.items.iter_mut().filter(|scheduled| !scheduled.is_complete) {
-            match sink.settled(self.experiment, &scheduled.item, round) {
+            match sink.settled(self.experiment, &scheduled.item, round, environment) {
                 Some(Settled::Value(value)) => scheduled.values.push(value),
                 Some(Settled::Void) => scheduled.void_rounds += 1,
                 Some(Settled::NoValue) | None => {}
             }
             let is_hopeless = finished == rounds || finished >= MAX_VOID_ROUNDS;
             if scheduled.void_rounds == finished && is_hopeless {
-                sink.give_up(self.experiment, &scheduled.item, round)?;
+                sink.give_up(self.experiment, &scheduled.item, round, &self.origin)?;
                 scheduled.is_complete = true;
                 continue;
             }
-            scheduled.is_complete = sink.is_unavailable(self.experiment, &scheduled.item)
-                || narrow(&scheduled.values, &self.experiment.effort);
+            scheduled.is_complete =
+                sink.is_unavailable(self.experiment, &scheduled.item, environment)
+                    || narrow(&scheduled.values, &self.experiment.effort);
         }
         let pending = self.items.iter().filter(|scheduled| !scheduled.is_complete).count();
         sink.report_remaining(self.experiment, pending as u64 * u64::from(rounds - finished));

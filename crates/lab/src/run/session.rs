@@ -13,6 +13,7 @@ use crate::descendants;
 use crate::experiment::Experiment;
 use crate::journal::{Journal, latest};
 use crate::link::Origin;
+use crate::option;
 
 /// An open session.
 pub(super) struct Session<'a> {
@@ -32,31 +33,38 @@ impl<'a> Session<'a> {
         request: &'a RunRequest<'a>,
         observer: &'a mut dyn RunObserver,
     ) -> Result<Self, RunError> {
-        descendants::adopt().map_err(|e| RunError::Worker(e.to_string()))?;
+        descendants::adopt().map_err(|e| RunError::Start(e.to_string()))?;
         // Before the worker captures the environment, so that settings of a killed run are not part of it.
         report_restored(machine::setting::restore_left(), observer)?;
-        let mut supervisor = Supervisor::new(lab.version, request.interrupted);
+        let mut supervisor = Supervisor::new(request.interrupted);
         let environment = supervisor.start_first()?;
-        let origin = Origin { host: environment.hostname.clone(), environment: environment.id() };
+        let origin = Origin::of(&environment);
         let folder = latest(&request.results, &origin.host, request.profile, request.fresh)?.folder;
         let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let conditions = Conditions::current(lab, &request.experiments, &request.options)
-            .map_err(|e| RunError::Worker(e.to_string()))?;
+        let options = option::with_defaults(lab.suites, &request.options);
+        let conditions = Conditions::current(lab, &request.experiments, &options)
+            .map_err(|e| RunError::Start(e.to_string()))?;
         let new = || {
             let how = (request.profile, request.seed);
             new_record(lab, how, name, origin.host.clone(), &conditions)
         };
         let mut journal = Journal::open(&folder, new)?;
-        check_resumable(&journal.record, &request.experiments, &conditions)
-            .map_err(|what| RunError::Changed { folder, what })?;
+        let changed = |what| RunError::Changed { folder: folder.clone(), what };
+        check_resumable(&journal.record, request, &conditions).map_err(changed)?;
         journal.record.environments.insert(origin.environment.clone(), environment);
+        journal
+            .record
+            .environments
+            .keys()
+            .try_for_each(|id| supervisor.admit(id.clone()))
+            .map_err(changed)?;
         describe(&mut journal.record, lab, &request.experiments, &conditions.code);
         journal.save_record()?;
         let remaining = RemainingWork::of(&request.experiments, lab.suites);
         Ok(Self {
             request,
-            dispatcher: Dispatcher::new(lab, &request.options, supervisor),
-            sink: JournalSink::new(journal, origin, remaining, observer),
+            dispatcher: Dispatcher::new(lab, options, supervisor),
+            sink: JournalSink::new(journal, origin.environment, remaining, observer),
         })
     }
 
@@ -66,17 +74,19 @@ impl<'a> Session<'a> {
     /// Returns an error if consecutive workers are lost or the journal cannot be written.
     pub(super) fn run(mut self) -> Result<RunSummary, RunError> {
         for experiment in &self.request.experiments {
-            if !self.dispatcher.is_interrupted() {
-                self.measure(experiment)?;
+            match self.measure(experiment) {
+                Ok(()) if !self.dispatcher.is_interrupted() => {}
+                Ok(()) | Err(RunError::Interrupted) => break,
+                Err(error) => return Err(error),
             }
         }
         self.dispatcher.end();
-        self.sink.finish(self.dispatcher.is_interrupted())
+        self.sink.finish(&self.dispatcher.origin(), self.dispatcher.is_interrupted())
     }
 
     fn measure(&mut self, experiment: &Experiment) -> Result<(), RunError> {
         self.sink.observe(Event::Experiment { experiment });
-        let mut scheduler = Scheduler::new(experiment);
+        let mut scheduler = Scheduler::new(experiment, self.dispatcher.origin());
         for round in 0..experiment.effort.rounds {
             let pending = scheduler.pending(round, &self.sink);
             for batch in pending.chunks(experiment.batch) {

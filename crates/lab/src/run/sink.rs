@@ -42,8 +42,6 @@ pub(super) struct JournalSink<'a> {
     journal: Journal,
     observer: &'a mut dyn RunObserver,
     profile: Profile,
-    /// The identity of the first worker: that of all samples of a single worker.
-    origin: Origin,
     remaining: RemainingWork,
     /// Items that a host cannot measure, by environment and experiment. They are tried once per session.
     unavailable: HashSet<(String, String, Item)>,
@@ -55,24 +53,18 @@ pub(super) struct JournalSink<'a> {
 impl<'a> JournalSink<'a> {
     pub(super) fn new(
         journal: Journal,
-        origin: Origin,
+        environment: String,
         remaining: RemainingWork,
         observer: &'a mut dyn RunObserver,
     ) -> Self {
         let folder = journal.folder().to_owned();
         observer.event(Event::Opened { folder: &folder, samples: journal.lines() });
-        let summary = RunSummary {
-            folder,
-            environment: origin.environment.clone(),
-            samples: 0,
-            faults: Vec::new(),
-            interrupted: false,
-        };
+        let summary =
+            RunSummary { folder, environment, samples: 0, faults: Vec::new(), interrupted: false };
         Self {
             profile: journal.record.profile,
             journal,
             observer,
-            origin,
             remaining,
             unavailable: HashSet::new(),
             summary,
@@ -91,21 +83,26 @@ impl<'a> JournalSink<'a> {
         self.observer.event(event);
     }
 
-    /// Returns what the journal has of an item in a round; `None` if it is still to be measured.
+    /// Returns what the journal has of an item in a round and environment; `None` if it is still to be measured.
     pub(super) fn settled(
         &self,
         experiment: &Experiment,
         item: &Item,
         round: u32,
+        environment: &str,
     ) -> Option<Settled> {
-        self.journal.settled(&experiment.id(), item, round, &self.origin.environment)
+        self.journal.settled(&experiment.id(), item, round, environment)
     }
 
-    /// Returns whether this session found that the first worker's host cannot measure an item.
-    pub(super) fn is_unavailable(&self, experiment: &Experiment, item: &Item) -> bool {
+    /// Returns whether this session found that an item cannot be measured in an environment.
+    pub(super) fn is_unavailable(
+        &self,
+        experiment: &Experiment,
+        item: &Item,
+        environment: &str,
+    ) -> bool {
         let item = Item { twin: false, ..item.clone() };
-        let key = (self.origin.environment.clone(), experiment.id(), item);
-        self.unavailable.contains(&key)
+        self.unavailable.contains(&(environment.to_owned(), experiment.id(), item))
     }
 
     /// Appends a sample to the journal.
@@ -151,8 +148,9 @@ impl<'a> JournalSink<'a> {
         experiment: &Experiment,
         item: &Item,
         round: u32,
+        origin: &Origin,
     ) -> Result<(), RunError> {
-        let voids = self.journal.voids(&experiment.id(), item, &self.origin.environment);
+        let voids = self.journal.voids(&experiment.id(), item, &origin.environment);
         let Voids { attempts, cause, is_reported } = voids.cloned().unwrap_or_default();
         let rounds = match round + 1 {
             1 => "1 round".into(),
@@ -167,7 +165,7 @@ impl<'a> JournalSink<'a> {
             round,
             attempt: MAX_ATTEMPTS,
             error: Some(failure),
-            ..self.blank()
+            ..blank(origin)
         };
         if is_reported {
             self.summary.faults.push(sample);
@@ -210,9 +208,13 @@ impl<'a> JournalSink<'a> {
     ///
     /// # Errors
     /// Returns an error if the journal cannot be written.
-    pub(super) fn finish(mut self, interrupted: bool) -> Result<RunSummary, RunError> {
+    pub(super) fn finish(
+        mut self,
+        origin: &Origin,
+        interrupted: bool,
+    ) -> Result<RunSummary, RunError> {
         if self.summary.samples > 0 {
-            let overhead = self.overhead();
+            let overhead = self.overhead(origin);
             self.journal.append(&overhead)?;
         }
         self.journal.sync()?;
@@ -220,7 +222,7 @@ impl<'a> JournalSink<'a> {
     }
 
     /// Returns the overhead of the lab as a sample.
-    fn overhead(&self) -> Sample {
+    fn overhead(&self, origin: &Origin) -> Sample {
         let wall = self.start.elapsed().as_secs_f64();
         let values = [
             ("outside_samples".to_owned(), (1.0 - self.seconds_in_samples / wall).max(0.0)),
@@ -233,18 +235,18 @@ impl<'a> JournalSink<'a> {
             attempt: 1,
             seconds: wall,
             values: values.into(),
-            ..self.blank()
+            ..blank(origin)
         }
     }
+}
 
-    /// Returns an empty sample of now and here.
-    fn blank(&self) -> Sample {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        Sample {
-            host: self.origin.host.clone(),
-            environment: self.origin.environment.clone(),
-            at: now.map_or(0.0, |time| time.as_secs_f64()),
-            ..Sample::default()
-        }
+/// Returns an empty sample of now.
+fn blank(origin: &Origin) -> Sample {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    Sample {
+        host: origin.host.clone(),
+        environment: origin.environment.clone(),
+        at: now.map_or(0.0, |time| time.as_secs_f64()),
+        ..Sample::default()
     }
 }

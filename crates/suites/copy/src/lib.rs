@@ -60,7 +60,11 @@ const OPTIONS: &[SuiteOption] = &[
         "file of memory = pci-bar, e.g. /sys/bus/pci/devices/.../resource0",
     ),
     text(physical::DAX_DEVICE, "device of memory = dax, e.g. /dev/dax0.0"),
-    text(FILE_FOLDER, "folder of the measured files [default: the temporary folder]"),
+    option(
+        FILE_FOLDER,
+        OptionValue::Folder,
+        "folder of the measured files [default: the temporary folder]",
+    ),
 ];
 
 /// The suite.

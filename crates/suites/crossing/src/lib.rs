@@ -22,16 +22,20 @@ pub mod vm;
 use lab::option::{OptionValue, SuiteOption};
 use lab::suite::{Capability, Suite, SuiteCommand};
 
-const fn option(name: &'static str, enables: &'static str) -> SuiteOption {
+const fn feature(name: &'static str, enables: &'static str) -> SuiteOption {
     SuiteOption { name, enables, value: OptionValue::Text }
 }
 
 /// Options of the suite.
 const OPTIONS: &[SuiteOption] = &[
-    option("allow-tracefs", "creates and removes a trace instance in tracefs"),
-    option("allow-bpf", "loads and unloads a BPF program"),
-    option("allow-cpufreq", "lowers the maximum core clock of a CPU and restores it"),
-    option("file-folder", "folder of the mapped file [default: the temporary folder]"),
+    feature("allow-tracefs", "creates and removes a trace instance in tracefs"),
+    feature("allow-bpf", "loads and unloads a BPF program"),
+    feature("allow-cpufreq", "lowers the maximum core clock of a CPU and restores it"),
+    SuiteOption {
+        name: trips::FILE_FOLDER,
+        enables: "folder of the mapped file [default: the temporary folder]",
+        value: OptionValue::Folder,
+    },
 ];
 
 /// The suite.

@@ -59,7 +59,8 @@ pub(crate) fn run(args: &Run) -> Result<u8, CliError> {
     let summary = summary.map_err(|error| match error {
         RunError::Journal(error) => CliError::from(error),
         RunError::Limits(_) | RunError::Changed { .. } => CliError::usage(error),
-        RunError::Worker(_) | RunError::Lost(_) | RunError::Settings(_) => CliError::failed(error),
+        RunError::Start(_) | RunError::Lost(_) | RunError::Settings(_) => CliError::failed(error),
+        RunError::Interrupted => CliError::interrupted(error),
     })?;
     finish(args, &request, &summary, claims, &figures)
 }

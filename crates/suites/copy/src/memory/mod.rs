@@ -23,9 +23,9 @@ pub use region::{Call, Region, VerifyCounts};
 /// The option that names the folder of measured files.
 pub(crate) const FILE_FOLDER: &str = "file-folder";
 
-/// Returns the folder of measured files: that of the option, or the temporary folder.
+/// Returns the folder of measured files.
 pub(crate) fn file_folder(options: &BTreeMap<String, String>) -> PathBuf {
-    options.get(FILE_FOLDER).map_or_else(std::env::temp_dir, PathBuf::from)
+    lab::option::folder(options, FILE_FOLDER)
 }
 
 fn unavailable(error: SysError) -> Failure {

@@ -32,7 +32,7 @@ use pages::Pages;
 pub use params::{By, Cpus, Trip, TripParams};
 
 /// Option for the folder of the mapped file.
-const FILE_FOLDER: &str = "file-folder";
+pub(crate) const FILE_FOLDER: &str = "file-folder";
 
 /// Metrics of `round-trips`.
 pub const METRICS: &[Metric] = &[
@@ -130,12 +130,11 @@ impl Probe<TripParams> for Trips {
         context: &mut Context,
         params: &TripParams,
     ) -> Result<Measurement, Failure> {
-        let folder = context.options.get(FILE_FOLDER);
         let conditions = Conditions {
             cpus: context.cpus,
             budget: context.budget,
             seed: context.seed,
-            folder: folder.map_or_else(std::env::temp_dir, PathBuf::from),
+            folder: lab::option::folder(context.options, FILE_FOLDER),
         };
         self.measure_trip(*params, &conditions, context.tsc()?)
     }

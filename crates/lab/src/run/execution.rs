@@ -1,0 +1,502 @@
+//! The execution of orders, one per worker: workers that are silent or answer wrongly are lost, roles start together and
+//! exchange messages.
+
+use std::time::Duration;
+
+use machine::environment::Environment;
+
+use super::RunError;
+use super::supervisor::{POLL_INTERVAL, Supervisor};
+use crate::answer::{OrderProgress, checked};
+use crate::artefact::MAX_LOCK_WAIT;
+use crate::link::{LinkOutput, Output};
+use crate::message::{Answer, Order, Request};
+use crate::metric::Metric;
+use crate::sample::{Failure, Sample};
+
+/// How much longer than the limit of a sample a worker may be silent.
+const MARGIN: Duration = Duration::from_secs(20);
+/// The maximum time to make one artefact: the wait for its lock, then e.g. the four steps of compiling Linux of at most
+/// 2 h each.
+const MAX_PREPARATION: Duration = MAX_LOCK_WAIT.saturating_add(Duration::from_secs(9 * 3600));
+
+/// An event while workers execute orders.
+pub(super) enum OrderEvent {
+    /// A worker measured a sample.
+    Sample {
+        /// The index of the worker.
+        worker: usize,
+        /// The sample, checked.
+        sample: Sample,
+    },
+    /// A worker makes an artefact.
+    Preparing(String),
+    /// A worker, or a guest of a worker, was started in this environment.
+    Environment(Environment),
+    /// A worker was lost.
+    WorkerLost {
+        /// The index of the worker.
+        worker: usize,
+        /// Why it was lost.
+        failure: Failure,
+    },
+}
+
+/// How an order ended.
+pub(super) struct OrderResult {
+    /// The number of points with a final sample.
+    pub(super) answered: usize,
+    /// Why the worker was lost; `None` if it is still running.
+    pub(super) lost: Option<Failure>,
+}
+
+/// A function that handles events.
+type Handler<'h> = dyn FnMut(OrderEvent) -> Result<(), RunError> + 'h;
+
+/// Has one worker per order execute the orders, together, until each order is done, its worker is lost or the run is
+/// interrupted. The orders must share an id that is new.
+///
+/// # Errors
+/// Returns an error if a worker does not start, or the error of `handle`.
+pub(super) fn execute(
+    supervisor: &mut Supervisor,
+    orders: &[Order],
+    metrics: &[Metric],
+    handle: &mut Handler,
+) -> Result<Vec<OrderResult>, RunError> {
+    for environment in supervisor.ensure_workers(orders.len())? {
+        handle(OrderEvent::Environment(environment))?;
+    }
+    Executor::new(supervisor, orders, metrics, handle).run()
+}
+
+/// The orders in execution.
+struct Executor<'e, 'a> {
+    supervisor: &'e mut Supervisor<'a>,
+    metrics: &'e [Metric],
+    handle: &'e mut Handler<'e>,
+    /// By worker, from the first.
+    executions: Vec<Execution<'e>>,
+    margin: Duration,
+    /// Whether the workers were told that there will be no start.
+    is_cancelled: bool,
+}
+
+/// An order that a worker executes.
+struct Execution<'o> {
+    order: &'o Order,
+    progress: OrderProgress,
+    state: State,
+    lost: Option<Failure>,
+}
+
+/// What a worker does, which determines how long it may be silent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Measuring,
+    /// It makes an artefact.
+    Preparing,
+    /// Its role is ready and waits for the others, however long they take.
+    Ready,
+    /// It was lost or its order is finished.
+    Done,
+}
+
+impl<'o> Execution<'o> {
+    fn new(order: &'o Order) -> Self {
+        let progress = OrderProgress::of_worker(order);
+        Self { order, progress, state: State::Measuring, lost: None }
+    }
+
+    /// Returns the time for which the worker may be silent; `None` without limit.
+    fn limit(&self, margin: Duration) -> Option<Duration> {
+        match self.state {
+            State::Measuring => {
+                let point = self.progress.point(self.order);
+                let limit = point.map_or(Duration::ZERO, |point| point.limit);
+                Some(limit.saturating_add(margin))
+            }
+            State::Preparing => Some(MAX_PREPARATION),
+            State::Ready | State::Done => None,
+        }
+    }
+}
+
+impl<'e, 'a> Executor<'e, 'a> {
+    fn new(
+        supervisor: &'e mut Supervisor<'a>,
+        orders: &'e [Order],
+        metrics: &'e [Metric],
+        handle: &'e mut Handler<'e>,
+    ) -> Self {
+        let executions = orders.iter().map(Execution::new).collect();
+        Self { supervisor, metrics, handle, executions, margin: MARGIN, is_cancelled: false }
+    }
+
+    fn run(mut self) -> Result<Vec<OrderResult>, RunError> {
+        self.give_orders()?;
+        while self.executions.iter().any(|one| one.state != State::Done)
+            && !self.supervisor.is_interrupted()
+        {
+            // Outputs in the queue come first: the lab may have been stopped for longer than a worker may be silent.
+            let mut output = self.supervisor.receive(Duration::ZERO);
+            if output.is_none() {
+                self.lose_silent()?;
+                output = self.supervisor.receive(POLL_INTERVAL);
+            }
+            if let Some(output) = output {
+                self.receive(output)?;
+            }
+        }
+        let result =
+            |one: Execution| OrderResult { answered: one.progress.answered, lost: one.lost };
+        Ok(self.executions.into_iter().map(result).collect())
+    }
+
+    fn give_orders(&mut self) -> Result<(), RunError> {
+        for index in 0..self.executions.len() {
+            let order = Request::Order(Box::new(self.executions[index].order.clone()));
+            if let Err(failure) = self.supervisor.send(index, &order) {
+                // The workers after this one have no order.
+                self.executions[index..].iter_mut().for_each(|one| one.state = State::Done);
+                return self.lose(index, failure);
+            }
+            self.set_state(index, State::Measuring);
+        }
+        Ok(())
+    }
+
+    /// Sets the state of a worker and restarts its time limit.
+    fn set_state(&mut self, index: usize, state: State) {
+        self.executions[index].state = state;
+        if let Some(link) = self.supervisor.link(index) {
+            link.beat();
+        }
+    }
+
+    fn receive(&mut self, output: LinkOutput) -> Result<(), RunError> {
+        let Some(index) = self.supervisor.position(output.link) else {
+            return Ok(());
+        };
+        if self.executions.get(index).is_none_or(|one| one.state == State::Done) {
+            // A worker without an order has nothing to send. What it measured before stays valid.
+            self.supervisor.kill(index);
+            return Ok(());
+        }
+        match self.accept(index, output.output) {
+            Ok(answer) => self.react(index, answer),
+            Err(failure) => self.lose(index, failure),
+        }
+    }
+
+    /// Checks that an output is an answer to the order.
+    fn accept(&mut self, index: usize, output: Output) -> Result<Answer, Failure> {
+        let Some(link) = self.supervisor.link(index) else {
+            return Err(Failure::failed("the worker was lost"));
+        };
+        let answer = link.answer(output)?;
+        if let Answer::Sample(answer) = &answer {
+            link.check_origin(&answer.sample)?;
+        }
+        let Execution { progress, order, .. } = &mut self.executions[index];
+        progress.accept(order, &answer).map_err(|why| link.failure(why))?;
+        if let Answer::Greeting(guest) = &answer {
+            let admitted = self.supervisor.admit(guest.id());
+            admitted.map_err(|why| Failure::failed(format!("the worker: {why}")))?;
+        }
+        Ok(answer)
+    }
+
+    fn react(&mut self, index: usize, answer: Answer) -> Result<(), RunError> {
+        let state = match &answer {
+            Answer::Preparing { .. } => State::Preparing,
+            Answer::Ready if !self.is_cancelled => State::Ready,
+            Answer::Done { .. } => State::Done,
+            _ => State::Measuring,
+        };
+        self.set_state(index, state);
+        match answer {
+            Answer::Sample(answer) => {
+                let sample = checked(answer.sample, self.metrics);
+                let has_failed = sample.error.is_some();
+                (self.handle)(OrderEvent::Sample { worker: index, sample })?;
+                if has_failed { self.cancel(index) } else { Ok(()) }
+            }
+            Answer::Ready | Answer::Done { .. } => self.start_or_cancel(),
+            Answer::Stop => self.send_to_others(index, &Request::Stop),
+            Answer::Message(message) => self.send_to_others(index, &Request::Message(message)),
+            Answer::Preparing { artefact } => (self.handle)(OrderEvent::Preparing(artefact)),
+            Answer::Greeting(guest) => (self.handle)(OrderEvent::Environment(*guest)),
+            Answer::Prepared => Ok(()),
+        }
+    }
+
+    /// Starts the roles if all are ready; cancels those that wait for a role whose order is done.
+    fn start_or_cancel(&mut self) -> Result<(), RunError> {
+        let all_are = |state| self.executions.iter().all(|one| one.state == state);
+        let any_is = |state| self.executions.iter().any(|one| one.state == state);
+        if all_are(State::Ready) {
+            (0..self.executions.len()).for_each(|index| self.set_state(index, State::Measuring));
+            return self.send_to_others(usize::MAX, &Request::Start);
+        }
+        if any_is(State::Ready) && any_is(State::Done) { self.cancel(usize::MAX) } else { Ok(()) }
+    }
+
+    /// Tells all workers, except one, that there will be no start.
+    fn cancel(&mut self, except: usize) -> Result<(), RunError> {
+        if std::mem::replace(&mut self.is_cancelled, true) {
+            return Ok(());
+        }
+        for index in 0..self.executions.len() {
+            if self.executions[index].state == State::Ready {
+                self.set_state(index, State::Measuring);
+            }
+        }
+        self.send_to_others(except, &Request::Cancel)
+    }
+
+    /// Sends a request to all workers that have an order, except one. A worker that does not read is lost.
+    fn send_to_others(&mut self, except: usize, request: &Request) -> Result<(), RunError> {
+        for index in (0..self.executions.len()).filter(|index| *index != except) {
+            if self.executions[index].state != State::Done
+                && let Err(failure) = self.supervisor.send(index, request)
+            {
+                self.lose(index, failure)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Loses the workers that were silent for too long.
+    fn lose_silent(&mut self) -> Result<(), RunError> {
+        for index in 0..self.executions.len() {
+            let execution = &self.executions[index];
+            let (Some(limit), Some(link)) =
+                (execution.limit(self.margin), self.supervisor.link(index))
+            else {
+                continue;
+            };
+            if !link.remaining(limit).is_zero() {
+                continue;
+            }
+            let failure = link.timeout(limit);
+            self.lose(index, failure)?;
+        }
+        Ok(())
+    }
+
+    /// Kills a worker and cancels the others; the next order starts another in its place.
+    fn lose(&mut self, index: usize, failure: Failure) -> Result<(), RunError> {
+        self.supervisor.kill(index);
+        let execution = &mut self.executions[index];
+        (execution.state, execution.lost) = (State::Done, Some(failure.clone()));
+        (self.handle)(OrderEvent::WorkerLost { worker: index, failure })?;
+        self.cancel(index)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::{HostData, OrderedPoint, QUEUE_LENGTH, RoleMessage, SampleAnswer};
+    use crate::point::Point;
+    use crate::run::supervisor::scripted::{say, supervisor};
+    use crate::sample::FailureKind;
+
+    const LIMIT: Duration = Duration::from_secs(60);
+
+    fn order(role: &str) -> Order {
+        let ordered = OrderedPoint {
+            position: 0,
+            point: Point::from([("length", "1 B")]),
+            twin: false,
+            limit: LIMIT,
+        };
+        Order {
+            id: 77,
+            suite: "toy".into(),
+            experiment: "one".into(),
+            method: "one".into(),
+            round: 0,
+            points: vec![ordered],
+            budget: Duration::from_millis(1),
+            role: role.into(),
+            attempt: 1,
+            seed: 0,
+            options: Default::default(),
+            host: HostData::default(),
+            inside: false,
+        }
+    }
+
+    /// Returns the command that sends the sample of a role, measured on this host.
+    fn sample(role: &str, host: Option<&str>) -> String {
+        let (order, here) = (order(role), Environment::capture());
+        let mut sample = crate::probe::blank(&order, &order.points[0], 1);
+        sample.environment = here.id();
+        sample.host = host.map_or(here.hostname, str::to_owned);
+        say(&Answer::Sample(Box::new(SampleAnswer { order: order.id, role: role.into(), sample })))
+    }
+
+    fn ready() -> String {
+        say(&Answer::Ready)
+    }
+
+    fn done() -> String {
+        say(&Answer::Done { id: 77 })
+    }
+
+    /// Has workers execute one order per role. Each reads its order, then does what its script says.
+    fn execute_with(
+        scripts: &[(&str, String)],
+        margin: Duration,
+    ) -> (Vec<OrderResult>, Vec<OrderEvent>) {
+        let read = scripts.iter().map(|(_, script)| format!("read order; {script}"));
+        let mut supervisor = supervisor(&read.collect::<Vec<_>>());
+        let mut orders: Vec<_> = scripts.iter().map(|(role, _)| order(role)).collect();
+        if margin < MARGIN {
+            orders.iter_mut().for_each(|order| order.points[0].limit = Duration::ZERO);
+        }
+        supervisor.ensure_workers(orders.len()).unwrap();
+        let mut events = Vec::new();
+        let mut handle = |event| {
+            events.push(event);
+            Ok(())
+        };
+        let mut executor = Executor::new(&mut supervisor, &orders, &[], &mut handle);
+        executor.margin = margin;
+        let results = executor.run().unwrap();
+        (results, events)
+    }
+
+    fn run(scripts: &[(&str, String)]) -> Vec<OrderResult> {
+        execute_with(scripts, MARGIN).0
+    }
+
+    fn why(result: &OrderResult) -> &str {
+        result.lost.as_ref().map_or("", |failure| &failure.why)
+    }
+
+    #[test]
+    fn roles_start_together_and_exchange_messages_through_the_lab() {
+        let values = [("lost".to_owned(), 3.0)].into();
+        let message = say(&Answer::Message(RoleMessage { role: "nic".into(), values }));
+        // The NIC sends its values after the start; the application ends when it has received them.
+        let nic = format!(
+            "{}; read start; {message}; {}; {}; read rest",
+            ready(),
+            sample("nic", None),
+            done()
+        );
+        let application = format!(
+            "{}; read start; read message; case $message in *lost*3.0*) {}; {};; *) echo garbage;; esac; read rest",
+            ready(),
+            sample("application", None),
+            done()
+        );
+        for result in run(&[("nic", nic), ("application", application)]) {
+            assert_eq!((why(&result), result.answered), ("", 1));
+        }
+    }
+
+    #[test]
+    fn a_role_that_waits_for_one_that_is_done_is_cancelled() {
+        let done = format!("{}; {}; read rest", sample("nic", None), done());
+        let waits = format!("{}; read -r answer; echo \"got $answer\"; read rest", ready());
+        let results = run(&[("nic", done.clone()), ("application", waits.clone())]);
+        assert_eq!((why(&results[0]), results[0].answered), ("", 1));
+        assert!(why(&results[1]).contains("'got \"cancel\"'"), "{}", why(&results[1]));
+        // The same for a role that is lost, also after it was ready.
+        let late = format!("sleep 0.5; {waits}");
+        for (lost, waits) in [("exit 3".to_owned(), waits), (format!("{}; exit 3", ready()), late)]
+        {
+            let results = run(&[("nic", lost), ("application", waits)]);
+            assert_eq!(why(&results[0]), "the worker exited with status 3");
+            assert!(why(&results[1]).contains("cancel"), "{}", why(&results[1]));
+        }
+    }
+
+    #[test]
+    fn a_worker_that_does_not_read_is_lost_with_the_reason() {
+        let message = say(&Answer::Message(RoleMessage { role: "nic".into(), values: [].into() }));
+        // The pipe has space for thousands of short messages.
+        let flood = format!("while :; do {message} || exit; done");
+        let results = run(&[("nic", flood), ("application", "exec sleep 1000".into())]);
+        let expected = format!("the worker: it read none of the last {QUEUE_LENGTH} requests");
+        assert_eq!(why(&results[1]), expected);
+    }
+
+    #[test]
+    fn a_silent_worker_is_lost_although_another_speaks() {
+        let message = say(&Answer::Message(RoleMessage { role: "nic".into(), values: [].into() }));
+        let speaks = format!("for turn in $(seq 200); do {message}; sleep 0.02; done");
+        let reads = "while read -r message; do :; done".to_owned();
+        let scripts = [("nic", speaks), ("application", reads)];
+        let (results, events) = execute_with(&scripts, Duration::from_secs(2));
+        assert_eq!(why(&results[1]), "the worker: no answer within 2.0 s");
+        let OrderEvent::WorkerLost { worker: 1, failure } = &events[0] else { panic!() };
+        assert_eq!(failure.kind, FailureKind::Timeout);
+    }
+
+    #[test]
+    fn a_role_may_wait_for_the_others_for_longer_than_its_limit() {
+        let end = |role| format!("read start; {}; {}; read rest", sample(role, None), done());
+        let waits = format!("{}; {}", ready(), end("nic"));
+        let preparing = say(&Answer::Preparing { artefact: "table".into() });
+        let prepares = format!(
+            "{preparing}; sleep 4; {}; {}; {}",
+            say(&Answer::Prepared),
+            ready(),
+            end("application")
+        );
+        let scripts = [("nic", waits), ("application", prepares)];
+        for result in execute_with(&scripts, Duration::from_secs(3)).0 {
+            assert_eq!((why(&result), result.answered), ("", 1));
+        }
+    }
+
+    #[test]
+    fn the_limit_of_an_artefact_is_longer_than_the_wait_for_its_lock() {
+        let order = order("");
+        let mut execution = Execution::new(&order);
+        assert_eq!(execution.limit(MARGIN), Some(LIMIT + MARGIN));
+        execution.state = State::Preparing;
+        let limit = execution.limit(MARGIN).unwrap();
+        assert!(limit > MAX_LOCK_WAIT + Duration::from_secs(8 * 3600));
+        assert!(limit < Duration::from_secs(24 * 3600));
+        execution.state = State::Ready;
+        assert_eq!(execution.limit(MARGIN), None);
+    }
+
+    #[test]
+    fn the_environment_of_a_guest_of_any_worker_is_reported() {
+        let guest = Environment { hostname: "guest".into(), ..Environment::capture() };
+        let script = say(&Answer::Greeting(Box::new(guest)));
+        let scripts = [("one", script.clone()), ("two", format!("{script}; read rest"))];
+        for scripts in [&scripts[..], &[("", script)]] {
+            let (_, events) = execute_with(scripts, MARGIN);
+            let guests = events.iter().filter(|event| matches!(event, OrderEvent::Environment(_)));
+            assert_eq!(guests.count(), scripts.len());
+        }
+    }
+
+    #[test]
+    fn a_worker_that_answers_for_another_host_is_lost() {
+        let run =
+            |host| run(&[("", format!("{}; {}; read rest", sample("", host), done()))]).remove(0);
+        let right = run(None);
+        assert_eq!((why(&right), right.answered), ("", 1));
+        let wrong = run(Some("elsewhere"));
+        assert!(why(&wrong).contains("elsewhere"), "{}", why(&wrong));
+        assert_eq!(wrong.answered, 0);
+    }
+
+    #[test]
+    fn garbage_after_the_end_of_an_order_costs_no_sample() {
+        let garbage = format!("{}; {}; echo garbage; read rest", sample("nic", None), done());
+        let slow = format!("sleep 0.5; {}; {}; read rest", sample("dut", None), done());
+        for result in run(&[("nic", garbage), ("dut", slow)]) {
+            assert_eq!((why(&result), result.answered), ("", 1));
+        }
+    }
+}
