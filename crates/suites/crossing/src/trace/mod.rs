@@ -95,10 +95,10 @@ pub trait Tracer {
 pub struct TraceParams {
     /// tracepoint: page-fault (exceptions:page_fault_user) or syscall (raw_syscalls:sys_enter)
     #[factor(default = "page-fault")]
-    event: Event,
+    pub(crate) event: Event,
     /// what takes the timestamp: tracefs (a trace instance, in ticks) or bpf (a program, by CLOCK_MONOTONIC)
     #[factor(default = "tracefs")]
-    through: TraceBackend,
+    pub(crate) through: TraceBackend,
     /// crossings per sample
     #[factor(default = "100000", levels = Levels::Count(1, MAX_CROSSINGS as u64))]
     crossings: usize,
