@@ -1,5 +1,7 @@
 //! Every copy function that can run here, byte for byte, with a guard page after both buffers.
 
+#![allow(clippy::unwrap_used)] // Also outside of test functions.
+
 use copy::functions::{self, LoadedFunction};
 use lab::sample::FailureKind;
 use machine::mapping::{Mapping, PAGE};
