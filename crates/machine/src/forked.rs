@@ -63,6 +63,6 @@ pub(crate) fn die_after(body: impl FnOnce()) {
         // SAFETY: this process; the call takes only numbers. No destructor runs.
         unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
     });
-    let status = child.wait(PATIENCE).unwrap().expect("the child exits");
+    let status = child.wait(PATIENCE).unwrap().unwrap();
     assert!(status.signal().is_some(), "the child exited with {status}");
 }
