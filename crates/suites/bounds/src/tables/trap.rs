@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_void};
 use std::io;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use machine::signal::{Registers, ScopedHandler, end_process};
+use machine::signal::{Registers, ScopedHandler};
 
 use super::memory::reserve;
 use crate::software::{TABLE_BYTES, object_bounds};
@@ -72,7 +72,13 @@ extern "C" fn handle(number: c_int, _: *mut libc::siginfo_t, context: *mut c_voi
     // SAFETY: the argument is that of this running handler.
     let registers = unsafe { Registers::of(context) };
     if registers[libc::REG_RIP] != registers[libc::REG_R14] {
-        return end_process(number);
+        // Not `end_process`, because another call would change the code of this measured handler.
+        // SAFETY: both calls are async-signal-safe. The signal is blocked until this handler returns.
+        unsafe {
+            libc::signal(number, libc::SIG_DFL);
+            libc::raise(number);
+        }
+        return;
     }
     match reserve(TABLE_BYTES) {
         Ok(table) => {

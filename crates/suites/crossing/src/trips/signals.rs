@@ -70,7 +70,7 @@ extern "C" fn handle(number: c_int, info: *mut libc::siginfo_t, context: *mut c_
         registers[libc::REG_RIP] = registers[libc::REG_R15];
         HANDLED.fetch_add(1, Ordering::Relaxed);
     } else {
-        // Not `end_process`, which would change the registers that this measured handler saves.
+        // Not `end_process`, because another call would change the code of this measured handler.
         // SAFETY: both calls are async-signal-safe. The signal is pending until this handler returns.
         unsafe {
             libc::signal(number, libc::SIG_DFL);
