@@ -1,12 +1,8 @@
-//! The font of all figures: text widths, for a layout without overlaps, and its glyphs, which are
-//! embedded in each figure.
+//! The font of all figures: text widths, for a layout without overlaps, and a subset that each figure
+//! embeds.
 
-use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
-use allsorts::binary::read::ReadScope;
-use allsorts::font_data::FontData;
-use allsorts::subset::{CmapTarget, SubsetProfile, subset};
 use base64::Engine as _;
 use ttf_parser::Face;
 
@@ -43,20 +39,34 @@ pub(super) fn wrapped(text: &str, size: f64, max_width: f64) -> Vec<String> {
     lines
 }
 
-/// Returns a style sheet that embeds the glyphs of the characters of `text`.
-pub(super) fn style_sheet(text: &str) -> Option<String> {
-    let characters: BTreeSet<char> = text.chars().collect();
-    let face = FACE.as_ref()?;
-    let mut glyphs: Vec<u16> =
-        characters.into_iter().filter_map(|c| face.glyph_index(c)).map(|glyph| glyph.0).collect();
-    glyphs.push(0);
-    glyphs.sort_unstable();
-    glyphs.dedup();
-    let font = ReadScope::new(file()).read::<FontData<'_>>().ok()?;
-    let provider = font.table_provider(0).ok()?;
-    let embedded = subset(&provider, &glyphs, &SubsetProfile::Minimal, CmapTarget::Unicode).ok()?;
-    let data = base64::engine::general_purpose::STANDARD.encode(embedded);
-    Some(format!(
+/// The glyphs that an SVG embeds: ASCII, Latin-1, Greek letters and common symbols. A viewer shows other
+/// characters in a font of its own.
+const SUBSET: &[u8] = include_bytes!("../../fonts/DejaVuSans-subset.ttf");
+
+/// Returns a style sheet that embeds the subset.
+pub(super) fn style_sheet() -> String {
+    let data = base64::engine::general_purpose::STANDARD.encode(SUBSET);
+    format!(
         "@font-face{{font-family:'{FAMILY}';src:url(data:font/ttf;base64,{data}) format('truetype')}}"
-    ))
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_subset_has_the_glyphs_of_the_font() {
+        let (font, subset) = (FACE.as_ref().unwrap(), Face::parse(SUBSET, 0).unwrap());
+        assert_eq!(subset.units_per_em(), font.units_per_em());
+        let ascii_and_latin = (' '..='~').chain('\u{a0}'..='\u{ff}');
+        for c in ascii_and_latin.chain("αλμσΩ–—…′″⁰¹²³⁴⁵⁶⁷⁸⁹⁻₀₁₂×±·µ€←→∞√≈≠≤≥✓✗".chars()) {
+            let advance = |face: &Face<'_>| {
+                face.glyph_index(c).and_then(|glyph| face.glyph_hor_advance(glyph))
+            };
+            assert_eq!(advance(&subset), advance(font), "{c}");
+            let outline = |face: &Face<'_>| face.glyph_index(c).map(|g| face.glyph_bounding_box(g));
+            assert_eq!(outline(&subset), outline(font), "{c}");
+        }
+    }
 }

@@ -25,8 +25,6 @@ pub(super) const FAINT: &str = "#666666";
 #[derive(Default)]
 pub(super) struct Svg {
     body: String,
-    /// All characters used, for the embedded font.
-    characters: String,
 }
 
 /// Alignment of a text relative to its position.
@@ -88,7 +86,6 @@ impl Svg {
             0.0 => String::new(),
             angle => format!(r#" transform="rotate({angle} {x:.2} {y:.2})""#),
         };
-        self.characters.push_str(text);
         self.raw(&format!(
             r#"<text x="{x:.2}" y="{y:.2}" font-size="{}" text-anchor="{anchor}" fill="{}"{rotation}>{}</text>"#,
             style.size,
@@ -123,7 +120,7 @@ impl Svg {
 
     /// Returns the document, `width_mm` wide in print.
     pub(super) fn finish(self, width: f64, height: f64, width_mm: f64) -> String {
-        let style = font::style_sheet(&self.characters).unwrap_or_default();
+        let style = font::style_sheet();
         let family = font::FAMILY;
         let height_mm = width_mm * height / width;
         format!(
