@@ -1,252 +1,252 @@
 //! xperf's table with this machine's rows, and the parts of a round trip.
 
-use std::fmt::Write as _;
-
 use lab::catalogue::Catalogue;
 use lab::claim::Claim;
 use lab::journal::Run;
-use lab::point::Point;
+use lab::method::Params;
+use lab::point::{Level, Point};
 use lab::summary::{Row, Unit, summarise};
-use lab::table::{Emphasis, Page};
+use lab::table::{ColumnHeader, Document};
 
 use crate::SUITE;
 use crate::cli::Error;
+use crate::guest::CrossingKind;
+use crate::one_way::{Isolation, OneWayParams, Route};
+use crate::trace::{Event, TraceBackend, TraceParams};
+use crate::trips::{By, Trip, TripParams};
 
 const ONE_WAY: &str = "crossing/one-way";
 const TRACEPOINT: &str = "crossing/tracepoint";
 const ROUND_TRIPS: &str = "crossing/round-trips";
-/// Width of the table, columns.
-const WIDTH: usize = 82;
-const PAGE: Page = Page { width: WIDTH, colour: false };
 /// The source of the published rows.
 const SOURCE: &str = "xperf";
-
-/// Routes and their names, in the order of the table.
-const ROUTES: &[(&str, &str)] = &[
-    ("guest", "micro-guest under KVM"),
-    ("patched", "this Linux, patched"),
-    ("patched-vm", "patched Linux under KVM"),
-    ("bare-metal", "micro-guest on bare metal"),
-];
 
 /// Explanation of the labels of rows with isolation on.
 const CR3: &str = "with CR3: isolation's writes of CR3 are between the stamps; without CR3: Linux writes CR3 \
                    between its two stamps, which is included in the kernel's part";
 
-/// Returns the label of a route's row with isolation on.
-fn cr3_label(route: &str) -> &'static str {
+/// Returns the name of a route and the label of its rows with isolation on; `None` if the route measures no times.
+fn route_name(route: Route) -> Option<(&'static str, &'static str)> {
     match route {
-        "guest" | "bare-metal" => " (with CR3)",
-        _ => " (without CR3)",
+        Route::Guest => Some(("micro-guest under KVM", " (with CR3)")),
+        Route::BareMetal => Some(("micro-guest on bare metal", " (with CR3)")),
+        Route::Patched => Some(("this Linux, patched", " (without CR3)")),
+        Route::PatchedVm => Some(("patched Linux under KVM", " (without CR3)")),
+        Route::GuestEmulated | Route::PatchedEmulated => None,
     }
 }
 
 /// Formats the table. `imported` is a run with samples from bare metal.
 pub(super) fn format(run: &Run, imported: Option<&Run>) -> Result<String, Error> {
-    let mut table = Table { text: String::new(), notes: Vec::new() };
-    table.published()?;
-    table.measured(run, imported)?;
-    table.spread(run, imported)?;
-    table.round_trip(run)?;
+    let mut table = Table { document: Document::new(), run, imported };
+    table.one_way()?;
+    table.spread();
+    table.round_trip();
     for line in crate::consistency::contradictions(run) {
-        writeln!(table.text, "\ncontradiction: {line}")?;
+        table.document.line("");
+        table.document.line(&format!("contradiction: {line}"));
     }
-    if !table.notes.is_empty() {
-        writeln!(table.text)?;
-    }
-    for (index, note) in table.notes.iter().enumerate() {
-        let note = format!("[{}] {note}", index + 1);
-        table.text += &PAGE.paragraph(&note, 4, Emphasis::Plain);
-    }
-    Ok(table.text)
+    Ok(table.document.finish())
 }
 
-struct Table {
-    text: String,
-    notes: Vec<String>,
+struct Table<'a> {
+    document: Document,
+    run: &'a Run,
+    imported: Option<&'a Run>,
 }
 
-impl Table {
-    fn line(&mut self, name: &str, cells: [&str; 2]) -> std::fmt::Result {
-        writeln!(self.text, "{name:<52}{:>15}{:>15}", cells[0], cells[1])
+impl Table<'_> {
+    /// Starts a table with a title and a first column without a title.
+    fn start(&mut self, title: &str, columns: &[&str]) {
+        self.document.line(title);
+        let columns = columns.iter().map(|title| ColumnHeader::right(*title));
+        self.document.table(std::iter::once(ColumnHeader::left("")).chain(columns));
     }
 
-    fn rule(&mut self) -> std::fmt::Result {
-        writeln!(self.text, "{}", "─".repeat(WIDTH))
-    }
-
-    /// Writes the published rows, from the suite's claims.
-    fn published(&mut self) -> Result<(), Error> {
-        writeln!(self.text, "Page fault, each way, in ticks of the time-stamp counter")?;
-        self.line("", ["user to kernel", "kernel to user"])?;
-        self.rule()?;
+    /// Writes the published times of both ways, from the suite's claims, and the measured ones.
+    fn one_way(&mut self) -> Result<(), Error> {
+        let title = "Page fault, each way, in ticks of the time-stamp counter";
+        self.start(title, &["user to kernel", "kernel to user"]);
         let claims = Catalogue::of_suite(&SUITE)?.claims()?;
-        let published = |row: &str, metric: &str| {
-            let is = |claim: &&Claim| {
-                claim.source.contains(SOURCE)
-                    && claim.metric.as_deref() == Some(metric)
-                    && claim.id.contains(row)
-            };
-            let value = claims.iter().find(is).and_then(|claim| claim.published.clone());
-            value.map_or_else(String::new, |published| format!("~{}", published.value))
-        };
-        for (row, name) in [("-vm-", "published: VM"), ("-metal-", "published: bare metal")] {
-            let cells = [published(row, "u2k"), published(row, "k2u")];
-            self.line(name, [&cells[0], &cells[1]])?;
+        for (route, name) in
+            [(Route::Guest, "published: VM"), (Route::BareMetal, "published: bare metal")]
+        {
+            let [u2k, k2u] = ["u2k", "k2u"].map(|metric| published(&claims, route, metric));
+            self.document.row([name.into(), u2k, k2u]);
         }
-        Ok(())
-    }
-
-    fn measured(&mut self, run: &Run, imported: Option<&Run>) -> Result<(), Error> {
-        self.rule()?;
-        for (route, name) in ROUTES {
-            let run = if *route == "bare-metal" { imported.unwrap_or(run) } else { run };
-            for isolation in ["off", "on"] {
-                let is = |point: &Point| {
-                    point.text("route") == *route
-                        && point.text("kind") == "page-fault"
-                        && point.text("isolation") == isolation
+        for route in Route::ALL {
+            let Some((name, cr3)) = route_name(route) else { continue };
+            for isolation in Isolation::ALL {
+                let label = match isolation {
+                    Isolation::Off => "",
+                    Isolation::On => cr3,
                 };
-                let u2k = self.cell(run, ONE_WAY, "u2k", Unit::Ticks, is);
-                let k2u = self.cell(run, ONE_WAY, "k2u", Unit::Ticks, is);
-                let label = if isolation == "on" { cr3_label(route) } else { "" };
-                self.line(&format!("{name}, isolation {isolation}{label}"), [&u2k, &k2u])?;
+                let is = |point: &Point| {
+                    is_fault(point, route)
+                        && has(point, |p: &OneWayParams| p.isolation == isolation)
+                };
+                let [u2k, k2u] =
+                    ["u2k", "k2u"].map(|metric| self.cell(self.run_of(route), ONE_WAY, metric, is));
+                let [u2k, k2u] = [self.text(u2k), self.text(k2u)];
+                self.document.row([format!("{name}, isolation {isolation}{label}"), u2k, k2u]);
             }
         }
-        for through in ["tracefs", "bpf"] {
-            let is = |point: &Point| {
-                point.text("event") == "page-fault" && point.text("through") == through
-            };
-            let u2t = self.cell(run, TRACEPOINT, "u2t", Unit::Ticks, is);
-            let at_most = if u2t.starts_with(char::is_numeric) { "at most " } else { "" };
-            self.line(
-                &format!("this Linux, to its tracepoint ({through})"),
-                [&format!("{at_most}{u2t}"), ""],
-            )?;
+        for through in TraceBackend::ALL {
+            let cell = self.cell(self.run, TRACEPOINT, "u2t", |point| is_traced(point, through));
+            let at_most = if cell.is_ok() { "at most " } else { "" };
+            let u2t = format!("{at_most}{}", self.text(cell));
+            self.document.row([traced_name(through), u2t, String::new()]);
         }
-        self.text += &PAGE.paragraph(CR3, 4, Emphasis::Plain);
-        if let Some(step) = step(run) {
-            writeln!(self.text, "one step of this counter: {step} ticks")?;
+        self.document.line(CR3);
+        if let Some(step) = step(self.run) {
+            self.document.line(&format!("one step of this counter: {step} ticks"));
         }
         Ok(())
     }
 
     /// Writes minimum, median and tails of all rows with values, in ticks, if there are any.
-    fn spread(&mut self, run: &Run, imported: Option<&Run>) -> Result<(), Error> {
-        let mut lines = Vec::new();
-        for (route, name) in ROUTES {
-            let run = if *route == "bare-metal" { imported.unwrap_or(run) } else { run };
+    fn spread(&mut self) {
+        let mut rows = Vec::new();
+        for route in Route::ALL {
+            let Some((name, _)) = route_name(route) else { continue };
             for (metric, way) in [("u2k", "in"), ("k2u", "out")] {
-                let is = |point: &Point| {
-                    point.text("route") == *route && point.text("kind") == "page-fault"
-                };
-                lines.extend(
-                    spread(run, ONE_WAY, metric, is).map(|s| (format!("{name}, {way}"), s)),
-                );
+                let run = self.run_of(route);
+                let values = spread(run, ONE_WAY, metric, |point| is_fault(point, route));
+                rows.extend(values.map(|values| (format!("{name}, {way}"), values)));
             }
         }
-        for through in ["tracefs", "bpf"] {
-            let is = |point: &Point| {
-                point.text("event") == "page-fault" && point.text("through") == through
-            };
-            let name = format!("this Linux, to its tracepoint ({through})");
-            lines.extend(spread(run, TRACEPOINT, "u2t", is).map(|spread| (name, spread)));
+        for through in TraceBackend::ALL {
+            let values = spread(self.run, TRACEPOINT, "u2t", |point| is_traced(point, through));
+            rows.extend(values.map(|values| (traced_name(through), values)));
         }
-        if lines.is_empty() {
-            return Ok(());
+        if rows.is_empty() {
+            return;
         }
-        writeln!(self.text, "\nDistribution of page faults, in ticks")?;
-        let head = ["minimum", "median", "99%", "99.9%"];
-        writeln!(self.text, "{:<46}{:>9}{:>9}{:>9}{:>9}", "", head[0], head[1], head[2], head[3])?;
-        self.rule()?;
-        for (name, [min, median, p99, p999]) in lines {
-            writeln!(self.text, "{name:<46}{min:>9.0}{median:>9.0}{p99:>9.0}{p999:>9.0}")?;
+        self.document.line("");
+        let columns = ["minimum", "median", "99%", "99.9%"];
+        self.start("Distribution of page faults, in ticks", &columns);
+        for (name, values) in rows {
+            let values = values.map(|ticks| format!("{ticks:.0}"));
+            self.document.row(std::iter::once(name).chain(values));
         }
-        Ok(())
     }
 
     /// Writes hardware, entry code and work of a page fault and of a system call, as far as measured.
-    fn round_trip(&mut self, run: &Run) -> Result<(), Error> {
-        let trip = |name: &'static str| {
-            let is =
-                move |point: &Point| point.text("trip") == name && point.text("by") == "tollgate";
-            medians(run, ROUND_TRIPS, "time", is)
+    fn round_trip(&mut self) {
+        let trip = |trip| {
+            let is = move |p: &TripParams| p.trip == trip && p.by == By::Tollgate;
+            medians(self.run, ROUND_TRIPS, "time", |point| has(point, is))
         };
-        let is_fault =
-            |point: &Point| point.text("route") == "patched" && point.text("kind") == "page-fault";
-        let is_traced = |point: &Point| point.text("event") == "page-fault";
-        let way_in = medians(run, ONE_WAY, "u2k", is_fault);
-        let way_out = medians(run, ONE_WAY, "k2u", is_fault);
-        let traced = medians(run, TRACEPOINT, "u2t", is_traced);
+        let way =
+            |metric| medians(self.run, ONE_WAY, metric, |point| is_fault(point, Route::Patched));
+        let (way_in, way_out) = (way("u2k"), way("k2u"));
+        let is_fault = |p: &TraceParams| p.event == Event::PageFault;
+        let traced = medians(self.run, TRACEPOINT, "u2t", |point| has(point, is_fault));
         let (fault, call, none) =
-            (trip("fault-anonymous"), trip("getppid"), trip("unknown-syscall"));
+            (trip(Trip::FaultAnonymous), trip(Trip::Getppid), trip(Trip::UnknownSyscall));
+        let entry = match way_in {
+            Some(_) => ("page fault: entry code, to the tracepoint", less(traced, &[way_in])),
+            None => ("page fault: hardware and entry code, to the tracepoint", traced),
+        };
+        let work = match way_out {
+            Some(_) => ("page fault: work and exit code", less(fault, &[traced, way_out])),
+            None => ("page fault: work, exit code and exit", less(fault, &[traced])),
+        };
 
-        writeln!(self.text, "\nParts of a round trip: medians and their differences")?;
-        writeln!(self.text, "{:<46}{:>10}{:>13}{:>13}", "", "ns", "ticks", "cycles")?;
-        self.rule()?;
-        writeln!(self.text, "page fault: first write to anonymous memory")?;
-        self.part("  in: hardware", way_in)?;
-        match way_in {
-            Some(_) => self.part("  in: entry code, to the tracepoint", less(traced, &[way_in]))?,
-            None => self.part("  in: hardware and entry code, to the tracepoint", traced)?,
+        self.document.line("");
+        let title = "Parts of a first write to anonymous memory and of getppid: medians and their differences";
+        self.start(title, &["ns", "ticks", "cycles"]);
+        for (name, medians) in [
+            ("page fault: hardware, in", way_in),
+            entry,
+            work,
+            ("page fault: hardware, out", way_out),
+            ("page fault: total", fault),
+            ("system call: hardware, entry and exit code (unknown call)", none),
+            ("system call: work", less(call, &[none])),
+            ("system call: total", call),
+        ] {
+            let cells = medians.map_or(["—".into(), String::new(), String::new()], |medians| {
+                medians.map(digits)
+            });
+            self.document.row(std::iter::once(name.into()).chain(cells));
         }
-        match way_out {
-            Some(_) => self.part("  work and exit code", less(fault, &[traced, way_out]))?,
-            None => self.part("  work, exit code and exit", less(fault, &[traced]))?,
-        }
-        self.part("  out: hardware", way_out)?;
-        self.part("  total", fault)?;
-        writeln!(self.text, "system call: getppid")?;
-        self.part("  hardware, entry and exit code (unknown call)", none)?;
-        self.part("  work", less(call, &[none]))?;
-        self.part("  total", call)
     }
 
-    /// Writes one line in ns, ticks and cycles.
-    fn part(&mut self, name: &str, medians: Option<[f64; 3]>) -> Result<(), Error> {
-        match medians.map(|medians| medians.map(digits)) {
-            Some([ns, ticks, cycles]) => {
-                writeln!(self.text, "{name:<46}{ns:>10}{ticks:>13}{cycles:>13}")?;
-            }
-            None => writeln!(self.text, "{name:<46}{:>10}", "—")?,
-        }
-        Ok(())
+    /// Returns the run that contains the samples of a route.
+    fn run_of(&self, route: Route) -> &Run {
+        self.imported.filter(|_| route == Route::BareMetal).unwrap_or(self.run)
     }
 
-    /// Returns a value, or a reference to the cause of its absence.
+    /// Returns the smallest median in ticks, or the cause of its absence.
     fn cell(
-        &mut self,
+        &self,
         run: &Run,
         experiment: &str,
         metric: &str,
-        unit: Unit,
         is: impl Fn(&Point) -> bool,
-    ) -> String {
-        let rows = summarise(run, experiment, metric, unit).map(|summary| summary.rows);
-        let rows: Vec<Row> =
-            rows.unwrap_or_default().into_iter().filter(|row| is(&row.point)).collect();
-        if let Some(median) = min_median(&rows) {
-            return digits(median);
-        }
-        let Some(failure) = rows.iter().find_map(|row| row.errors.values().next()) else {
-            return "not measured".into();
-        };
-        if failure.why.starts_with("not ring 0") {
-            return format!("not ring 0 {}", self.note(&failure.why, failure.remedy.as_deref()));
-        }
-        format!("— {}", self.note(&failure.why, failure.remedy.as_deref()))
+    ) -> Result<f64, Option<String>> {
+        let rows = rows(run, experiment, metric, Unit::Ticks, is);
+        min_median(&rows).ok_or_else(|| {
+            let failure = rows.iter().find_map(|row| row.errors.values().next())?;
+            let remedy = failure.remedy.as_ref().map(|remedy| format!("; {remedy}"));
+            Some(format!("{}{}", failure.why, remedy.unwrap_or_default()))
+        })
     }
 
-    /// Adds a footnote, unless it exists, and returns its mark.
-    fn note(&mut self, why: &str, remedy: Option<&str>) -> String {
-        let remedy = remedy.map(|remedy| format!("; {remedy}")).unwrap_or_default();
-        let note = format!("{why}{remedy}");
-        let index = self.notes.iter().position(|other| *other == note).unwrap_or_else(|| {
-            self.notes.push(note);
-            self.notes.len() - 1
-        });
-        format!("[{}]", index + 1)
+    /// Returns the text of a cell; the cause of a missing value becomes a footnote.
+    fn text(&mut self, cell: Result<f64, Option<String>>) -> String {
+        match cell {
+            Ok(median) => digits(median),
+            Err(Some(why)) => format!("— {}", self.document.footnote(&why)),
+            Err(None) => "not measured".into(),
+        }
     }
+}
+
+/// Reports whether a point has levels that `matches` accepts.
+fn has<P: Params>(point: &Point, matches: impl Fn(&P) -> bool) -> bool {
+    P::with_defaults(point).is_ok_and(|params| matches(&params))
+}
+
+/// Reports whether a point of `one-way` is a page fault on a route.
+fn is_fault(point: &Point, route: Route) -> bool {
+    has(point, |p: &OneWayParams| p.route == route && p.kind == CrossingKind::PageFault)
+}
+
+/// Reports whether a point of `tracepoint` is a page fault recorded by a tracer.
+fn is_traced(point: &Point, through: TraceBackend) -> bool {
+    has(point, |p: &TraceParams| p.event == Event::PageFault && p.through == through)
+}
+
+fn traced_name(through: TraceBackend) -> String {
+    format!("this Linux, to its tracepoint ({through})")
+}
+
+/// Returns the published value of a metric on a route; empty if there is none.
+fn published(claims: &[Claim], route: Route, metric: &str) -> String {
+    let is = |claim: &&Claim| {
+        let routes = claim.filter.0.get("route");
+        claim.source.contains(SOURCE)
+            && claim.metric.as_deref() == Some(metric)
+            && routes.is_some_and(|it| it.levels().contains(&Level::from(route.name())))
+    };
+    let value = claims.iter().find(is).and_then(|claim| claim.published.as_ref());
+    value.map_or_else(String::new, |published| format!("~{}", published.value))
+}
+
+/// Returns the rows of an experiment at the selected points.
+fn rows(
+    run: &Run,
+    experiment: &str,
+    metric: &str,
+    unit: Unit,
+    is: impl Fn(&Point) -> bool,
+) -> Vec<Row> {
+    let mut rows =
+        summarise(run, experiment, metric, unit).map(|summary| summary.rows).unwrap_or_default();
+    rows.retain(|row| is(&row.point));
+    rows
 }
 
 /// Returns minimum, median, 99th and 99.9th percentile of the selected points in ticks, each the median over rounds.
@@ -257,10 +257,7 @@ fn spread(
     is: impl Fn(&Point) -> bool,
 ) -> Option<[f64; 4]> {
     let of = |suffix: &str| {
-        let metric = format!("{metric}{suffix}");
-        let mut rows = summarise(run, experiment, &metric, Unit::Ticks).ok()?.rows;
-        rows.retain(|row| is(&row.point));
-        min_median(&rows)
+        min_median(&rows(run, experiment, &format!("{metric}{suffix}"), Unit::Ticks, &is))
     };
     Some([of("_min")?, of("")?, of("_p99")?, of("_p999")?])
 }
@@ -272,11 +269,7 @@ fn medians(
     metric: &str,
     is: impl Fn(&Point) -> bool,
 ) -> Option<[f64; 3]> {
-    let of = |unit| {
-        let mut rows = summarise(run, experiment, metric, unit).ok()?.rows;
-        rows.retain(|row| is(&row.point));
-        min_median(&rows)
-    };
+    let of = |unit| min_median(&rows(run, experiment, metric, unit, &is));
     Some([of(Unit::Own)?, of(Unit::Ticks)?, of(Unit::Cycles)?])
 }
 
