@@ -155,7 +155,7 @@ fn check_contents(sample: &Sample, metrics: &[Metric]) -> Result<(), String> {
         true => Ok(()),
         false => {
             let name: String = name.chars().take(60).collect();
-            Err(format!("'{name}' is not a metric of its suite"))
+            Err(format!("'{name}' is not a metric of its method"))
         }
     };
     let finite = |what: &str, value: f64| match value.is_finite() {
@@ -351,7 +351,7 @@ mod tests {
         for attempt in 1..MAX_ATTEMPTS {
             let void = checked(wrong(attempt), &METRICS);
             assert!(void.error.is_none() && void.values.is_empty() && !void.is_final(), "{void:?}");
-            assert_eq!(void.void.unwrap(), "a stall; 'speed' is not a metric of its suite");
+            assert_eq!(void.void.unwrap(), "a stall; 'speed' is not a metric of its method");
         }
         let last = checked(wrong(MAX_ATTEMPTS), &METRICS);
         assert!(

@@ -183,6 +183,8 @@ pub fn receive<T: for<'de> Deserialize<'de>>(from: &mut impl BufRead) -> Result<
         Ok(_) if line.len() > MAX_LINE => {
             Err(format!("it wrote a line of over {MAX_LINE} bytes: '{}...'", start_of(&line)))
         }
+        // The process died while it wrote.
+        Ok(_) if line.last() != Some(&b'\n') => Ok(None),
         Ok(_) => {
             let unexpected =
                 |_| format!("unexpected output '{}'; expected a JSON message", start_of(&line));
@@ -220,10 +222,13 @@ impl Outbox {
     /// # Errors
     /// Returns one line if the request is too long or the queue is full.
     pub(crate) fn send(&self, request: &Request) -> Result<(), String> {
-        let line = line_of(request).map_err(|why| format!("{why}; lower 'batch'"))?;
+        let line = line_of(request).map_err(|why| match why.kind() {
+            io::ErrorKind::FileTooLarge => format!("{why}; lower 'batch'"),
+            _ => why.to_string(),
+        })?;
         match self.0.try_send(line) {
             Err(TrySendError::Full(_)) => {
-                Err(format!("it read none of the last {QUEUE_LENGTH} requests"))
+                Err(format!("it does not read its requests: {QUEUE_LENGTH} are waiting"))
             }
             Ok(()) | Err(TrySendError::Disconnected(_)) => Ok(()),
         }
@@ -273,10 +278,12 @@ impl Rendezvous {
         self.answer(&Answer::Ready)?;
         loop {
             match self.requests.recv() {
-                Ok(Request::Start) => return Ok(()),
-                Ok(Request::Message(message)) => self.messages.push_back(message),
-                // A stop of the trial before.
-                Ok(Request::Stop) => {}
+                Ok(Request::Start) => {
+                    // Messages before the start are of the previous trial, as is a stop.
+                    self.messages.clear();
+                    return Ok(());
+                }
+                Ok(Request::Message(_) | Request::Stop) => {}
                 Ok(Request::Cancel | Request::Order(_)) => {
                     self.is_cancelled = true;
                     return Err(Failure::failed("another role ended before the start"));
@@ -330,6 +337,14 @@ mod tests {
     }
 
     #[test]
+    fn an_incomplete_last_line_is_the_end_of_the_stream() {
+        let line = line_of(&message(1.0)).unwrap();
+        let mut cut = &line[..line.len() - 1];
+        assert_eq!(receive::<RoleMessage>(&mut cut), Ok(None));
+        assert_eq!(receive(&mut line.as_slice()), Ok(Some(message(1.0))));
+    }
+
+    #[test]
     fn messages_of_roles_arrive_in_order_and_before_the_stop() {
         let (sender, requests) = sync_channel(QUEUE_LENGTH);
         let mut role = Rendezvous::new(requests, Box::new(Vec::new()));
@@ -344,8 +359,7 @@ mod tests {
         }
         assert_eq!(role.ready(), Ok(()), "a late stop does not end the next trial");
         assert!(role.stopped());
-        assert_eq!(role.message(), Some(message(1.0)));
-        assert_eq!(role.message(), Some(message(2.0)));
+        assert_eq!(role.message(), Some(message(2.0)), "a message of the trial before is dropped");
         assert_eq!(role.message(), None);
         sender.send(Request::Cancel).unwrap();
         assert!(role.ready().unwrap_err().why.contains("another role ended"));

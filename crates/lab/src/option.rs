@@ -128,8 +128,9 @@ pub(crate) fn with_defaults(
 ) -> BTreeMap<String, String> {
     let folders = known(suites).into_iter().filter(|one| one.value == OptionValue::Folder);
     let defaults = folders.map(|one| (one.name.to_owned(), folder(options, one.name)));
+    // A path that is not UTF-8 cannot be recorded; samples still use it.
     let mut complete: BTreeMap<_, _> =
-        defaults.map(|(name, path)| (name, path.to_string_lossy().into_owned())).collect();
+        defaults.filter_map(|(name, path)| Some((name, path.to_str()?.to_owned()))).collect();
     complete.extend(options.clone());
     complete
 }

@@ -142,6 +142,8 @@ fn errors_have_their_location() {
         ("[4, 8] }", "[4, 8], threads = 1 }", "duplicate key"),
         ("threads = [0, 4, 8]", "threads = []", "levels of 'threads': 0 is not from 1 to"),
         ("\"heap\", length", "\"he\\nap\", length", "'he\u{fffd}ap' is not one of"),
+        ("about = \"a test\"", "about = \"\"\nroles = [\"a\", \"a\"]", "roles: 'a' is listed twice"),
+        ("about = \"a test\"", "about = \"\"\nroles = [\"\"]", "roles: '': use 1 to 64"),
     ];
     for (right, wrong, why) in cases {
         assert!(WHOLE.contains(right), "{right}");
@@ -183,7 +185,7 @@ fn too_many_points_are_refused_before_allocation() {
     assert!(refused(&three.concat()).contains("'number-3': the sweeps make 40000 points"));
     let names: Vec<_> = (0..101).map(|_| "[\"threads\"]").collect();
     let line = refused(&of(1, 1, &format!("[{}]", names.join(","))));
-    assert!(line.contains("sweeps: 101 is not from 0 to 100"), "{line}");
+    assert!(line.contains("sweeps: 101 is not from 1 to 100"), "{line}");
     let line = refused(&" ".repeat((1 << 20) + 1));
     assert!(line.contains("longer than 1048576 bytes"), "{line}");
     let figures = "[[figure]]\nid = \"f\"\ntitle = \"\"\nexperiment = \"\"\n".repeat(1001);

@@ -23,7 +23,7 @@ fn a_full_disk_loses_no_earlier_sample() {
     // A limit on the file size truncates a write, as a full disk does.
     let limit = whole + 40;
     let line = with_file_limit(limit, || journal.append(&sample(1, 2.0)).unwrap_err().to_string());
-    assert!(line.contains("nothing measured is lost"), "{line}");
+    assert!(line.contains("the samples before this one are kept"), "{line}");
     assert_eq!(fs::metadata(&path).unwrap().len(), whole, "the incomplete line is removed");
     journal.append(&sample(1, 2.0)).unwrap();
     assert_eq!(open(folder.path()).unwrap().samples.len(), 2);

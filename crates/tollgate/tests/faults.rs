@@ -30,7 +30,7 @@ fn every_fault_is_a_sample_with_its_cause() {
             "the probe: it sent a message to other roles, and its experiment has none",
         ),
         ("other", FailureKind::Failed, "it answered order '0' instead of"),
-        ("undeclared", FailureKind::Check, "'speed' is not a metric of its suite"),
+        ("undeclared", FailureKind::Check, "'speed' is not a metric of its method"),
         ("histogram", FailureKind::Check, "the histogram 'time' is not an HdrHistogram"),
     ];
     for (fault, kind, why) in expected {

@@ -16,6 +16,10 @@ use crate::terminal::one_line;
 
 /// Maximum length of an experiment's name, in bytes.
 const MAX_NAME: usize = 64;
+/// The maximum length of a level, in bytes. An order repeats the levels of its points.
+const MAX_LEVEL: usize = 4096;
+/// The maximum number of roles of an experiment.
+const MAX_ROLES: usize = 16;
 
 /// An experiment as declared in a file.
 #[derive(Debug, Clone, Deserialize)]
@@ -117,8 +121,11 @@ impl Declared {
             let suite = suite
                 .or(self.suite.as_deref())
                 .ok_or_else(|| "'suite' is missing; add suite = \"copy\"".to_string())?;
-            let suite =
-                suite::find(suites, suite).ok_or_else(|| format!("unknown suite '{suite}'"))?;
+            let suite = suite::find(suites, suite).ok_or_else(|| {
+                let known: Vec<_> = suites.iter().map(|suite| suite.name()).collect();
+                let (suite, known) = (one_line(suite), known.join(", "));
+                format!("unknown suite '{suite}'; expected one of {known}")
+            })?;
             self.resolve_in(suite, profile, points_left)
         };
         of_suite().map_err(|what| format!("experiment '{}': {what}", self.name))
@@ -153,7 +160,9 @@ impl Declared {
         }
         for (name, levels) in &factors.0 {
             check_count(&format!("levels of '{name}'"), levels.levels().len(), 1, MAX_LEVELS)?;
+            levels.levels().iter().try_for_each(|level| check_level(name, level))?;
         }
+        self.check_roles()?;
         check_count("filters of twins", self.twins.as_ref().map_or(0, Vec::len), 0, MAX_LISTED)?;
         check_count("filters of exclude", self.exclude.len(), 0, MAX_LISTED)?;
         let baseline = self.baseline(method, &factors)?;
@@ -203,6 +212,7 @@ impl Declared {
                 }
                 None => first.ok_or_else(|| format!("factor '{name}' has no level"))?.clone(),
             };
+            check_level(name, &level)?;
             baseline = baseline.with(name, level);
         }
         match self.baseline.keys().find(|name| !factors.0.contains_key(*name)) {
@@ -211,12 +221,30 @@ impl Declared {
         }
     }
 
+    /// Checks the roles, which become keys of samples: a worker starts for each.
+    fn check_roles(&self) -> Result<(), String> {
+        check_count("roles", self.roles.len(), 0, MAX_ROLES)?;
+        let mut seen = BTreeSet::new();
+        for role in &self.roles {
+            if !is_plain_name(role) || role.len() > MAX_NAME {
+                let role = one_line(role);
+                return Err(format!(
+                    "roles: '{role}': use 1 to {MAX_NAME} letters, digits, '-' and '_'"
+                ));
+            }
+            if !seen.insert(role) {
+                return Err(format!("roles: '{role}' is listed twice; list it once"));
+            }
+        }
+        Ok(())
+    }
+
     fn swept(&self, factors: &Filter) -> Result<Vec<Vec<String>>, String> {
         match &self.sweeps {
             Sweeps::Word(word) if word == "all" => Ok(vec![factors.0.keys().cloned().collect()]),
             Sweeps::Word(word) => Err(format!("sweeps = '{word}'; use \"all\" or a list")),
             Sweeps::Around(sweeps) => {
-                check_count("sweeps", sweeps.len(), 0, MAX_LISTED)?;
+                check_count("sweeps", sweeps.len(), 1, MAX_LISTED)?;
                 for sweep in sweeps {
                     let mut seen = BTreeSet::new();
                     if let Some(twice) = sweep.iter().find(|name| !seen.insert(*name)) {
@@ -299,6 +327,15 @@ impl Declared {
             None => effort.min_rounds = effort.min_rounds.min(rounds),
         }
         Ok(effort)
+    }
+}
+
+fn check_level(factor: &str, level: &Level) -> Result<(), String> {
+    match level.as_str().len() {
+        0..=MAX_LEVEL => Ok(()),
+        _ => {
+            Err(format!("factor '{factor}': a level is longer than {MAX_LEVEL} bytes; shorten it"))
+        }
     }
 }
 

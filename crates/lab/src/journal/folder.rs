@@ -128,12 +128,22 @@ fn is_run(folder: &Path) -> bool {
     fs::symlink_metadata(folder.join(RECORD)).is_ok_and(|record| record.is_file())
 }
 
-/// Returns the run that changed last.
+/// Returns the run with samples that changed last; without any, the run that changed last.
 ///
 /// # Errors
 /// Returns [`JournalError::NoRun`] if there is none.
 pub fn newest(results: &Path) -> Result<PathBuf, JournalError> {
-    runs(results)?.pop().ok_or_else(|| JournalError::NoRun(results.into()))
+    let mut runs = runs(results)?;
+    // A run that ended before its first sample does not hide others.
+    let with_samples = runs.iter().rposition(|run| {
+        fs::symlink_metadata(run.join(SAMPLES)).is_ok_and(|samples| samples.len() > 0)
+    });
+    let newest = with_samples.unwrap_or(runs.len().saturating_sub(1));
+    if newest < runs.len() {
+        Ok(runs.swap_remove(newest))
+    } else {
+        Err(JournalError::NoRun(results.into()))
+    }
 }
 
 #[cfg(test)]

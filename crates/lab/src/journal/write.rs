@@ -104,7 +104,10 @@ impl Journal {
         reading.seek(SeekFrom::Start(0)).map_err(system(&self.path, UNREADABLE))?;
         let path = self.path.clone();
         let whole = each_line(&path, reading, |sample, _| self.remember(&sample))?;
-        self.file.set_len(whole).map_err(system(&self.path, UNREADABLE))?;
+        // Truncation changes the time of modification even if it removes nothing.
+        if self.file.metadata().map_err(system(&self.path, UNREADABLE))?.len() > whole {
+            self.file.set_len(whole).map_err(system(&self.path, UNREADABLE))?;
+        }
         self.length = whole;
         Ok(())
     }
@@ -149,7 +152,7 @@ impl Journal {
         line.push(b'\n');
         if let Err(error) = self.file.write_all(&line) {
             let _ = self.file.set_len(self.length);
-            let remedy = "nothing measured is lost: free space and run again";
+            let remedy = "the samples before this one are kept: free space and run again";
             return Err(system(&self.path, remedy)(error));
         }
         self.length += line.len() as u64;

@@ -25,6 +25,8 @@ pub(super) struct Dispatcher<'a> {
     /// The options of the run, with defaults.
     options: BTreeMap<String, String>,
     supervisor: Supervisor<'a>,
+    /// Consecutive orders of roles without a sample in which a worker was lost.
+    losses_of_roles: u32,
 }
 
 impl<'a> Dispatcher<'a> {
@@ -33,7 +35,7 @@ impl<'a> Dispatcher<'a> {
         options: BTreeMap<String, String>,
         supervisor: Supervisor<'a>,
     ) -> Self {
-        Self { lab, options, supervisor }
+        Self { lab, options, supervisor, losses_of_roles: 0 }
     }
 
     /// Returns whether the user interrupted the run.
@@ -118,11 +120,7 @@ impl<'a> Dispatcher<'a> {
                 sink.keep(self.failed(0, &order, &point, failure.clone()))?;
             }
             if losses >= MAX_LOSSES {
-                return Err(RunError::Lost(format!(
-                    "{MAX_LOSSES} consecutive workers were lost, the last: {}; look for what ends \
-                     processes here (memory limits, other users) and run again",
-                    failure.why
-                )));
+                return Err(too_many_losses(&failure));
             }
         }
         Ok(())
@@ -165,6 +163,11 @@ impl<'a> Dispatcher<'a> {
             if self.is_interrupted() {
                 break;
             }
+            let lost = results.iter().find_map(|result| result.lost.clone());
+            self.losses_of_roles = match &lost {
+                Some(_) if samples.iter().all(Option::is_none) => self.losses_of_roles + 1,
+                _ => 0,
+            };
             let samples = samples.into_iter().zip(results).enumerate();
             let samples = samples.map(|(index, (sample, result))| {
                 let failed = |failure| self.failed(index, &orders[index], point, failure);
@@ -175,6 +178,9 @@ impl<'a> Dispatcher<'a> {
             let Some(sample) = join(roles, samples.collect(), first_failed) else { break };
             let is_final = sample.is_final();
             sink.keep(sample)?;
+            if let Some(failure) = lost.filter(|_| self.losses_of_roles >= MAX_LOSSES) {
+                return Err(too_many_losses(&failure));
+            }
             if is_final {
                 break;
             }
@@ -209,6 +215,14 @@ impl<'a> Dispatcher<'a> {
     }
 }
 
+fn too_many_losses(last: &Failure) -> RunError {
+    RunError::Lost(format!(
+        "{MAX_LOSSES} consecutive workers were lost, the last: {}; look for what ends processes \
+         here (memory limits, other users) and run again",
+        last.why
+    ))
+}
+
 /// Passes an event that is not a sample to the sink.
 fn observe(event: OrderEvent, sink: &mut JournalSink) -> Result<(), RunError> {
     match event {
@@ -232,15 +246,13 @@ fn join(roles: &[String], samples: Vec<Sample>, first_failed: Option<usize>) -> 
         error: None,
         ..samples.first()?.clone()
     };
-    let mut sources: BTreeMap<String, &str> = BTreeMap::new();
+    let mut sources: BTreeMap<String, usize> = BTreeMap::new();
     let mut duplicate = None;
     for (index, (role, sample)) in roles.iter().zip(samples).enumerate() {
         for metric in sample.values.keys().chain(sample.histograms.keys()) {
-            match sources.insert(metric.clone(), role) {
-                Some(other) if other != role => {
-                    duplicate.get_or_insert(format!("{other} and {role} both measured '{metric}'"));
-                }
-                _ => {}
+            if let Some(other) = sources.insert(metric.clone(), index).filter(|it| *it != index) {
+                let other = &roles[other];
+                duplicate.get_or_insert(format!("{other} and {role} both measured '{metric}'"));
             }
         }
         let host = sample.host;
@@ -307,6 +319,9 @@ mod tests {
         assert_eq!(error, Failure::check("nic and application both measured 'sent'"));
         assert!(joined.values.is_empty());
         assert_eq!(joined.parts["application"].values, sample("sent").values);
+        let same = ["a", "a"].map(String::from);
+        let joined = join(&same, vec![sample("sent"), sample("sent")], None).unwrap();
+        assert!(joined.error.is_some(), "whatever the roles are called");
     }
 
     #[test]

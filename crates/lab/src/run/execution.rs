@@ -422,7 +422,8 @@ mod tests {
         // The pipe has space for thousands of short messages.
         let flood = format!("while :; do {message} || exit; done");
         let results = run(&[("nic", flood), ("application", "exec sleep 1000".into())]);
-        let expected = format!("the worker: it read none of the last {QUEUE_LENGTH} requests");
+        let expected =
+            format!("the worker: it does not read its requests: {QUEUE_LENGTH} are waiting");
         assert_eq!(why(&results[1]), expected);
     }
 

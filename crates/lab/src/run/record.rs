@@ -105,6 +105,10 @@ pub(super) fn check_resumable(
     request: &RunRequest,
     conditions: &Conditions,
 ) -> Result<(), String> {
+    let (before, now) = (record.profile.name(), request.profile.name());
+    if before != now {
+        return Err(format!("profile: the run has '{before}', now it is '{now}'"));
+    }
     let seed = request.seed.unwrap_or(record.seed);
     if seed != record.seed {
         return Err(format!("--seed: the run has {}, now it is {seed}", record.seed));

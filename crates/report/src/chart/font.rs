@@ -60,7 +60,8 @@ mod tests {
         let (font, subset) = (FACE.as_ref().unwrap(), Face::parse(SUBSET, 0).unwrap());
         assert_eq!(subset.units_per_em(), font.units_per_em());
         let ascii_and_latin = (' '..='~').chain('\u{a0}'..='\u{ff}');
-        for c in ascii_and_latin.chain("αλμσΩ–—…′″⁰¹²³⁴⁵⁶⁷⁸⁹⁻₀₁₂×±·µ€←→∞√≈≠≤≥✓✗".chars()) {
+        for c in ascii_and_latin.chain("αλμσΩ–—…′″⁰¹²³⁴⁵⁶⁷⁸⁹⁻₀₁₂×±·µ€←→∞√≈≠≤≥✓✗".chars())
+        {
             let advance = |face: &Face<'_>| {
                 face.glyph_index(c).and_then(|glyph| face.glyph_hor_advance(glyph))
             };
