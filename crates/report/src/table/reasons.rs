@@ -58,10 +58,10 @@ fn not_judged(verdict: &Verdict) -> String {
 /// `3 of 5 reproduced, 1 contradicted, 1 not measurable here`
 fn counted(judgements: &[Judgement]) -> String {
     let count = |kind| judgements.iter().filter(|one| one.kind == kind).count();
-    let mut text = format!("{} of {} hold", count(VerdictKind::Reproduced), judgements.len());
+    let mut text = format!("{} of {} reproduced", count(VerdictKind::Reproduced), judgements.len());
     for (kind, word) in [
         (VerdictKind::Contradicted, "contradicted"),
-        (VerdictKind::Inconclusive, "undecided"),
+        (VerdictKind::Inconclusive, "inconclusive"),
         (VerdictKind::Unmeasurable, "not measurable here"),
     ] {
         if count(kind) > 0 {
