@@ -48,7 +48,7 @@ pub struct Figure {
     pub groups: Vec<Vec<Level>>,
     /// Further panels of a grid, with the same rows.
     #[serde(default)]
-    pub beside: Vec<SidePanel>,
+    pub side_panels: Vec<SidePanel>,
 }
 
 /// Kind of drawing.
@@ -153,24 +153,24 @@ impl Figure {
             y: Y::Median,
             lines: Vec::new(),
             groups: Vec::new(),
-            beside: Vec::new(),
+            side_panels: Vec::new(),
         }
     }
 
     /// Returns a side panel as a separate figure.
     #[must_use]
-    pub fn side_panel(&self, beside: &SidePanel) -> Self {
-        let mut filter = beside.filter.clone();
+    pub fn side_panel(&self, panel: &SidePanel) -> Self {
+        let mut filter = panel.filter.clone();
         let rows = self.filter.0.iter().filter(|(factor, _)| self.series.as_ref() == Some(*factor));
         filter.0.extend(rows.map(|(factor, levels)| (factor.clone(), levels.clone())));
         Self {
-            experiment: beside.experiment.clone().unwrap_or_else(|| self.experiment.clone()),
-            metric: beside.metric.clone(),
-            x: beside.x.clone(),
+            experiment: panel.experiment.clone().unwrap_or_else(|| self.experiment.clone()),
+            metric: panel.metric.clone(),
+            x: panel.x.clone(),
             filter,
-            y_scale: beside.y_scale,
+            y_scale: panel.y_scale,
             groups: Vec::new(),
-            beside: Vec::new(),
+            side_panels: Vec::new(),
             ..self.clone()
         }
     }
@@ -196,12 +196,12 @@ impl Figure {
             });
             line.filter = checked.map_err(|why| format!("line '{}': {why}", line.label))?;
         }
-        for panel in &mut resolved.beside {
+        for panel in &mut resolved.side_panels {
             let checked = subject_of(panel.experiment.as_ref()).and_then(|subject| {
                 self.side_panel(panel).resolve_panel(&subject)?;
                 subject.filter("where", &panel.filter)
             });
-            panel.filter = checked.map_err(|why| format!("beside: {why}"))?;
+            panel.filter = checked.map_err(|why| format!("side_panels: {why}"))?;
         }
         Ok(resolved)
     }
@@ -236,8 +236,8 @@ impl Figure {
         if self.kind == FigureKind::Grid {
             return self.check_grid();
         }
-        if !self.groups.is_empty() || !self.beside.is_empty() {
-            return Err("'groups' and 'beside' require kind = \"grid\"");
+        if !self.groups.is_empty() || !self.side_panels.is_empty() {
+            return Err("'groups' and 'side_panels' require kind = \"grid\"");
         }
         match (self.y, self.x.as_str()) {
             (Y::Median, "") => Err("'x' is missing; name a factor"),
@@ -255,9 +255,9 @@ impl Figure {
         let Some(rows) = &self.series else {
             return Err("a grid requires 'series', the factor of its rows");
         };
-        let mut columns = std::iter::once(&self.x).chain(self.beside.iter().map(|it| &it.x));
+        let mut columns = std::iter::once(&self.x).chain(self.side_panels.iter().map(|it| &it.x));
         let mut scales =
-            std::iter::once(self.y_scale).chain(self.beside.iter().map(|it| it.y_scale));
+            std::iter::once(self.y_scale).chain(self.side_panels.iter().map(|it| it.y_scale));
         if self.y == Y::Cdf || self.x_scale.is_some() || !self.lines.is_empty() {
             return Err("a grid takes no 'y', 'x_scale' or 'lines'");
         }

@@ -105,10 +105,10 @@ fn a_ratio_to_a_missing_value_is_absent() {
 
 #[test]
 fn panels_share_their_rows() {
-    let beside =
-        "beside = [{ x = 'threads' }, { metric = 'latency' }, { experiment = 'copy/limit' }]";
+    let side_panels =
+        "side_panels = [{ x = 'threads' }, { metric = 'latency' }, { experiment = 'copy/limit' }]";
     let rows = "where = { function = ['glibc', 'naive'] }";
-    let grid = drawn(&format!("x = 'length'\n{rows}\n{beside}"), &synthetic::run(12));
+    let grid = drawn(&format!("x = 'length'\n{rows}\n{side_panels}"), &synthetic::run(12));
     assert_eq!(names(&grid), ["glibc", "naive"]);
     let [_, threads] = grid.panels.as_slice() else { panic!("{:?}", grid.panels) };
     assert_eq!(threads.columns, synthetic::THREADS);
@@ -171,5 +171,5 @@ fn an_invalid_declaration_is_reported_with_its_line() {
     insta::assert_snapshot!(error("kind = 'grid'\nseries = 'b'\nx_scale = 'log2'"), @"figures.toml:1: figure 'f': a grid takes no 'y', 'x_scale' or 'lines'");
     insta::assert_snapshot!(error("kind = 'grid'\nseries = 'b'\ngroups = [[]]"), @"figures.toml:1: figure 'f': a group has no rows");
     insta::assert_snapshot!(error("kind = 'grid'\nseries = 'b'\nbeside = [{ y_scale = 'category' }]"), @"figures.toml:1: figure 'f': y_scale cannot be \"category\": values are numbers");
-    insta::assert_snapshot!(error("x = 'a'\ngroups = [['b']]"), @"figures.toml:1: figure 'f': 'groups' and 'beside' require kind = \"grid\"");
+    insta::assert_snapshot!(error("x = 'a'\ngroups = [['b']]"), @"figures.toml:1: figure 'f': 'groups' and 'side_panels' require kind = \"grid\"");
 }

@@ -190,17 +190,17 @@ impl DataFile {
         Ok(Self { suite, experiments, claims, figures })
     }
 
-    /// Claims in the order of the file, not checked against the suites.
+    /// Returns the claims in the order of the file, not checked against the suites.
     pub fn claims(&self) -> &[Claim] {
         &self.claims
     }
 
-    /// Figures in the order of the file, not checked against the suites.
+    /// Returns the figures in the order of the file, not checked against the suites.
     pub fn figures(&self) -> impl Iterator<Item = &Figure> {
         self.figures.iter().map(|one| &one.figure)
     }
 
-    /// Kind, ID and location of every table.
+    /// Returns the kind, ID and location of every table.
     fn ids(&self) -> impl Iterator<Item = (&'static str, String, &SourceLocation)> {
         let experiments = self.experiments.iter().map(|(location, declared)| {
             ("experiment", declared.id(self.suite.as_deref()), location)
@@ -319,7 +319,7 @@ kind = "grid"
 x = "length"
 series = "threads"
 groups = [["01", "2"]]
-beside = [{ experiment = "toy/faults", metric = "latency", x = "pages", where = { pages = 2 } }]
+side_panels = [{ experiment = "toy/faults", metric = "latency", x = "pages", where = { pages = 2 } }]
 "#;
 
     const CLAIM: &str = r#"
@@ -363,10 +363,16 @@ expect = { ratio_of = { threads = 1 }, to = { threads = 2 }, at_least = 1 }
             ("{ pages = 1 }", "{ length = 1 }", 2, "line 'limit': where: unknown", of_faults),
             ("[1, 2]", "[1, \"many\"]", 2, "where: factor 'threads': 'many'", "whole number"),
             ("\"01\"", "\"one\"", 12, "groups: factor 'threads': 'one'", "whole number"),
-            ("/faults\", metric = \"latency\", x", "/f\", x", 12, "beside: unknown exp", "faults"),
-            ("\"latency\", x", "\"time\", x", 12, "beside: unknown metric 'time'", " latency"),
-            ("x = \"pages\"", "x = \"length\"", 12, "beside: x: unknown factor", of_faults),
-            ("{ pages = 2 }", "{ length = 2 }", 12, "beside: where: unknown", of_faults),
+            (
+                "/faults\", metric = \"latency\", x",
+                "/f\", x",
+                12,
+                "side_panels: unknown exp",
+                "faults",
+            ),
+            ("\"latency\", x", "\"time\", x", 12, "side_panels: unknown metric 'time'", " latency"),
+            ("x = \"pages\"", "x = \"length\"", 12, "side_panels: x: unknown factor", of_faults),
+            ("{ pages = 2 }", "{ length = 2 }", 12, "side_panels: where: unknown", of_faults),
         ] {
             assert!(FIGURES.contains(right), "{right}");
             let text = FIGURES.replacen(right, wrong, 1);

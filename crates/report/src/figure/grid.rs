@@ -64,7 +64,7 @@ pub(super) fn grid(
 ) -> Result<Grid, FigureError> {
     let (mut notes, mut missing_panels) = (provenance(run, main_summary, main), Vec::new());
     let mut side_panels = Vec::new();
-    for side_panel in &figure.beside {
+    for side_panel in &figure.side_panels {
         let side = figure.side_panel(side_panel);
         match summary(&side, run, &side.experiment, side.metric.as_deref()) {
             Ok(summary) => side_panels.push((side, summary)),
