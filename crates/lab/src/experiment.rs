@@ -173,7 +173,7 @@ pub(crate) fn check_count(what: &str, number: usize, min: usize, max: usize) -> 
     if (min..=max).contains(&number) {
         return Ok(());
     }
-    Err(format!("{what}: {number} is not from {min} to {max}; choose a number in between"))
+    Err(format!("{what}: {number} is out of range; use {min} to {max}"))
 }
 
 fn check_time(what: &str, time: Duration, max: Duration) -> Result<(), String> {

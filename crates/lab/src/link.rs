@@ -19,7 +19,7 @@ pub const WORKER: [&str; 1] = ["worker"];
 /// The arguments that make the program a probe.
 pub(crate) const PROBE: [&str; 2] = ["worker", "--probe"];
 
-/// How the line starts in which a Linux guest reports why it ends.
+/// Prefix of the line in which a Linux guest reports why it stops.
 const KERNEL_PANIC: &str = "Kernel panic";
 /// The maximum time between the end of a process's output and its exit.
 const MAX_EXIT_TIME: Duration = Duration::from_millis(500);
@@ -144,17 +144,17 @@ impl Link {
         })
     }
 
-    /// The number that marks its outputs.
+    /// Returns the number that marks its outputs.
     pub(crate) fn id(&self) -> u64 {
         self.id
     }
 
-    /// The process ID.
+    /// Returns the process ID.
     pub(crate) fn process(&self) -> u32 {
         self.child.id()
     }
 
-    /// The identity of the other side; `None` before its greeting.
+    /// Returns the identity of the other side; `None` before its greeting.
     pub(crate) fn origin(&self) -> Option<&Origin> {
         self.origin.as_ref()
     }

@@ -59,10 +59,10 @@ pub trait Method: Sync {
     /// The parsed levels of a point.
     type Params: Params;
 
-    /// The name in TOML: `throughput`.
+    /// Returns the name in TOML: `throughput`.
     fn name(&self) -> &'static str;
 
-    /// The metrics that its samples may contain.
+    /// Returns the metrics that its samples may contain.
     fn metrics(&self) -> &'static [Metric];
 
     /// Checks whether this machine can measure a point: cheap and without side effects.
@@ -130,7 +130,7 @@ where
 pub trait AnyMethod: Sync {
     /// See [`Method::name`].
     fn name(&self) -> &'static str;
-    /// The factors that an experiment of this method may vary.
+    /// Returns the factors that an experiment of this method may vary.
     fn factors(&self) -> &'static [Factor];
     /// See [`Method::metrics`].
     fn metrics(&self) -> &'static [Metric];

@@ -16,6 +16,12 @@ pub use crate::suite::{OptionValue, SuiteOption};
 
 /// Enables loading machine code that a user's file or an argument names: shared objects, static libraries.
 pub const ALLOW_CODE: &str = "allow-code";
+/// Names the folder of the files that samples create; each suite that creates some declares it.
+pub const FILE_FOLDER: SuiteOption = SuiteOption {
+    name: "file-folder",
+    enables: "folder of files that samples create [default: the temporary folder]",
+    value: OptionValue::Folder,
+};
 /// The prefix of options that are enabled rather than set.
 const ALLOW: &str = "allow-";
 

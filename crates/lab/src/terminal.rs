@@ -80,12 +80,12 @@ pub struct Plain<W: Write> {
     partial: Vec<u8>,
 }
 
-/// Standard output; see [`Plain`].
+/// Returns standard output; see [`Plain`].
 pub fn stdout() -> Plain<io::StdoutLock<'static>> {
     Plain::new(io::stdout().lock())
 }
 
-/// Standard error; see [`Plain`].
+/// Returns standard error; see [`Plain`].
 pub fn stderr() -> Plain<io::StderrLock<'static>> {
     Plain::new(io::stderr().lock())
 }

@@ -124,8 +124,8 @@ fn errors_have_their_location() {
         ("memory = \"heap\"", "memory = \"tape\"", "'tape' is not one of heap, shared"),
         ("about = \"a test\"", "abuot = \"a test\"", "abuot"),
         ("budget = \"1 ms\"", "budget = \"fast\"", "'fast' is not a time"),
-        ("rounds = 3", "rounds = 0", "rounds: 0 is not from 1 to 10000"),
-        ("rounds = 3", "rounds = 4000000000", "rounds: 4000000000 is not from 1 to 10000"),
+        ("rounds = 3", "rounds = 0", "rounds: 0 is out of range; use 1 to 10000"),
+        ("rounds = 3", "rounds = 4000000000", "rounds: 4000000000 is out of range; use 1 to 10000"),
         ("rounds = 3", "rounds = 3\nmin_rounds = 0\nresolve = \"100%\"", "'100%' is not a share"),
         ("budget = \"1 ms\"", "budget = \"15000000000000000000 s\"", "budget: "),
         ("rounds = 3", "rounds = 3\nmin_rounds = 4", "min_rounds = 4 exceeds the 3 rounds"),
@@ -134,15 +134,23 @@ fn errors_have_their_location() {
         ("budget = \"1 ms\"", "budget = \"nan s\"", "'nan s' is not a time"),
         ("budget = \"1 ms\"", "budget = \"inf s\"", "'inf s' is not a time"),
         ("about = \"a test\"", "about = \"\"\nlimit = \"900000000 s\"", "limit: 900000000 s"),
-        ("about = \"a test\"", "about = \"\"\nbatch = 0", "batch: 0 is not from 1 to"),
-        ("about = \"a test\"", "about = \"\"\nbatch = 99999", "batch: 99999 is not from 1 to"),
+        ("about = \"a test\"", "about = \"\"\nbatch = 0", "batch: 0 is out of range; use 1 to"),
+        (
+            "about = \"a test\"",
+            "about = \"\"\nbatch = 99999",
+            "batch: 99999 is out of range; use 1 to",
+        ),
         ("[[\"length\"]", "[[\"length\", \"length\"]", "sweeps: 'length' is listed twice"),
         ("threads = [0, 4, 8]", "threads = [0]\nthreads = [1]", "duplicate key"),
         ("threads = 0 }", "threads = 0, threads = 1 }", "duplicate key"),
         ("[4, 8] }", "[4, 8], threads = 1 }", "duplicate key"),
-        ("threads = [0, 4, 8]", "threads = []", "levels of 'threads': 0 is not from 1 to"),
+        ("threads = [0, 4, 8]", "threads = []", "levels of 'threads': 0 is out of range; use 1 to"),
         ("\"heap\", length", "\"he\\nap\", length", "'he\u{fffd}ap' is not one of"),
-        ("about = \"a test\"", "about = \"\"\nroles = [\"a\", \"a\"]", "roles: 'a' is listed twice"),
+        (
+            "about = \"a test\"",
+            "about = \"\"\nroles = [\"a\", \"a\"]",
+            "roles: 'a' is listed twice",
+        ),
         ("about = \"a test\"", "about = \"\"\nroles = [\"\"]", "roles: '': use 1 to 64"),
     ];
     for (right, wrong, why) in cases {
@@ -176,7 +184,7 @@ fn too_many_points_are_refused_before_allocation() {
     let line = refused(&of(200, 200, &format!("[{sweep}, {sweep}, {sweep}]")));
     assert!(line.contains("make 120000 points"), "{line}");
     let line = refused(&of(20_000, 1, "\"all\""));
-    assert!(line.contains("levels of 'threads': 20000 is not from 1 to 10000"), "{line}");
+    assert!(line.contains("levels of 'threads': 20000 is out of range; use 1 to 10000"), "{line}");
     // The points of all experiments of a file add up too.
     let three = [1, 2, 3].map(|number| {
         of(200, 200, "\"all\"")
@@ -185,7 +193,7 @@ fn too_many_points_are_refused_before_allocation() {
     assert!(refused(&three.concat()).contains("'number-3': the sweeps make 40000 points"));
     let names: Vec<_> = (0..101).map(|_| "[\"threads\"]").collect();
     let line = refused(&of(1, 1, &format!("[{}]", names.join(","))));
-    assert!(line.contains("sweeps: 101 is not from 1 to 100"), "{line}");
+    assert!(line.contains("sweeps: 101 is out of range; use 1 to 100"), "{line}");
     let line = refused(&" ".repeat((1 << 20) + 1));
     assert!(line.contains("longer than 1048576 bytes"), "{line}");
     let figures = "[[figure]]\nid = \"f\"\ntitle = \"\"\nexperiment = \"\"\n".repeat(1001);

@@ -75,7 +75,7 @@ impl Output {
     /// # Errors
     /// Returns the system's error, without the path.
     pub fn replace(path: &Path) -> io::Result<Self> {
-        Self::beside(path.to_owned(), None)
+        Self::in_folder_of(path.to_owned(), None)
     }
 
     fn create_checked(
@@ -93,7 +93,7 @@ impl Output {
             Err(rustix::io::Errno::NOENT) if fs::symlink_metadata(path).is_ok() => {
                 return Err(io::Error::other("is a dangling link"));
             }
-            Err(rustix::io::Errno::NOENT) => return Self::beside(path.to_owned(), None),
+            Err(rustix::io::Errno::NOENT) => return Self::in_folder_of(path.to_owned(), None),
             Err(why) => return Err(why.into()),
         };
         let kind = found.metadata()?;
@@ -111,7 +111,7 @@ impl Output {
         // A rename requires no write permission for the file.
         rustix::fs::accessat(CWD, path, Access::WRITE_OK, AtFlags::EACCESS)?;
         may_replace(&target)?;
-        Self::beside(target, Some(&kind))
+        Self::in_folder_of(target, Some(&kind))
     }
 
     /// Writes to a device or FIFO in place.
@@ -141,7 +141,7 @@ impl Output {
     }
 
     /// Creates a temporary file in the folder of the target, without a name if the file system supports that.
-    fn beside(target: PathBuf, replaced: Option<&Metadata>) -> io::Result<Self> {
+    fn in_folder_of(target: PathBuf, replaced: Option<&Metadata>) -> io::Result<Self> {
         if target.file_name().is_none() {
             return Err(io::Error::new(ErrorKind::InvalidInput, "is not a file name"));
         }

@@ -187,19 +187,19 @@ pub struct Seen {
 /// slower in ring 0 than in ring 3. `step` is the step of the counter in ticks.
 ///
 /// # Errors
-/// Returns 'not ring 0' with the observations.
+/// Returns one line with the observations.
 pub fn ring_0(seen: Seen, step: u64) -> Result<(), String> {
     /// Maximum ratio of the time in ring 0 to that in ring 3.
     const DEARER: u64 = 4;
     let Seen { cs, user, kernel } = seen;
     if cs == 0 || cs & 3 != 0 {
         let ring = cs & 3;
-        return Err(format!("not ring 0: the guest's kernel reads CS {cs:#x}, ring {ring}"));
+        return Err(format!("the guest's kernel runs in ring {ring} (it reads CS {cs:#x})"));
     }
     if kernel > DEARER * user.max(step) + step {
         return Err(format!(
-            "not ring 0: two consecutive rdtsc take {kernel} ticks in the guest's kernel and {user} \
-             outside it, so the kernel is emulated"
+            "the guest's kernel is emulated (two consecutive rdtsc take {kernel} ticks in it and {user} \
+             outside it)"
         ));
     }
     Ok(())
@@ -234,9 +234,9 @@ mod tests {
     fn a_kernel_in_ring_3_or_emulated_is_reported() {
         let why = |cs, kernel| ring_0(Seen { cs, user: 26, kernel }, 26).unwrap_err();
         let ring = why(0x33, 26);
-        assert!(ring.contains("not ring 0: the guest's kernel reads CS 0x33, ring 3"), "{ring}");
+        assert!(ring.contains("the guest's kernel runs in ring 3 (it reads CS 0x33)"), "{ring}");
         let time = why(0x8, 14_000);
-        assert!(time.contains("take 14000 ticks in the guest's kernel and 26 outside"), "{time}");
+        assert!(time.contains("take 14000 ticks in it and 26 outside"), "{time}");
         // No code ran in ring 0.
         why(0, u32::MAX.into());
     }

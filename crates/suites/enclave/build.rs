@@ -76,13 +76,13 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// Returns the folder of the inner builds. It is in the target folder, so that all profiles and features share them:
-/// these do not affect the inside.
+/// these do not affect the code inside the enclave.
 fn shared(out: &Path) -> PathBuf {
     // OUT_DIR is TARGET/PROFILE/build/PACKAGE-HASH/out.
     out.ancestors().nth(4).map_or_else(|| out.to_path_buf(), |target| target.join("enclave-inside"))
 }
 
-/// Returns a command that builds packages of the inside.
+/// Returns a command that builds packages of the code inside the enclave.
 fn inner(folder: &Path, target: &str, flags: &[&str]) -> Result<Command, Box<dyn Error>> {
     let mut cargo = Command::new(env::var("CARGO")?);
     for (name, _) in env::vars_os() {

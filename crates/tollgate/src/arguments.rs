@@ -99,7 +99,7 @@ pub(crate) struct Run {
     #[command(flatten)]
     pub(crate) results: ResultsArgs,
     /// Exact number of rounds per point
-    #[arg(long, allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) rounds: Option<u32>,
     /// Measure each point until half of its 95% interval is at most SHARE of the median, e.g. 2%
     // A share such as -2% is not a negative number to clap.
@@ -109,8 +109,7 @@ pub(crate) struct Run {
     #[arg(long)]
     pub(crate) fresh: bool,
     /// Random seed of a new run
-    #[arg(long, allow_negative_numbers = true,
-        value_parser = clap::value_parser!(u64).range(..lab::run::MAX_SEED))]
+    #[arg(long, allow_negative_numbers = true, value_parser = seed)]
     pub(crate) seed: Option<u64>,
     /// Enable an opt-in feature, e.g. 'physical'; see 'tollgate doctor' (repeatable)
     #[arg(long, value_name = "FEATURE")]
@@ -252,6 +251,13 @@ pub(crate) struct Export {
     pub(crate) names: Vec<String>,
 }
 
+/// Parses a seed.
+fn seed(text: &str) -> Result<u64, String> {
+    let seed = text.parse().map_err(|_| format!("'{text}' is not an unsigned integer"))?;
+    let max = lab::run::MAX_SEED;
+    if seed < max { Ok(seed) } else { Err(format!("{seed} is not below {max}")) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -263,7 +269,7 @@ mod tests {
             error.to_string()
         };
         let rounds = error_of(&["tollgate", "run", "--rounds", "-1"]);
-        assert!(rounds.contains("'-1' for '--rounds <ROUNDS>': -1 is not in 0.."), "{rounds}");
+        assert!(rounds.contains("'-1' for '--rounds <N>': -1 is not in 0.."), "{rounds}");
         let seed = error_of(&["tollgate", "run", "--seed", "-1"]);
         assert!(seed.contains("invalid value '-1' for '--seed <SEED>'"), "{seed}");
         let words = ["tollgate", "run", "--resolve", "-2%"];

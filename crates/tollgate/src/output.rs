@@ -67,7 +67,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// `shows_projections`: whether to report how long a target interval takes.
+    /// Creates a progress display; `shows_projections` states whether to report how long a target interval takes.
     pub(crate) fn new(shows_projections: bool) -> Self {
         let bar = if io::stderr().is_terminal() {
             ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr_with_hz(5))

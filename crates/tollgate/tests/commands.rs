@@ -329,7 +329,7 @@ fn compare_prints_ratios() {
     insta::assert_snapshot!(masked(&bench.ok(&["compare", &a, &b]), &bench));
     bench.ok(&["compare", &a, &b, "--json"]);
     let line = bench.refused(&["compare", &a, "nowhere"], 2);
-    assert!(line.contains("no run found"), "{line}");
+    assert!(line.contains("no run here; name the folder of a run"), "{line}");
 }
 
 #[test]
@@ -560,8 +560,11 @@ fn usage_errors_are_one_line_with_status_2() {
         (&["run", "-e", wrong.to_str().unwrap()], "wrong.toml:"),
         (&["run", "-e", huge.to_str().unwrap()], "has more than 1048576 bytes"),
         (&["run", "-e", "/dev/zero"], "has more than 1048576 bytes"),
-        (&["run", "planted/search", "--rounds", "4000000000"], "rounds: 4000000000 is not from 1"),
-        (&["run", "planted/search", "--rounds", "0"], "rounds: 0 is not from 1 to 10000"),
+        (
+            &["run", "planted/search", "--rounds", "4000000000"],
+            "rounds: 4000000000 is out of range; use 1",
+        ),
+        (&["run", "planted/search", "--rounds", "0"], "rounds: 0 is out of range; use 1 to 10000"),
         (
             &["run", "planted/search", "--where", "edge=30", "--where", "edge=70"],
             "factor 'edge' is named twice",

@@ -176,12 +176,12 @@ impl Journal {
         self.record.write(self.folder())
     }
 
-    /// The run's folder.
+    /// Returns the run's folder.
     pub fn folder(&self) -> &Path {
         self.path.parent().unwrap_or(Path::new("."))
     }
 
-    /// The number of samples in the journal.
+    /// Returns the number of samples in the journal.
     pub fn lines(&self) -> u64 {
         self.lines
     }

@@ -188,7 +188,8 @@ impl<'a> Dispatcher<'a> {
         Ok(())
     }
 
-    /// Returns the host and environment of the samples of an experiment: those of its worker, or of its first role's.
+    /// Returns the host and environment of the samples of an experiment: those of its worker, or of the
+    /// worker of its first role.
     pub(super) fn origin(&self) -> Origin {
         self.origin_of(0)
     }

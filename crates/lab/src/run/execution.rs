@@ -1,4 +1,4 @@
-//! The execution of orders, one per worker: workers that are silent or answer wrongly are lost, roles start together and
+//! Execution of orders, one per worker. A worker that is silent or answers wrongly is lost; roles start together and
 //! exchange messages.
 
 use std::time::Duration;
@@ -90,7 +90,7 @@ struct Execution<'o> {
     lost: Option<Failure>,
 }
 
-/// What a worker does, which determines how long it may be silent.
+/// State of an order; it determines how long the worker may be silent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Measuring,

@@ -1,7 +1,8 @@
 //! A run: experiments become orders for workers, and their samples are journalled.
 //!
-//! A [`Session`](session::Session) connects three parts: the scheduler decides what is measured in which round, the
-//! dispatcher sends it to the supervisor's workers, which execute it, and the sink journals the samples.
+//! A [`Session`](session::Session) connects the parts: the scheduler decides what is measured in which round, the
+//! dispatcher turns it into orders that the supervisor's workers execute (`execution`), and the sink journals the
+//! samples.
 
 mod dispatcher;
 mod execution;

@@ -10,7 +10,7 @@ use crate::statistics::{self, ORDER_STATISTIC_ROUNDS};
 use super::RunError;
 use super::sink::JournalSink;
 
-/// An item whose samples are void in each of the first this many rounds is given up.
+/// Number of rounds after which an item is given up if all of them are void.
 const MAX_VOID_ROUNDS: u32 = 10;
 
 /// The schedule of one experiment.

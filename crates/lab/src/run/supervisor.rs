@@ -1,4 +1,4 @@
-//! The workers of a run: they are started, checked when they greet, and replaced when they are lost.
+//! The workers of a run: starts them, checks their greetings and replaces lost ones.
 
 use std::collections::BTreeSet;
 use std::os::unix::process::CommandExt;
@@ -38,7 +38,7 @@ pub(super) struct Supervisor<'a> {
     kill_descendants: fn(&[u32]),
 }
 
-/// The place of one worker, which outlives its process.
+/// One worker; its process may be replaced.
 struct Worker {
     /// Returns the command that starts it, e.g. on another host.
     command: Box<dyn Fn() -> Command>,

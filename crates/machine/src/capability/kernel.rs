@@ -95,7 +95,7 @@ pub(super) fn tracefs() -> State {
     }
 }
 
-/// Whether tracefs can be mounted if it is not.
+/// Returns whether tracefs can be mounted if it is not.
 fn may_mount(tried: rustix::io::Result<()>) -> State {
     match tried {
         Ok(()) => State::present("not mounted, but this user can mount it"),

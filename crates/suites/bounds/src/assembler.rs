@@ -71,8 +71,8 @@ pub(crate) fn condition(line: &str) -> Result<u8, Failure> {
     }
 }
 
-/// Whether code is the instruction of a text with its registers in the same order and width. The crate narrows some
-/// registers and vectors and swaps some operands.
+/// Returns whether code is the instruction of a text with its registers in the same order and width. The crate narrows
+/// some registers and vectors and swaps some operands.
 fn is_faithful(line: &str, code: &[u8]) -> bool {
     let instruction = Decoder::new(64, code, DecoderOptions::MPX).decode();
     let lower = |name: &dyn std::fmt::Debug| format!("{name:?}").to_lowercase();

@@ -90,7 +90,7 @@ fn configure(value: u64) {
     }
 }
 
-/// Whether a check of an address below the lower bound faults, and one within the bounds does not.
+/// Returns whether a check of an address below the lower bound faults, and one within the bounds does not.
 fn checks_work(data: &Data) -> Result<bool, Failure> {
     // bndmk bnd0, [r14]; bndcl bnd0, rcx
     let code = [0xF3, 0x41, 0x0F, 0x1B, 0x06, 0xF3, 0x0F, 0x1A, 0xC1];

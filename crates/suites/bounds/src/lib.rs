@@ -64,7 +64,7 @@ enum Command {
     Checks(checks::cli::Options),
     /// Measure the cost of bounds tables in the operating system
     Tables(tables::cli::Options),
-    /// Measure the overhead of bounds checking in programs, and which bugs it catches
+    /// Measure the overhead of bounds checking in small programs (kernels), and which bugs it catches
     Kernels(kernels::cli::Options),
     /// Measure how often bounds are wrong when two threads share pointers
     Races(races::cli::Options),

@@ -22,10 +22,10 @@ pub mod pattern;
 pub mod pool;
 pub mod throughput;
 
-use lab::option::{OptionValue, SuiteOption};
+use lab::option::{FILE_FOLDER, OptionValue, SuiteOption};
 use lab::suite::{Suite, SuiteCommand};
 
-use memory::{FILE_FOLDER, physical};
+use memory::physical;
 use throughput::SOURCE_OFFSET;
 
 const fn text(name: &'static str, enables: &'static str) -> SuiteOption {
@@ -39,7 +39,7 @@ const fn option(name: &'static str, value: OptionValue, enables: &'static str) -
 /// Options that a user may allow or set by name.
 const OPTIONS: &[SuiteOption] = &[
     text(physical::ALLOW, "maps the named physical memory read-only"),
-    text(physical::ALLOW_WRITE, "also writes it, which destroys its contents"),
+    text(physical::ALLOW_WRITE, "maps the named physical memory writable and overwrites it"),
     option(
         SOURCE_OFFSET,
         OptionValue::Number,
@@ -60,11 +60,7 @@ const OPTIONS: &[SuiteOption] = &[
         "file of memory = pci-bar, e.g. /sys/bus/pci/devices/.../resource0",
     ),
     text(physical::DAX_DEVICE, "device of memory = dax, e.g. /dev/dax0.0"),
-    option(
-        FILE_FOLDER,
-        OptionValue::Folder,
-        "folder of the measured files [default: the temporary folder]",
-    ),
+    FILE_FOLDER,
 ];
 
 /// The suite.

@@ -19,7 +19,7 @@ pub mod trace;
 pub mod trips;
 pub mod vm;
 
-use lab::option::{OptionValue, SuiteOption};
+use lab::option::{FILE_FOLDER, OptionValue, SuiteOption};
 use lab::suite::{Capability, Suite, SuiteCommand};
 
 const fn feature(name: &'static str, enables: &'static str) -> SuiteOption {
@@ -31,11 +31,7 @@ const OPTIONS: &[SuiteOption] = &[
     feature("allow-tracefs", "creates and removes a trace instance in tracefs"),
     feature("allow-bpf", "loads and unloads a BPF program"),
     feature("allow-cpufreq", "lowers the maximum core clock of a CPU and restores it"),
-    SuiteOption {
-        name: trips::FILE_FOLDER,
-        enables: "folder of the mapped file [default: the temporary folder]",
-        value: OptionValue::Folder,
-    },
+    FILE_FOLDER,
 ];
 
 /// The suite.

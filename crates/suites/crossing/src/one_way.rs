@@ -88,7 +88,7 @@ pub enum Isolation {
     On,
 }
 
-/// Parsed levels of `one-way` and `stamping`.
+/// Params of `one-way` and `stamping`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Params)]
 pub struct OneWayParams {
     /// guest (the built-in micro-guest under KVM), bare-metal (the same guest, imported), patched (the running kernel), patched-vm (a patched kernel under KVM); guest-emulated and patched-emulated count only
@@ -106,7 +106,7 @@ pub struct OneWayParams {
 }
 
 impl OneWayParams {
-    /// Reports whether CR3 is switched.
+    /// Returns whether CR3 is switched.
     pub fn is_isolated(&self) -> bool {
         self.isolation == Isolation::On
     }

@@ -48,7 +48,7 @@ impl Conf {
     pub fn read(path: &Path) -> Result<Self, Failure> {
         let file = path.display().to_string();
         let text = machine::file::read_input_text(path, MAX_FILE_BYTES)
-            .map_err(|why| Failure::failed(format!("{file}: {why}: give a readable .conf file")))?;
+            .map_err(|why| Failure::failed(format!("{file}: {why}; give a readable .conf file")))?;
         Self::parse(&file, &text)
     }
 

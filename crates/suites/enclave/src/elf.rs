@@ -79,7 +79,7 @@ impl<'a> Elf<'a> {
     pub fn parse(file: &'a [u8]) -> Result<Self, Failure> {
         parse(file).map_err(|why| {
             Failure::failed(format!(
-                "the enclave's image {why}: link it with -static-pie -nostdlib for x86-64"
+                "the enclave's image {why}; link it with -static-pie -nostdlib for x86-64"
             ))
         })
     }
@@ -183,8 +183,8 @@ fn relocations(file: &[u8], header: &Header, elf: &mut Elf<'_>) -> Result<(), St
     if size == 0 {
         return Ok(());
     }
-    let place = (usize::try_from(table), usize::try_from(size));
-    let bytes = match place {
+    let range = (usize::try_from(table), usize::try_from(size));
+    let bytes = match range {
         (Ok(table), Ok(size)) => elf.segments.iter().find_map(|part| {
             let from = table.checked_sub(part.address)?;
             part.bytes.get(from..from.checked_add(size)?)
@@ -210,7 +210,7 @@ fn relocations(file: &[u8], header: &Header, elf: &mut Elf<'_>) -> Result<(), St
     Ok(())
 }
 
-/// Whether a range of addresses is inside a segment.
+/// Returns whether a range of addresses is inside a segment.
 fn contains(part: &Segment<'_>, address: usize, bytes: usize) -> bool {
     address
         .checked_sub(part.address)

@@ -1,7 +1,7 @@
 //! The images, one per allocator: built with this program, or linked with a user-supplied allocator.
 //!
 //! A user-supplied allocator is a static library that implements `include/tollgate_allocator.h`; it is linked with the
-//! inside to an image.
+//! code inside the enclave to an image.
 
 use std::io::{self, ErrorKind};
 use std::path::Path;
@@ -15,8 +15,8 @@ pub mod supplied;
 #[cfg(test)]
 mod tests;
 
-/// An image: a static, relocatable ELF file, and the same code as a WebAssembly module. An image for outside is a
-/// shared library.
+/// An image: a static, relocatable ELF file, and the same code as a WebAssembly module. For use without an enclave, it
+/// is a shared library of the host.
 #[derive(Debug)]
 pub struct Image {
     /// The allocator's name.
@@ -46,12 +46,12 @@ pub fn outside() -> &'static [Image] {
     OUTSIDE
 }
 
-/// Returns an allocator's library for outside.
+/// Returns an allocator's library for use without an enclave.
 pub fn find_outside(allocator: &str) -> Option<&'static Image> {
     OUTSIDE.iter().find(|image| image.allocator == allocator)
 }
 
-/// The inside without an allocator.
+/// The code inside the enclave without an allocator.
 const INSIDE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/inside.o"));
 
 /// The linker arguments, as for the built-in images: freestanding, static and relocatable.
@@ -82,7 +82,7 @@ fn read(library: &Path) -> io::Result<Vec<u8>> {
     machine::file::read(&library.canonicalize()?, MAX_LIBRARY_BYTES)
 }
 
-/// The failure of a library that cannot be read.
+/// Creates the failure of a library that cannot be read.
 fn unreadable(library: &Path, why: &io::Error) -> Failure {
     let library = library.display();
     Failure::failed(format!("{library}: {why}; give the path of a static library"))

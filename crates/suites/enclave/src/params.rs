@@ -59,7 +59,7 @@ impl LevelType for Tcs {
 /// The enclave of a point.
 #[derive(Debug, Clone, PartialEq, Eq, Params)]
 pub struct EnclaveParams {
-    /// how the inside is isolated from the host; none calls the same image directly
+    /// how the enclave is isolated from the host; none calls the same image directly
     #[factor(default = "simulate")]
     pub kind: EnclaveKind,
     /// the linked allocator: a name, or the path of a static library (*.a)

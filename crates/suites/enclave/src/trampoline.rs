@@ -258,7 +258,7 @@ global_asm!(
     ocalls = const offset_of!(Tcs, ocalls),
 );
 
-/// Whether the kernel lets programs write the FS base, as the trampolines do.
+/// Returns whether the kernel lets programs write the FS base, as the trampolines do.
 pub(crate) fn fs_base_is_writable() -> bool {
     // Source: Linux, Documentation/arch/x86/x86_64/fsgs.rst: HWCAP2_FSGSBASE.
     const HWCAP2_FSGSBASE: u64 = 1 << 1;

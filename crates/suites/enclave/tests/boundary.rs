@@ -364,7 +364,7 @@ fn children() -> Vec<i32> {
     all.split_whitespace().filter_map(|id| id.parse().ok()).collect()
 }
 
-/// Whether a process shares the memory that this one has at an address.
+/// Returns whether a process shares the memory that this one has at an address.
 fn shares(id: i32, address: usize) -> bool {
     // Other memory may be mapped there, but the same memory has the same inode.
     let inode = |process: &str| {

@@ -8,7 +8,7 @@ use enclave::images::{self, Image};
 use enclave::kinds::{self, Enclave, EnclaveKind};
 use enclave_interface::Enter;
 
-/// Whether SGX is available; notes the test as untested otherwise.
+/// Returns whether SGX is available; notes the test as untested otherwise.
 fn is_available(test: &str) -> bool {
     let there = kinds::available(EnclaveKind::Sgx);
     if let Err(why) = &there {

@@ -35,13 +35,13 @@ fn is_unbound(bound: Result<(), ConfigError>) -> Result<bool, SysError> {
     }
 }
 
-/// Does the echo's work on a packet: adds 1 to a byte, then executes `cycles` NOP instructions.
+/// Does the echo's work on a packet: adds 1 to a byte, then executes `nops` NOP instructions.
 #[inline(always)]
-pub fn work(packet: &mut [u8], cycles: u32) {
+pub fn work(packet: &mut [u8], nops: u32) {
     if let Some(byte) = packet.get_mut(TOUCHED) {
         *byte = byte.wrapping_add(1);
     }
-    for _ in 0..cycles {
+    for _ in 0..nops {
         // SAFETY: NOP has no effect.
         unsafe { std::arch::asm!("nop", options(nomem, nostack, preserves_flags)) };
     }

@@ -392,7 +392,7 @@ fn errors_are_one_line() {
     refused("pcap --packets 4294967295", &["4294967295 packets", "16777216"]);
     refused("pcap --destinations 4294967295", &["4294967295"]);
     refused("search --packet-bytes 63", &["packet_bytes"]);
-    refused("search --cycles 4294967296", &["cycles", "1000000"]);
+    refused("search --nops 4294967296", &["nops", "1000000"]);
     refused("search --pipes 8193", &["pipes", "8192"]);
     refused("search --cores 18446744073709551615", &["cores", "1024"]);
     refused("search --depth 1000", &["depth"]);
@@ -423,8 +423,8 @@ fn invalid_arguments_are_refused() {
         "generate a.pcap 1 --modelled-transfer 1000000min",
         "generate a.pcap 1 --count 18446744073709551616",
         "generate a.pcap 1e-9",
-        "search --iters 0",
-        "search --iters 4294967295",
+        "search --rounds 0",
+        "search --rounds 4294967295",
         "pcap --packets 4294967296",
         "pcap --size 65536",
     ] {

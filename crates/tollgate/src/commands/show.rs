@@ -77,7 +77,10 @@ pub(crate) fn compare(args: &Compare) -> Result<u8, CliError> {
 fn open_single(folder: &Path) -> Result<Run, CliError> {
     match journal::runs(folder)?.as_slice() {
         [run] => Ok(journal::open(run)?),
-        [] => Err(CliError::usage(format!("{}: no run found", folder.display()))),
+        [] => Err(CliError::usage(format!(
+            "{}: no run here; name the folder of a run",
+            folder.display()
+        ))),
         runs => {
             let names: Vec<_> = runs.iter().map(|run| run.display().to_string()).collect();
             let line =

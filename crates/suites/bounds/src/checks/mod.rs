@@ -47,7 +47,7 @@ enum AddressForm {
     Lea,
 }
 
-/// Levels of `checks`.
+/// Params of `checks`.
 #[derive(Debug, Clone, Copy, Params)]
 pub(crate) struct CheckParams {
     /// the mechanism that checks an address before the access

@@ -169,7 +169,7 @@ fn predictions(list: &List, answer: Answer) -> Predictions {
     Predictions { cpu: answer.target.cpu, by_level }
 }
 
-/// Whether a measured value is within 0.1 cycle or 5% of a predicted one, whichever is larger.
+/// Returns whether a measured value is within 0.1 cycle or 5% of a predicted one, whichever is larger.
 pub(crate) fn agree(measured: f64, predicted: f64) -> bool {
     (measured - predicted).abs() <= f64::max(0.1, 0.05 * predicted)
 }

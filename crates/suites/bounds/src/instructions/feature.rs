@@ -117,12 +117,12 @@ pub(crate) fn widest(features: &[CpuidFeature]) -> u16 {
     }
 }
 
-/// Whether a feature belongs to the x87.
+/// Returns whether a feature belongs to the x87.
 pub(crate) fn is_x87(feature: CpuidFeature) -> bool {
     matches!(feature, CpuidFeature::FPU | CpuidFeature::FPU287 | CpuidFeature::FPU387)
 }
 
-/// Whether this process has a shadow stack; without one its instructions execute as NOP.
+/// Returns whether this process has a shadow stack; without one its instructions execute as NOP.
 fn shadow_stack_is_on() -> bool {
     const ARCH_SHSTK_STATUS: libc::c_long = 0x5005;
     let mut status: u64 = 0;

@@ -156,7 +156,7 @@ impl Measured<'_> {
         Ok(Err("the loaded value cannot be the address of the next load".into()))
     }
 
-    /// Whether one link of a pointer chase preserves the chased register.
+    /// Returns whether one link of a pointer chase preserves the chased register.
     fn is_stable(&self, link: &[u8], chased: &Chased, body: &Body) -> Result<bool, Failure> {
         let mut state = body.state.clone();
         let before = state.general(chased.register);

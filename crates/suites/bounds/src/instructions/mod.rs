@@ -70,7 +70,7 @@ pub(crate) enum SiblingLoad {
     Busy,
 }
 
-/// Levels of `instructions`.
+/// Params of `instructions`.
 #[derive(Debug, Clone, Params)]
 pub(crate) struct InstructionParams {
     #[factor(flatten)]

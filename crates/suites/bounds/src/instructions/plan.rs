@@ -42,7 +42,7 @@ pub(crate) fn analysis_line(form: &InstructionForm) -> Line {
     }
 }
 
-/// Whether an instruction is a move, which CPUs may execute by renaming registers.
+/// Returns whether an instruction is a move, which CPUs may execute by renaming registers.
 fn is_move(text: &str) -> bool {
     ["mov", "vmov", "kmov", "bndmov"].iter().any(|name| text.starts_with(name))
 }
@@ -187,7 +187,7 @@ impl Plan {
         code
     }
 
-    /// Whether the form uses implicit general registers.
+    /// Returns whether the form uses implicit general registers.
     pub(crate) fn names_general(&self) -> bool {
         self.implicit.iter().any(|register| register.class == RegisterClass::General)
     }

@@ -19,7 +19,7 @@ pub(crate) enum RegisterSet {
 }
 
 impl RegisterSet {
-    /// Whether the set contains a register.
+    /// Returns whether the set contains a register.
     pub(super) fn has(self, class: RegisterClass, number: u8) -> bool {
         let second = match class {
             RegisterClass::General => number >= 8,

@@ -23,8 +23,8 @@ pub(crate) struct Options {
     /// Only these mechanisms and their baselines
     #[arg(long, value_name = "A,B", value_delimiter = ',', value_parser = manifest::canonical)]
     mechanism: Vec<String>,
-    /// Bytes of the char array; Intel MPX Explained uses 1 GiB
-    #[arg(long, value_name = "BYTES", default_value = "1 MiB", value_parser = size)]
+    /// Bytes of the char array; Intel MPX Explained uses 1 GiB [default: 1 MiB]
+    #[arg(long, value_name = "BYTES", default_value = "1 MiB", hide_default_value = true, value_parser = size)]
     size: String,
     /// Include page faults in the timing, as in Intel MPX Explained
     #[arg(long)]

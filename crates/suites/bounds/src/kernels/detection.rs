@@ -17,7 +17,7 @@ use super::{build, check_mechanism};
 /// Output of a program that ran to its end.
 const END: &str = "ran to its end";
 
-/// Levels of `detection`.
+/// Params of `detection`.
 #[derive(Debug, Clone, Copy, Params)]
 pub(crate) struct DetectionParams {
     /// an access past a heap block, a stack array or a member, far past a block, after its free, or past it by memcpy
@@ -75,7 +75,7 @@ impl Method for Detection {
     }
 }
 
-/// Whether the compiler of a mechanism rejects a bug.
+/// Returns whether the compiler of a mechanism rejects a bug.
 fn is_rejected(mechanism: &Mechanism, bug: Bug) -> bool {
     mechanism.rejects.as_ref().is_some_and(|rejected| rejected.bug == bug)
 }

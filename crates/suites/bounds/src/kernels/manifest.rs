@@ -186,7 +186,7 @@ impl Mechanism {
         found.ok_or_else(|| Failure::failed(format!("{FILE} has no compiler '{}'", self.compiler)))
     }
 
-    /// Whether the standard error output of a program contains its report of a bug.
+    /// Returns whether the standard error output of a program contains its report of a bug.
     pub(super) fn reports(&self, errors: &str) -> bool {
         self.reports.iter().any(|words| errors.contains(words))
     }

@@ -39,7 +39,7 @@ enum Pages {
     Prefaulted,
 }
 
-/// Levels of `kernels`.
+/// Params of `kernels`.
 #[derive(Debug, Clone, Copy, Params)]
 pub(crate) struct KernelParams {
     /// the program: the four of Intel MPX Explained, and two more

@@ -38,7 +38,7 @@ impl Outcomes {
         Kernel::ALL.into_iter().filter(is_timed).collect()
     }
 
-    /// Whether a mechanism has times or bugs.
+    /// Returns whether a mechanism has times or bugs.
     pub(super) fn has(&self, mechanism: &Mechanism) -> bool {
         [&self.times, &self.caught].iter().any(|it| has_level(it, "mechanism", &mechanism.name))
     }
@@ -71,7 +71,7 @@ impl Outcomes {
         median(&rounds.values().map(|it| it.value).collect::<Vec<_>>())
     }
 
-    /// Whether a mechanism caught a bug in every round; `None` if it was not measured.
+    /// Returns whether a mechanism caught a bug in every round; `None` if it was not measured.
     pub(super) fn catches(&self, mechanism: &Mechanism, bug: Bug) -> Option<bool> {
         let point = Point::from([("bug", bug.name()), ("mechanism", mechanism.name.as_str())]);
         let rounds = self.caught.points.get(&point)?;

@@ -57,7 +57,7 @@ impl Kernel {
         }
     }
 
-    /// Whether its data are pointers.
+    /// Returns whether its data are pointers.
     pub(super) fn has_pointers(self) -> bool {
         self == Self::PtrCreation
     }

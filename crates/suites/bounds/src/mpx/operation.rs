@@ -76,7 +76,7 @@ const VIOLATION: u64 = 1;
 const NO_TABLE: u64 = 2;
 
 impl Answer {
-    /// Whether it raised #BR for a failed check.
+    /// Returns whether it raised #BR for a failed check.
     pub(super) fn violated(&self) -> bool {
         self.status & ERROR == VIOLATION
     }

@@ -27,7 +27,7 @@ fn answers(test: &str, operations: &[Operation]) -> Option<Vec<Answer>> {
     machine_for(test).map(|machine| execute(machine, operations).unwrap())
 }
 
-/// Whether each operation raised #BR for a violation.
+/// Returns whether each operation raised #BR for a violation.
 fn violations(test: &str, operations: &[Operation]) -> Option<Vec<bool>> {
     Some(answers(test, operations)?.iter().map(Answer::violated).collect())
 }

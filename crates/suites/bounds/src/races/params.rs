@@ -94,7 +94,7 @@ impl Fix {
     }
 }
 
-/// Levels of `races`.
+/// Params of `races`.
 #[derive(Debug, Clone, Copy, Params)]
 pub(crate) struct RaceParams {
     /// false-negative: every access is beyond its object; false-positive: every access is within it
@@ -118,12 +118,12 @@ pub(crate) struct RaceParams {
 }
 
 impl RaceParams {
-    /// Whether every access is beyond its object.
+    /// Returns whether every access is beyond its object.
     pub(super) fn is_beyond(&self) -> bool {
         self.case == Case::FalseNegative
     }
 
-    /// Whether a second thread fills the array.
+    /// Returns whether a second thread fills the array.
     pub(super) fn has_writer(&self) -> bool {
         self.filled_by == FilledBy::OtherThread
     }

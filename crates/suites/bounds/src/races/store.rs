@@ -20,7 +20,7 @@ impl Bounds {
     /// Bounds that every access satisfies: those of a pointer without stored bounds.
     pub(super) const INIT: Self = Self { lower: 0, upper: u64::MAX };
 
-    /// Whether an access of one byte is outside the bounds.
+    /// Returns whether an access of one byte is outside the bounds.
     #[inline(always)]
     pub(super) fn violated(&self, address: u64) -> bool {
         address < self.lower || address > self.upper

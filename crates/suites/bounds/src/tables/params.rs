@@ -54,7 +54,7 @@ pub(super) enum Counted {
     Instructions,
 }
 
-/// Levels of `tables`.
+/// Params of `tables`.
 #[derive(Debug, Clone, Copy, Params)]
 pub(crate) struct TableParams {
     /// none; inline: the store checks for a table and maps it; trap: the fault handler does; arena: from one mapping

@@ -97,7 +97,7 @@ impl<'a> LoopTimer<'a> {
         Self { tsc, data, repeat: budget / REPEATS as u32, void: RefCell::default() }
     }
 
-    /// Whether any measurement so far is void.
+    /// Returns whether any measurement so far is void.
     pub(crate) fn is_void(&self) -> bool {
         self.void.borrow().is_some()
     }

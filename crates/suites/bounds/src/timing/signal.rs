@@ -22,7 +22,7 @@ const STACK: usize = 64 * 1024;
 pub(crate) struct RaisedSignal(c_int);
 
 impl RaisedSignal {
-    /// Whether the CPU does not support the instruction or may not execute it.
+    /// Returns whether the CPU does not support the instruction or may not execute it.
     pub(crate) fn is_illegal(self) -> bool {
         self.0 == libc::SIGILL
     }

@@ -37,7 +37,7 @@ Examples:
 /// Reports the range for a negative number too.
 type Ranged = RangedI64ValueParser<u64>;
 
-/// Copy between the program's memory and another, as ESCAPE's memcpy_test does
+/// Copy between the heap and another kind of memory, as ESCAPE's memcpy_test does
 #[derive(Debug, Parser)]
 #[command(name = "copy", after_help = IDS, disable_version_flag = true)]
 pub(super) struct Options {

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use lab::capability::has;
 use lab::factor::{LevelType, Levels};
+use lab::option::FILE_FOLDER;
 use lab::sample::Failure;
 use machine::topology::Topology;
 use machine::{SysError, huge_pages};
@@ -20,12 +21,9 @@ use machine::{SysError, huge_pages};
 pub use physical::{ALLOW, ALLOW_WRITE};
 pub use region::{Call, Region, VerifyCounts};
 
-/// The option that names the folder of measured files.
-pub(crate) const FILE_FOLDER: &str = "file-folder";
-
 /// Returns the folder of measured files.
 pub(crate) fn file_folder(options: &BTreeMap<String, String>) -> PathBuf {
-    lab::option::folder(options, FILE_FOLDER)
+    lab::option::folder(options, FILE_FOLDER.name)
 }
 
 fn unavailable(error: SysError) -> Failure {

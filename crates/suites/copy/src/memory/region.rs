@@ -12,7 +12,7 @@ use machine::mapping::{Mapping, Sharing};
 use machine::memfd::Memfd;
 
 use super::peer::PeerProcess;
-use super::{FILE_FOLDER, MemoryKind, file_folder, physical, unavailable};
+use super::{MemoryKind, file_folder, physical, unavailable};
 use crate::pattern::Pattern;
 
 /// Minimum share of a mapping on huge pages.
@@ -296,10 +296,7 @@ fn file(
     let file = File::options().read(true).write(true).custom_flags(libc::O_TMPFILE).open(&folder);
     let file = file.map_err(|error| {
         let why = format!("cannot create an unnamed file in {}: {error}", folder.display());
-        Failure::unavailable(
-            why,
-            format!("--set {FILE_FOLDER}=DIR, a folder on ext4, xfs, btrfs or tmpfs"),
-        )
+        Failure::unavailable(why, "--set file-folder=DIR, a folder on ext4, xfs, btrfs or tmpfs")
     })?;
     file.set_len(bytes as u64)?;
     let mapping = Mapping::open_file(&file, bytes, Sharing::SharedWritable).map_err(unavailable)?;

@@ -35,7 +35,8 @@ pub(super) fn main(path: &Path, host: &str, results: &Path, lab: &Lab) -> Result
     let usage_error =
         |why: &dyn std::fmt::Display| UsageError::new(format!("{}: {why}", path.display()));
     journal::check_host(host)?;
-    let bytes = file::read_input(path, file::MAX_WHOLE_BYTES).map_err(|why| usage_error(&why))?;
+    let bytes = file::read_input(path, file::MAX_WHOLE_BYTES)
+        .map_err(|why| usage_error(&format!("{why}; name the captured output of the guest")))?;
     // Serial output may contain noise; the report's lines have checksums.
     let text = String::from_utf8_lossy(&bytes);
     let report = report::parse(&text).map_err(|why| usage_error(&why))?;

@@ -204,17 +204,17 @@ impl Table<'_> {
     }
 }
 
-/// Reports whether a point has levels that `matches` accepts.
+/// Returns whether a point has levels that `matches` accepts.
 fn has<P: Params>(point: &Point, matches: impl Fn(&P) -> bool) -> bool {
     P::with_defaults(point).is_ok_and(|params| matches(&params))
 }
 
-/// Reports whether a point of `one-way` is a page fault on a route.
+/// Returns whether a point of `one-way` is a page fault on a route.
 fn is_fault(point: &Point, route: Route) -> bool {
     has(point, |p: &OneWayParams| p.route == route && p.kind == CrossingKind::PageFault)
 }
 
-/// Reports whether a point of `tracepoint` is a page fault recorded by a tracer.
+/// Returns whether a point of `tracepoint` is a page fault recorded by a tracer.
 fn is_traced(point: &Point, through: TraceBackend) -> bool {
     has(point, |p: &TraceParams| p.event == Event::PageFault && p.through == through)
 }

@@ -36,7 +36,7 @@ pub(crate) enum LoadKind {
     SlowClock,
 }
 
-/// Parsed levels of `clock`.
+/// Params of `clock`.
 #[derive(Debug, Clone, Copy, Params)]
 pub(crate) struct ClockParams {
     #[factor(flatten)]

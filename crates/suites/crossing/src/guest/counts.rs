@@ -128,7 +128,7 @@ impl SampleCounts {
     /// Checks that the handler ran in ring 0, if the kind has one. `step` is the step of the counter, in ticks.
     ///
     /// # Errors
-    /// Returns `unavailable`, 'not ring 0', with the observation and the fix.
+    /// Returns `unavailable` with the observation and the fix.
     pub(super) fn check_ring_0(&self, kind: CrossingKind, step: u64) -> Result<(), Failure> {
         if !kind.needs_ring_0() {
             return Ok(());

@@ -70,7 +70,7 @@ impl Guest {
         Ok(self.counts())
     }
 
-    /// Reports whether CR3 is switched with PCID, without a flush. Valid after the first sample.
+    /// Returns whether CR3 is switched with PCID, without a flush. Valid after the first sample.
     pub(super) fn pcid(&self) -> bool {
         self.memory.u32(PCID) != 0
     }

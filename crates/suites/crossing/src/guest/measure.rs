@@ -56,7 +56,7 @@ pub fn ring_0() -> Result<(), Failure> {
 
 /// Returns the capability `kvm-ring-0`.
 pub fn capability() -> Capability {
-    let about = "a KVM whose guests run in ring 0";
+    let about = "KVM with guests in ring 0";
     capability::checked("kvm-ring-0", about, ring_0_test().clone())
 }
 

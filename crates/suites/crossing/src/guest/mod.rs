@@ -92,7 +92,7 @@ pub enum CrossingKind {
 }
 
 impl CrossingKind {
-    /// Reports whether the kind has a handler, which must run in ring 0.
+    /// Returns whether the kind has a handler, which must run in ring 0.
     pub fn needs_ring_0(self) -> bool {
         self != Self::None
     }

@@ -55,7 +55,7 @@ impl Watchdog {
         Ok(watchdog)
     }
 
-    /// Reports whether the limit has passed.
+    /// Returns whether the limit has passed.
     pub(super) fn has_expired(&self) -> bool {
         Instant::now() >= self.end
     }

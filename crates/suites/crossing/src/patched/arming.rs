@@ -69,7 +69,7 @@ fn to_failure(why: &io::Error) -> Failure {
     }
 }
 
-/// Reports whether the running kernel isolates the page tables of kernel and user.
+/// Returns whether the running kernel isolates the page tables of kernel and user.
 ///
 /// # Errors
 /// Returns `failed` if /proc/cpuinfo cannot be read.

@@ -119,17 +119,17 @@ pub(super) struct Crossing {
 }
 
 impl Crossing {
-    /// Reports whether both stamps are from one fault of the touch with this tag.
+    /// Returns whether both stamps are from one fault of the touch with this tag.
     pub(super) fn is_stamped(&self, tag: u64) -> bool {
         self.tag == tag.wrapping_add(1)
     }
 
-    /// Reports whether the kernel left the registers unchanged.
+    /// Returns whether the kernel left the registers unchanged.
     pub(super) fn is_untouched(&self, tag: u64) -> bool {
         self.tag == tag
     }
 
-    /// Reports whether the four readings are in order.
+    /// Returns whether the four readings are in order.
     pub(super) fn is_ordered(&self) -> bool {
         [self.user_before, self.kernel_in, self.kernel_out, self.user_after].is_sorted()
     }

@@ -200,7 +200,7 @@ fn remove(instances: &Folder, name: &str) -> rustix::io::Result<()> {
     rustix::fs::unlinkat(instances, name, AtFlags::REMOVEDIR)
 }
 
-/// Reports whether an instance is of this program and its process has exited.
+/// Returns whether an instance is of this program and its process has exited.
 fn is_stale(name: &str) -> bool {
     let numbers = name.strip_prefix(PREFIX).and_then(|rest| {
         let mut numbers = rest.split('-');

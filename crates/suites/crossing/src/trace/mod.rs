@@ -90,7 +90,7 @@ pub trait Tracer {
     fn stop(&mut self, events: &mut Vec<TraceEvent>) -> Result<f64, Failure>;
 }
 
-/// Parsed levels of `tracepoint`.
+/// Params of `tracepoint`.
 #[derive(Debug, Clone, Copy, Params)]
 pub struct TraceParams {
     /// tracepoint: page-fault (exceptions:page_fault_user) or syscall (raw_syscalls:sys_enter)

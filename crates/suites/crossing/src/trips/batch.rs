@@ -46,7 +46,7 @@ pub(super) trait Operation {
         Ok(())
     }
 
-    /// Reports whether at least `made` operations since [`start`](Self::start) took the timed path. Not timed.
+    /// Returns whether at least `made` operations since [`start`](Self::start) took the timed path. Not timed.
     fn is_proven(&mut self, made: u64) -> Result<bool, Failure> {
         let _ = made;
         Ok(true)

@@ -22,6 +22,7 @@ use std::time::Duration;
 use lab::measure::{Context, Measurement};
 use lab::method::{Method, Probe};
 use lab::metric::{Better, Metric};
+use lab::option::FILE_FOLDER;
 use lab::proximity::{between, pair};
 use lab::sample::Failure;
 use machine::tsc::Tsc;
@@ -30,9 +31,6 @@ use batch::{Timing, with_tails};
 use faults::Touch;
 use pages::Pages;
 pub use params::{By, Cpus, Trip, TripParams};
-
-/// Option for the folder of the mapped file.
-pub(crate) const FILE_FOLDER: &str = "file-folder";
 
 /// Metrics of `round-trips`.
 pub const METRICS: &[Metric] = &[
@@ -134,7 +132,7 @@ impl Probe<TripParams> for Trips {
             cpus: context.cpus,
             budget: context.budget,
             seed: context.seed,
-            folder: lab::option::folder(context.options, FILE_FOLDER),
+            folder: lab::option::folder(context.options, FILE_FOLDER.name),
         };
         self.measure_trip(*params, &conditions, context.tsc()?)
     }

@@ -41,7 +41,7 @@ impl Pages {
         let file = clean_file(folder, count, FILLED).map_err(|why| {
             Failure::unavailable(
                 format!("create a file of {} B in {}: {why}", count * PAGE, folder.display()),
-                "free space, or choose another folder: --set file-folder=FOLDER",
+                "free space, or choose another folder: --set file-folder=DIR",
             )
         })?;
         Self::of_file(file, count)

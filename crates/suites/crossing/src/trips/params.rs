@@ -45,7 +45,7 @@ pub enum Trip {
 }
 
 impl Trip {
-    /// Reports whether the trip involves two threads.
+    /// Returns whether the trip involves two threads.
     fn has_two_threads(self) -> bool {
         match self {
             Self::Futex | Self::Pipe | Self::Userfaultfd => true,
@@ -85,7 +85,7 @@ pub enum Cpus {
     Two,
 }
 
-/// Parsed levels of `round-trips`.
+/// Params of `round-trips`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Params)]
 pub struct TripParams {
     /// round trip into the kernel; none is only the loop and the fenced pair
@@ -100,7 +100,7 @@ pub struct TripParams {
 }
 
 impl TripParams {
-    /// Reports whether the two threads run on two CPUs.
+    /// Returns whether the two threads run on two CPUs.
     pub fn has_two_cpus(self) -> bool {
         self.cpus == Cpus::Two
     }

@@ -148,7 +148,7 @@ fn require(missing: &[&str]) -> Result<(), Failure> {
     ))
 }
 
-/// Reports whether a file exists: an absolute path, or a program in `PATH`.
+/// Returns whether a file exists: an absolute path, or a program in `PATH`.
 fn exists(name: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     // Joining an absolute path to a folder yields that path.

@@ -1,4 +1,4 @@
-//! The interface between the host and the inside of an enclave, declared once: both sides are generated from it.
+//! The interface between the host and the code inside the enclave, declared once: both sides are generated from it.
 //!
 //! A call takes up to five words and returns one, in registers, so that it can cross any boundary: a function call,
 //! another process, a virtual machine.

@@ -12,7 +12,7 @@ use lab::suite::UsageError;
 
 use super::{IMAGE, INSIDE, Image, link_by, read, unreadable};
 
-/// Whether a level is a path and not a name.
+/// Returns whether a level is a path and not a name.
 pub fn is_path(allocator: &str) -> bool {
     allocator.strip_suffix(".a").is_some_and(|before| !before.is_empty() && !before.ends_with('/'))
 }

@@ -1,4 +1,4 @@
-//! The inside as a shared library of the host, for allocators that need an operating system.
+//! The code inside the enclave as a shared library of the host, for allocators that need an operating system.
 
 use std::cell::Cell;
 use std::mem::ManuallyDrop;
@@ -53,7 +53,7 @@ impl Outside {
         std::fs::write(&path, image.bytes).map_err(|why| failed(format!("{path}: {why}")))?;
         // SAFETY: the library was built with this program; its only constructors are its allocator's.
         let library = unsafe { Library::new(&path) }.map_err(|why| failed(why.to_string()))?;
-        // SAFETY: the inside defines both with these types (inside/image/src/runtime.rs and arch).
+        // SAFETY: the code inside the enclave defines both with these types (inside/image/src/runtime.rs and arch).
         let found = unsafe {
             let entry = library.get::<Entry>("enclave_entry").map(|entry| *entry);
             entry.and_then(|entry| {

@@ -25,7 +25,7 @@ pub(crate) fn remove(slot: usize) {
     LOADED.remove(slot);
 }
 
-/// Whether an FS base is that of a thread inside an enclave.
+/// Returns whether an FS base is that of a thread inside an enclave.
 pub(crate) fn is_inside(fs: usize) -> bool {
     LOADED.contains(fs)
 }

@@ -31,7 +31,7 @@ impl<const N: usize> Regions<N> {
         self.0[slot].store(0, Ordering::Release);
     }
 
-    /// Whether an address is in a region.
+    /// Returns whether an address is in a region.
     pub(crate) fn contains(&self, address: usize) -> bool {
         let page = (address >> PAGE_BITS) as u64;
         self.0.iter().any(|slot| {

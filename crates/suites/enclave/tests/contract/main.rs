@@ -32,7 +32,7 @@ fn images() -> impl Iterator<Item = &'static Image> {
 /// allocator that hangs.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// Whether enclaves can be simulated here; notes the test as untested otherwise.
+/// Returns whether enclaves can be simulated here; notes the test as untested otherwise.
 fn simulates(test: &str) -> bool {
     let runs = kinds::runs(EnclaveKind::Simulate);
     if let Err(why) = &runs {

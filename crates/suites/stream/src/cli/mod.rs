@@ -25,7 +25,7 @@ mod search;
 /// An error to print.
 pub(crate) type Error = Box<dyn std::error::Error + Send + Sync>;
 
-/// Run the NIC with its generator, and the application, directly
+/// Run the software NIC and its generator, or the application, directly
 #[derive(Debug, Parser)]
 #[command(name = "stream", disable_version_flag = true, max_term_width = 100)]
 struct Options {
@@ -146,7 +146,7 @@ mod tests {
             (&["echo", "1", "2", "-1"], "-1 is not in 0.."),
             (&["echo", "1", "2", "0", "--depth", "-1"], "-1 is not in 64.."),
             (&["pcap", "--packets", "-1"], "-1 is not in 0.."),
-            (&["search", "--iters", "-1"], "-1 is not in 1..=10000"),
+            (&["search", "--rounds", "-1"], "-1 is not in 1..=10000"),
         ] {
             let words = [&["stream"], words].concat();
             let error = Options::try_parse_from(words).unwrap_err().to_string();
@@ -158,9 +158,9 @@ mod tests {
     #[test]
     fn a_search_may_have_as_many_rounds_as_a_run() {
         for (rounds, fits) in [(0, true), (1, false)] {
-            let iters = (lab::experiment::MAX_ROUNDS + rounds).to_string();
-            let parsed = Options::try_parse_from(["stream", "search", "--iters", &iters]);
-            assert_eq!(parsed.is_ok(), fits, "{iters}");
+            let given = (lab::experiment::MAX_ROUNDS + rounds).to_string();
+            let parsed = Options::try_parse_from(["stream", "search", "--rounds", &given]);
+            assert_eq!(parsed.is_ok(), fits, "{given}");
         }
     }
 

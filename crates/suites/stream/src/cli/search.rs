@@ -52,8 +52,14 @@ pub(crate) struct Options {
     /// Total number of pipes [default: two per core]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pipes: Option<String>,
-    /// Size of each pipe's ring
-    #[arg(long, value_name = "SIZE", default_value = "2 MiB", allow_hyphen_values = true)]
+    /// Size of each pipe's ring [default: 2 MiB]
+    #[arg(
+        long,
+        value_name = "SIZE",
+        default_value = "2 MiB",
+        hide_default_value = true,
+        allow_hyphen_values = true
+    )]
     ring: String,
     /// Capacity of each pipe or queue in packets, or 'ring' for the ring's capacity
     #[arg(long, value_name = "N", default_value = "ring", allow_negative_numbers = true)]
@@ -63,16 +69,22 @@ pub(crate) struct Options {
     check: String,
     /// NOP instructions per packet
     #[arg(long, value_name = "N", default_value = "0", allow_negative_numbers = true)]
-    cycles: String,
+    nops: String,
     /// Highest rate to try, in Gbps
     #[arg(long, value_name = "GBPS", default_value = "100", allow_negative_numbers = true)]
     maximum: String,
-    /// Duration of a full trial; 1 s in the Ensō evaluation
-    #[arg(long, value_name = "DURATION", default_value = "100 ms", allow_hyphen_values = true)]
+    /// Duration of a full trial; 1 s in the Ensō evaluation [default: 100 ms]
+    #[arg(
+        long,
+        value_name = "DURATION",
+        default_value = "100 ms",
+        hide_default_value = true,
+        allow_hyphen_values = true
+    )]
     duration: String,
     /// Repetitions of the whole search, each in a fresh process
     #[arg(long, value_name = "N", default_value_t = 1, allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_ROUNDS)))]
-    iters: u32,
+    rounds: u32,
     /// Results folder
     #[arg(long, value_name = "DIR", default_value = "results")]
     results: PathBuf,
@@ -135,7 +147,7 @@ impl Options {
             ("ring", self.ring.clone()),
             ("depth", self.depth.clone()),
             ("check", self.check.clone()),
-            ("cycles", self.cycles.clone()),
+            ("nops", self.nops.clone()),
             ("maximum", self.maximum.clone()),
         ];
         let level = |(name, text): (&str, String)| {
@@ -154,7 +166,7 @@ impl Options {
                 format!("--duration: '{given}' is not in 1 ms to 10 min; use another duration");
             return Err(UsageError::new(why).into());
         }
-        let rounds = self.iters;
+        let rounds = self.rounds;
         Ok(Experiment {
             suite: lab::suite::Suite::name(&SUITE).into(),
             name: NAME.into(),

@@ -67,7 +67,7 @@ impl Application {
         let run = Loop {
             requests: Arc::clone(&requests),
             answer: answer.clone(),
-            cycles: config.cycles,
+            nops: config.nops,
             threshold,
         };
         let body = move || {
@@ -113,7 +113,7 @@ impl Drop for Application {
 pub(super) struct Loop {
     requests: Arc<AtomicU32>,
     answer: SyncSender<Answer>,
-    cycles: u32,
+    nops: u32,
     threshold: StallThreshold,
 }
 
@@ -122,7 +122,7 @@ impl Loop {
     /// not affect the registers of the timed loop.
     #[inline(never)]
     pub(super) fn run(self, mut echo: impl Echo) {
-        let Self { requests, answer, cycles, threshold } = self;
+        let Self { requests, answer, nops, threshold } = self;
         let mut answered = 0;
         // Reports that the loop runs.
         if answer.send(Ok(LoopStats::default())).is_err() {
@@ -132,7 +132,7 @@ impl Loop {
         let mut last = ticks();
         loop {
             let request = requests.load(Ordering::Relaxed);
-            let Ok(packets) = echo.poll(|packet| work(packet, cycles)) else { return };
+            let Ok(packets) = echo.poll(|packet| work(packet, nops)) else { return };
             let now = ticks();
             let elapsed = now - last;
             last = now;

@@ -17,7 +17,7 @@ use crate::wire::sample::{MAX_SIZE, MIN_SIZE};
 const RINGS: std::ops::RangeInclusive<usize> = 4096..=64 << 20;
 
 /// Maximum number of NOP instructions per packet: a packet then takes about 0.1 ms.
-pub(crate) const MAX_CYCLES: u32 = 1_000_000;
+pub(crate) const MAX_NOPS: u32 = 1_000_000;
 /// Maximum modelled duration of a doorbell or transfer.
 pub(crate) const MAX_MODELLED: Duration = Duration::from_millis(1);
 
@@ -59,8 +59,8 @@ pub struct CommonParams {
     #[factor(default = "ring")]
     pub(super) depth: Depth,
     /// NOP instructions per packet
-    #[factor(default = "0", levels = Levels::Count(0, MAX_CYCLES as u64))]
-    pub(super) cycles: u32,
+    #[factor(default = "0", levels = Levels::Count(0, MAX_NOPS as u64))]
+    pub(super) nops: u32,
     /// capacity of each core's notification buffer: a power of two
     #[factor(default = "16384", levels = Levels::Checked(notifications))]
     pub(super) notifications: u32,
@@ -190,7 +190,11 @@ fn depth(text: &str) -> Result<String, String> {
     if text == "ring" {
         return Ok(text.into());
     }
-    power(text, flits(RINGS.start())..=flits(RINGS.end()))
+    let range = flits(RINGS.start())..=flits(RINGS.end());
+    power(text, range.clone()).map_err(|_| {
+        let (min, max) = (range.start(), range.end());
+        format!("'{text}' is not 'ring' or a power of two from {min} to {max}")
+    })
 }
 
 fn ring(text: &str) -> Result<String, String> {
@@ -244,8 +248,8 @@ mod tests {
             ("load", "0"),
             ("packet_bytes", "63"),
             ("pipes", "8193"),
-            ("cycles", "1000001"),
-            ("cycles", "-1"),
+            ("nops", "1000001"),
+            ("nops", "-1"),
             ("cores", "18446744073709551616"),
             ("window", "1073741825"),
             ("modelled_transfer", "0 ns"),

@@ -42,7 +42,7 @@ pub struct TestbedConfig {
     /// Capacity of each pipe or queue, in packets.
     pub depth: u32,
     /// NOP instructions per packet.
-    pub cycles: u32,
+    pub nops: u32,
     /// Notifications of each buffer.
     pub notifications: u32,
     /// Modelled duration of a doorbell.
@@ -71,7 +71,7 @@ impl TestbedConfig {
             check: params.check,
             ring,
             depth,
-            cycles: params.cycles,
+            nops: params.nops,
             notifications: params.notifications,
             doorbell: params.modelled_doorbell.0,
             transfer: params.modelled_transfer.0,
@@ -189,7 +189,7 @@ impl Cpus {
     }
 }
 
-/// Reports whether this machine can measure with `cores` application cores.
+/// Returns whether this machine can measure with `cores` application cores.
 pub fn capability(cores: usize) -> Capability {
     // The lab assigns the last CPUs first.
     let allowed: Vec<usize> = machine::topology::allowed_cpus().into_iter().rev().collect();

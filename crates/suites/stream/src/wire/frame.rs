@@ -68,12 +68,12 @@ pub enum FrameError {
     Fragment,
     /// The length in the IPv4 header differs from the frame's.
     #[error(
-        "the IPv4 header gives a length of {said} B, but the frame contains {has} B; remove the \
+        "the IPv4 header gives a length of {stated} B, but the frame contains {has} B; remove the \
          packet"
     )]
     Length {
         /// Length in the header, in bytes.
-        said: usize,
+        stated: usize,
         /// Length of the frame after its Ethernet header, in bytes.
         has: usize,
     },
@@ -127,14 +127,14 @@ fn payload<'a>(fixed: &[u8; IPV4], ip: &'a [u8]) -> Result<&'a [u8], FrameError>
     if version != 4 || header < IPV4 {
         return Err(FrameError::Header { version, header });
     }
-    let said = usize::from(u16::from_be_bytes([fixed[2], fixed[3]]));
-    let padded = ip.len() > said && ip.len().saturating_add(ETHERNET) <= usize::from(MIN_LENGTH);
-    let payload = ip.get(header..said).filter(|_| ip.len() == said || padded);
+    let stated = usize::from(u16::from_be_bytes([fixed[2], fixed[3]]));
+    let padded = ip.len() > stated && ip.len().saturating_add(ETHERNET) <= usize::from(MIN_LENGTH);
+    let payload = ip.get(header..stated).filter(|_| ip.len() == stated || padded);
     // The more-fragments flag and the offset, but not the don't-fragment flag.
     if u16::from_be_bytes([fixed[6], fixed[7]]) & 0x3fff != 0 {
         return Err(FrameError::Fragment);
     }
-    payload.ok_or(FrameError::Length { said, has: ip.len() })
+    payload.ok_or(FrameError::Length { stated, has: ip.len() })
 }
 
 /// Returns source port, destination port, and whether SYN is set.

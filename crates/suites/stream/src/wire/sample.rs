@@ -89,7 +89,7 @@ pub enum SampleError {
     Size(u16),
     /// No packets or no addresses.
     #[error(
-        "{packets} packets, {sources} sources, {destinations} destinations; use at least one of each"
+        "packets: {packets}, sources: {sources}, destinations: {destinations}; use at least one of each"
     )]
     Nothing {
         /// Requested packets.

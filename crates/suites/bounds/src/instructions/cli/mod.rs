@@ -4,6 +4,7 @@ mod agreement;
 mod samples;
 mod table;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -87,8 +88,13 @@ fn read(file: Option<&Path>) -> Result<(List, Option<String>), Error> {
 fn select(list: &List, classes: &[String]) -> Result<Vec<String>, Error> {
     let levels_of_class = |class: &String| {
         let levels = list.levels_of(&format!("class {class}"));
-        let missing = || UsageError::new(format!("{}: unknown class '{class}'", list.file));
-        if levels.is_empty() { Err(missing().into()) } else { Ok(levels) }
+        if !levels.is_empty() {
+            return Ok(levels);
+        }
+        let known: BTreeSet<_> = list.forms.iter().map(|form| form.class.as_str()).collect();
+        let known = known.into_iter().collect::<Vec<_>>().join(", ");
+        let why = format!("{}: unknown class '{class}'; expected one of {known}", list.file);
+        Err(UsageError::new(why).into())
     };
     match classes {
         [] => Ok(list.levels_of("all")),

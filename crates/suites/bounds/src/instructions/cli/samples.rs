@@ -30,7 +30,7 @@ impl<'a> Samples<'a> {
         self.by_level.get(level).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// Whether any sample contains this metric.
+    /// Returns whether any sample contains this metric.
     pub(super) fn have(&self, metric: &str) -> bool {
         self.by_level.values().flatten().any(|sample| sample.values.contains_key(metric))
     }

@@ -141,7 +141,7 @@ impl GuestCpu {
         self.signature & 0xf
     }
 
-    /// Reports whether it is emulated, so that times are meaningless.
+    /// Returns whether it is emulated, so that times are meaningless.
     pub fn is_emulated(&self) -> bool {
         self.hypervisor.as_deref() == Some(TCG_SIGNATURE) || self.brand.contains("QEMU TCG")
     }

@@ -2,9 +2,9 @@
 //! inside.
 
 #[cfg(target_arch = "wasm32")]
-pub use wasm32::{below_stack, construct, leave, system_call, trap};
+pub use wasm32::{overflow_stack, construct, ocall, system_call, trap};
 #[cfg(target_arch = "x86_64")]
-pub use x86_64::{below_stack, construct, leave, system_call, trap};
+pub use x86_64::{overflow_stack, construct, ocall, system_call, trap};
 
 /// x86-64: freestanding in an enclave, or in a shared library outside, with an operating system.
 #[cfg(target_arch = "x86_64")]
@@ -19,7 +19,7 @@ mod x86_64 {
 
     /// Makes an OCALL.
     #[inline]
-    pub fn leave(call: Ocall, [w0, w1, w2, w3, w4]: [u64; WORDS]) -> u64 {
+    pub fn ocall(call: Ocall, [w0, w1, w2, w3, w4]: [u64; WORDS]) -> u64 {
         type OcallFn = extern "sysv64" fn(u64, u64, u64, u64, u64, u64) -> u64;
         // SAFETY: the loader stores a function of this type there.
         let ocall: OcallFn = unsafe { core::mem::transmute(block().ocall as usize) };
@@ -53,7 +53,7 @@ mod x86_64 {
     }
 
     /// Writes to descending addresses, from the stack pointer down.
-    pub fn below_stack() -> u64 {
+    pub fn overflow_stack() -> u64 {
         // SAFETY: this is meant to fault at the guard page. The memory below the stack pointer, which it overwrites
         // before, is unused.
         unsafe {
@@ -66,11 +66,11 @@ mod x86_64 {
     #[cfg(not(feature = "outside"))]
     #[inline]
     fn block() -> &'static ThreadBlock {
-        let own: *const ThreadBlock;
+        let block: *const ThreadBlock;
         // SAFETY: the loader stores the block's address at its beginning, which is FS:0.
-        unsafe { asm!("mov {}, fs:0", out(reg) own, options(nostack, preserves_flags, readonly)) };
+        unsafe { asm!("mov {}, fs:0", out(reg) block, options(nostack, preserves_flags, readonly)) };
         // SAFETY: the block lives as long as the enclave.
-        unsafe { &*own }
+        unsafe { &*block }
     }
 
     #[cfg(not(feature = "outside"))]
@@ -134,7 +134,7 @@ mod wasm32 {
 
     /// Makes an OCALL.
     #[inline]
-    pub fn leave(call: Ocall, [w0, w1, w2, w3, w4]: [u64; WORDS]) -> u64 {
+    pub fn ocall(call: Ocall, [w0, w1, w2, w3, w4]: [u64; WORDS]) -> u64 {
         ocall(call as u64, w0, w1, w2, w3, w4)
     }
 
@@ -152,7 +152,7 @@ mod wasm32 {
     }
 
     /// Writes to descending addresses, from the stack pointer down.
-    pub fn below_stack() -> u64 {
+    pub fn overflow_stack() -> u64 {
         let mut here = 0u8;
         let mut at = &raw mut here;
         loop {

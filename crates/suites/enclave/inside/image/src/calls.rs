@@ -143,7 +143,7 @@ impl Trusted for Inside {
     fn misbehave(&self, how: u64) -> u64 {
         match how {
             0 => arch::system_call(),
-            1 => arch::below_stack(),
+            1 => arch::overflow_stack(),
             2 => {
                 // SAFETY: this is meant to fault.
                 unsafe { core::ptr::without_provenance_mut::<u8>(0x10).write_volatile(1) };

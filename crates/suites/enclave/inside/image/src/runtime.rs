@@ -32,7 +32,7 @@ impl Leave for Host {
     type Error = Infallible;
 
     fn call(&self, call: Ocall, words: [u64; WORDS]) -> Result<u64, Infallible> {
-        Ok(arch::leave(call, words))
+        Ok(arch::ocall(call, words))
     }
 }
 

@@ -17,7 +17,7 @@ pub fn bytes(size: u64) -> usize {
     usize::try_from(size).unwrap_or(usize::MAX)
 }
 
-/// Whether a range of addresses is in the heap.
+/// Returns whether a range of addresses is in the heap.
 #[inline]
 pub fn contains(address: u64, length: u64) -> bool {
     let end = END.load(Relaxed);

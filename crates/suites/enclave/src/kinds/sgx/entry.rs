@@ -63,7 +63,7 @@ impl Fault {
         (self.exception >> 32) as u16
     }
 
-    /// Whether the instruction is a system call, which the CPU refuses inside.
+    /// Returns whether the instruction is a system call, which the CPU refuses inside.
     pub(super) fn is_system_call(&self) -> bool {
         self.system_call == 1
     }
@@ -202,7 +202,7 @@ global_asm!(
     "mov [rcx + {exception}], rax",
     "mov rax, [rbx + {run_address}]",
     "mov [rcx + {address}], rax",
-    // If the inside faulted, the next function would be ERESUME; otherwise ENCLU itself faulted.
+    // If the code inside the enclave faulted, the next function would be ERESUME; otherwise ENCLU itself faulted.
     "cmp dword ptr [rbx + {function}], {resume}",
     "jne 2f",
     "tollgate_sgx_enclu {enter}",

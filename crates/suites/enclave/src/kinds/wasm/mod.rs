@@ -1,4 +1,4 @@
-//! The inside as a WebAssembly module, run by wasmtime: many threads on one linear memory.
+//! The code inside the enclave as a WebAssembly module, run by wasmtime: many threads on one linear memory.
 //!
 //! Each TCS has an instance of the module with its own store; all share the memory, which contains data, heap and
 //! stacks and never grows. The boundary consists of wasmtime's checks and the guard pages: there is no system call to

@@ -89,7 +89,7 @@ impl Drop for Barriers<'_> {
 pub(super) struct Core<'a> {
     pub(super) count: &'a AtomicU64,
     pub(super) barriers: Barriers<'a>,
-    pub(super) cycles: u32,
+    pub(super) nops: u32,
 }
 
 impl Core<'_> {
@@ -119,10 +119,10 @@ impl Core<'_> {
         let shared = self.barriers.shared;
         shared.unbound.fetch_add(echo.unbound(), Ordering::Relaxed);
         self.barriers.ready();
-        let (mut echoed, cycles) = (0_u64, self.cycles);
+        let (mut echoed, nops) = (0_u64, self.nops);
         while !shared.stop.load(Ordering::Relaxed) {
             // The main thread notices a closed NIC too.
-            let Ok(packets) = echo.poll(|packet| work(packet, cycles)) else { break };
+            let Ok(packets) = echo.poll(|packet| work(packet, nops)) else { break };
             if packets > 0 {
                 echoed = echoed.wrapping_add(packets);
                 self.count.store(echoed, Ordering::Relaxed);
@@ -182,7 +182,7 @@ mod tests {
                     let echoed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                         let barriers = Barriers::new(&shared);
                         let count = &shared.packets[core].0;
-                        Core { count, barriers, cycles: 0 }.echo(&mut interface, || {});
+                        Core { count, barriers, nops: 0 }.echo(&mut interface, || {});
                     }));
                     ended.send((core, echoed.is_ok())).unwrap();
                 });

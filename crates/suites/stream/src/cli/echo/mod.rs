@@ -22,7 +22,7 @@ use crate::nic::InterfaceConfig;
 use crate::nic::layout::{NOTIFICATIONS, PIPES, RING};
 use crate::nic::pipes::Notify;
 use crate::nic::remote::{ConnectError, Connection};
-use crate::suite::params::{Interface, MAX_CYCLES};
+use crate::suite::params::{Interface, MAX_NOPS};
 use crate::wire::Flow;
 use crate::wire::frame::UDP;
 use crate::wire::sample::{DESTINATION_PORT, FIRST};
@@ -42,15 +42,15 @@ pub(crate) struct Options {
     #[arg(allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=i64::from(PIPES)))]
     pipes: u32,
     /// NOP instructions per packet
-    #[arg(allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(0..=i64::from(MAX_CYCLES)))]
-    cycles: u32,
+    #[arg(allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(0..=i64::from(MAX_NOPS)))]
+    nops: u32,
     /// Interface between NIC and application
     #[arg(long, value_enum, default_value = "pipes")]
     interface: Interface,
     /// Size of each pipe's ring [default: 2 MiB, less if all rings would exceed 1 GiB]
     #[arg(long, allow_hyphen_values = true, value_parser = quantity::bytes)]
     ring: Option<u64>,
-    /// Descriptors per ring
+    /// Descriptors per ring; --interface descriptors only
     #[arg(long, default_value_t = 1024, allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(64..))]
     depth: u32,
     /// Socket of the NIC [default: in $XDG_RUNTIME_DIR, or in the temporary folder]
@@ -115,16 +115,16 @@ fn connect(
     config: InterfaceConfig,
     interrupted: &Interrupted,
 ) -> Result<Arc<Connection>, Error> {
-    let mut said = false;
+    let mut reported = false;
     loop {
         match Connection::open(path, config) {
             Err(ConnectError::NoServer(..)) if !interrupted.is_set() => {}
             connected => return Ok(connected?),
         }
-        if !said {
+        if !reported {
             let start = "tollgate stream generate PCAP RATE";
             say(&format!("waiting for a NIC at {}; start it with: {start}", path.display()));
-            said = true;
+            reported = true;
         }
         std::thread::sleep(super::POLL_INTERVAL);
     }
@@ -204,13 +204,13 @@ impl Options {
         shared: &Arc<Shared>,
     ) -> Result<JoinHandle<Result<(), SysError>>, Error> {
         let (connection, shared) = (Arc::clone(connection), Arc::clone(shared));
-        let (port, cycles) = (connection.port(), self.cycles);
+        let (port, nops) = (connection.port(), self.nops);
         let prefetch = self.interface == Interface::PipesPrefetch;
         let first = FIRST.to_bits().saturating_add(core.saturating_mul(self.pipes));
         let flows: Vec<Flow> = (first..first.saturating_add(self.pipes)).map(flow).collect();
         let body = move || {
             let (count, barriers) = (&shared.packets[core as usize].0, Barriers::new(&shared));
-            let core = Core { count, barriers, cycles };
+            let core = Core { count, barriers, nops };
             // Closing the connection frees all pipes at once; each pipe on its own would wait for the NIC.
             core.run(&port, config, &flows, prefetch, || connection.close())
         };
@@ -219,12 +219,10 @@ impl Options {
     }
 
     fn describe(&self, config: InterfaceConfig) -> String {
-        let Self { cores, pipes, cycles, .. } = self;
+        let Self { cores, pipes, nops, .. } = self;
         let s = |count: &u32| if *count == 1 { "" } else { "s" };
         let (core, pipe) = (s(cores), s(pipes));
-        format!(
-            "{cores} core{core} with {pipes} pipe{pipe} each, {cycles} NOPs per packet, {config}"
-        )
+        format!("{cores} core{core} with {pipes} pipe{pipe} each, {nops} NOPs per packet, {config}")
     }
 
     fn print(
@@ -244,7 +242,7 @@ impl Options {
                 "packets": packets,
                 "cores": cores,
                 "pipes": self.pipes,
-                "cycles": self.cycles,
+                "nops": self.nops,
                 "interface": config.to_string(),
                 "seconds": seconds,
                 "ended": ended,

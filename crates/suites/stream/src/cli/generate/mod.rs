@@ -54,13 +54,13 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N", allow_negative_numbers = true,
         value_parser = RangedI64ValueParser::<u64>::new().range(1..))]
     count: Option<u64>,
-    /// Measure round-trip times; at high rates, sample one packet in up to 19
+    /// Measure round-trip times; at high rates of one packet in at most 19
     #[arg(long)]
     rtt: bool,
-    /// Write a round-trip-time histogram
+    /// CSV file for a histogram of round-trip times
     #[arg(long, value_name = "FILE")]
     rtt_hist: Option<PathBuf>,
-    /// Write one line per second, as CSV
+    /// CSV file for one line of counts per second
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
     /// How much of each echoed packet to verify besides count and order
