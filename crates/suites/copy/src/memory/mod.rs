@@ -18,8 +18,10 @@ use lab::sample::Failure;
 use machine::topology::Topology;
 use machine::{SysError, huge_pages};
 
+use crate::pattern::Pattern;
+
 pub use physical::{ALLOW, ALLOW_WRITE};
-pub use region::{Call, Region, VerifyCounts};
+pub use region::Region;
 
 /// Returns the folder of measured files.
 pub(crate) fn file_folder(options: &BTreeMap<String, String>) -> PathBuf {
@@ -28,6 +30,62 @@ pub(crate) fn file_folder(options: &BTreeMap<String, String>) -> PathBuf {
 
 fn unavailable(error: SysError) -> Failure {
     Failure::unavailable(format!("{}: {}", error.attempt, error.source), error.remedy)
+}
+
+/// One copy: its offset in both buffers, and its length.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub struct Call {
+    /// Offset from the start of both buffers, in bytes.
+    pub at: u32,
+    /// Length in bytes.
+    pub length: u32,
+}
+
+/// Results of verifying copies.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct VerifyCounts {
+    /// Copies that arrived completely.
+    pub delivered: u64,
+    /// Bytes of these copies.
+    pub bytes: u64,
+    /// Copies whose first byte is wrong: never made, or wrong from the start.
+    pub missing: u64,
+    /// Copies that arrived in part.
+    pub torn: u64,
+    /// Index of the first wrong byte of the last torn copy, relative to the first copy's buffer.
+    pub torn_at: u64,
+}
+
+impl VerifyCounts {
+    /// Verifies that `bytes` contain the pattern from `position` on. Allocates no memory.
+    fn add(&mut self, pattern: Pattern, position: usize, bytes: &[u8]) {
+        self.record(position, bytes.len(), pattern.first_mismatch(position, bytes));
+    }
+
+    /// Counts the copy of `length` bytes at `position` whose first wrong byte is at `mismatch`.
+    pub(crate) fn record(&mut self, position: usize, length: usize, mismatch: Option<usize>) {
+        match mismatch {
+            None => {
+                self.delivered = self.delivered.saturating_add(1);
+                self.bytes = self.bytes.saturating_add(length as u64);
+            }
+            Some(0) => self.missing = self.missing.saturating_add(1),
+            Some(first) => {
+                self.torn = self.torn.saturating_add(1);
+                self.torn_at = position.saturating_add(first) as u64;
+            }
+        }
+    }
+
+    /// Adds the results of other copies.
+    pub(crate) fn join(&mut self, other: Self) {
+        self.delivered = self.delivered.saturating_add(other.delivered);
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.missing = self.missing.saturating_add(other.missing);
+        self.torn = self.torn.saturating_add(other.torn);
+        self.torn_at = self.torn_at.max(other.torn_at);
+    }
 }
 
 /// A level of the factor `memory`.

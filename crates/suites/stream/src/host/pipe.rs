@@ -7,10 +7,48 @@ use machine::SysError;
 
 use super::ConfigError;
 use super::batch::Batch;
-use super::device::{CompletionTarget, NicClosed, Shared};
+use super::device::{CompletionTarget, Device, NicClosed, Shared};
+use crate::nic::Memory;
 use crate::nic::layout::{FLIT, Queue, Register};
-use crate::nic::memory::Memory;
 use crate::wire::Flow;
+
+impl Device {
+    /// Creates a receive pipe.
+    ///
+    /// # Errors
+    /// Returns an error if memory or the NIC's pipes are exhausted.
+    pub fn rx_pipe(&self) -> Result<RxPipe, SysError> {
+        let ring = self.shared.port.ring(self.shared.sizes.ring)?;
+        RxPipe::new(Rc::clone(&self.shared), ring)
+    }
+
+    /// Creates a transmit pipe.
+    ///
+    /// # Errors
+    /// Returns an error if memory is exhausted.
+    pub fn tx_pipe(&self) -> Result<TxPipe, SysError> {
+        TxPipe::new(Rc::clone(&self.shared))
+    }
+
+    /// Creates a pipe that sends packets back from its receive ring.
+    ///
+    /// # Errors
+    /// See [`Device::rx_pipe`].
+    pub fn rx_tx_pipe(&self) -> Result<RxTxPipe, SysError> {
+        let ring = self.shared.port.ring(self.shared.sizes.ring)?;
+        RxTxPipe::new(Rc::clone(&self.shared), ring)
+    }
+
+    /// Creates `count` such pipes. This is faster than one at a time; their memory is freed with the last of them.
+    ///
+    /// # Errors
+    /// See [`Device::rx_pipe`].
+    pub fn rx_tx_pipes(&self, count: usize) -> Result<Vec<RxTxPipe>, SysError> {
+        let rings = self.shared.port.rings(count, self.shared.sizes.ring)?;
+        self.shared.port.reserve_pipes(count);
+        rings.into_iter().map(|ring| RxTxPipe::new(Rc::clone(&self.shared), ring)).collect()
+    }
+}
 
 /// A receive ring for packets of the flows bound to it.
 pub struct RxPipe {

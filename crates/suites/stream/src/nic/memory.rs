@@ -1,21 +1,18 @@
-//! Memory that the host shares with the NIC.
+//! Layout and allocation of memory that the host shares with the NIC.
 
 // Sizes may come from another process, and this crate is compiled without overflow checks.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
 use std::io;
-use std::sync::Arc;
 
 use machine::SysError;
 use machine::mapping::Mapping;
 use machine::memfd::Memfd;
 
-use super::Port;
-
 /// Layout of shared memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MemoryLayout {
-    /// Rings, each mapped twice, contiguously, so that data that wraps stays in one piece.
+    /// Rings, each mapped twice in a row, so that data that wraps is contiguous.
     Rings {
         /// Number of rings.
         count: usize,
@@ -78,67 +75,5 @@ impl MemoryLayout {
         }?;
         mapping.prefault()?;
         Ok(mapping)
-    }
-}
-
-/// Memory, or a part of it, that the NIC may access as long as this value lives.
-#[derive(Clone)]
-pub struct Memory {
-    /// Cached, so that it is found with one load.
-    pointer: *mut u8,
-    bus: u64,
-    length: usize,
-    registration: Arc<Registration>,
-}
-
-/// A memory registration with the NIC, which ends when it is dropped.
-struct Registration {
-    _mapping: Arc<Mapping>,
-    bus: u64,
-    port: Port,
-}
-
-impl Drop for Registration {
-    fn drop(&mut self) {
-        self.port.deregister(self.bus);
-    }
-}
-
-impl Memory {
-    /// Wraps memory that was registered at bus address `bus`.
-    pub(crate) fn new(port: Port, mapping: Arc<Mapping>, bus: u64) -> Self {
-        let (pointer, length) = (mapping.as_mut_ptr(), mapping.len());
-        let registration = Arc::new(Registration { _mapping: mapping, bus, port });
-        Self { pointer, bus, length, registration }
-    }
-
-    /// Returns a part of the memory.
-    pub(crate) fn part(&self, offset: usize, length: usize) -> Self {
-        let end = offset.checked_add(length);
-        assert!(end.is_some_and(|end| end <= self.length), "the part exceeds the memory");
-        let registration = Arc::clone(&self.registration);
-        Self {
-            pointer: self.pointer.wrapping_add(offset),
-            bus: self.bus.saturating_add(offset as u64),
-            length,
-            registration,
-        }
-    }
-
-    /// Returns the bus address.
-    pub fn bus(&self) -> u64 {
-        self.bus
-    }
-
-    /// Returns the mapped length in bytes, twice the size for a ring.
-    #[inline(always)]
-    pub(crate) fn length(&self) -> usize {
-        self.length
-    }
-
-    /// Returns the address in this process.
-    #[inline(always)]
-    pub(crate) fn pointer(&self) -> *mut u8 {
-        self.pointer
     }
 }

@@ -16,7 +16,7 @@ pub mod fallback;
 pub mod flow_table;
 pub mod interface_config;
 pub mod layout;
-pub mod memory;
+pub(crate) mod memory;
 pub mod notification;
 mod pipe_ids;
 pub mod pipes;
@@ -43,7 +43,7 @@ mod sync {
 
 pub use counters::Counters;
 pub use interface_config::InterfaceConfig;
-pub use port::Port;
+pub use port::{Memory, Port};
 pub use region::Region;
 pub(crate) use thread::ticks;
 pub use thread::{Access, Error, Nic, NicParams};

@@ -1,4 +1,4 @@
-//! A host's access to a NIC in this or in another process.
+//! A host's access to a NIC in this or in another process, and the memory that it shares with it.
 
 // Sizes may come from another process, and this crate is compiled without overflow checks.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
@@ -6,11 +6,12 @@
 use std::sync::Arc;
 
 use machine::SysError;
+use machine::mapping::Mapping;
 
 use super::doorbell_mapping::DoorbellMapping;
 use super::doorbells::{self, DoorbellSender};
 use super::interface_config::InterfaceConfig;
-use super::memory::{Memory, MemoryLayout};
+use super::memory::MemoryLayout;
 use super::region::{ClientId, Region};
 use super::remote::Connection;
 use super::shared::Served;
@@ -31,11 +32,6 @@ impl Port {
     /// Creates the access of threads in the NIC's process.
     pub(super) fn local(nic: Arc<dyn Served>) -> Self {
         Self(PortKind::Local(nic))
-    }
-
-    /// Creates the access of another process.
-    pub(super) fn remote(nic: Arc<Connection>) -> Self {
-        Self(PortKind::Remote(nic))
     }
 
     /// Returns the NIC's configuration.
@@ -66,7 +62,7 @@ impl Port {
         }
     }
 
-    /// Allocates a ring, mapped twice, contiguously, so that data that wraps stays in one piece.
+    /// Allocates a ring, mapped twice in a row, so that data that wraps is contiguous.
     pub(crate) fn ring(&self, bytes: usize) -> Result<Memory, SysError> {
         self.register_memory(MemoryLayout::Rings { count: 1, each: bytes })
     }
@@ -103,7 +99,7 @@ impl Port {
     }
 
     /// Ends the NIC's access to the memory at a bus address.
-    pub(super) fn deregister(&self, bus: u64) {
+    fn deregister(&self, bus: u64) {
         match &self.0 {
             PortKind::Local(nic) => nic.deregister(bus),
             PortKind::Remote(nic) => nic.deregister(bus),
@@ -147,5 +143,74 @@ impl Port {
             PortKind::Local(nic) => nic.is_closed(),
             PortKind::Remote(nic) => nic.is_closed(),
         }
+    }
+}
+
+impl Connection {
+    /// Returns access to the NIC.
+    pub fn port(self: &Arc<Self>) -> Port {
+        Port(PortKind::Remote(Arc::clone(self)))
+    }
+}
+
+/// Memory, or a part of it, that the NIC may access as long as this value lives.
+#[derive(Clone)]
+pub struct Memory {
+    /// Cached, so that it is found with one load.
+    pointer: *mut u8,
+    bus: u64,
+    length: usize,
+    registration: Arc<Registration>,
+}
+
+/// A memory registration with the NIC, which ends when it is dropped.
+struct Registration {
+    _mapping: Arc<Mapping>,
+    bus: u64,
+    port: Port,
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        self.port.deregister(self.bus);
+    }
+}
+
+impl Memory {
+    /// Wraps memory that was registered at bus address `bus`.
+    fn new(port: Port, mapping: Arc<Mapping>, bus: u64) -> Self {
+        let (pointer, length) = (mapping.as_mut_ptr(), mapping.len());
+        let registration = Arc::new(Registration { _mapping: mapping, bus, port });
+        Self { pointer, bus, length, registration }
+    }
+
+    /// Returns a part of the memory.
+    fn part(&self, offset: usize, length: usize) -> Self {
+        let end = offset.checked_add(length);
+        assert!(end.is_some_and(|end| end <= self.length), "the part exceeds the memory");
+        let registration = Arc::clone(&self.registration);
+        Self {
+            pointer: self.pointer.wrapping_add(offset),
+            bus: self.bus.saturating_add(offset as u64),
+            length,
+            registration,
+        }
+    }
+
+    /// Returns the bus address.
+    pub fn bus(&self) -> u64 {
+        self.bus
+    }
+
+    /// Returns the mapped length in bytes, twice the size for a ring.
+    #[inline(always)]
+    pub(crate) fn length(&self) -> usize {
+        self.length
+    }
+
+    /// Returns the address in this process.
+    #[inline(always)]
+    pub(crate) fn pointer(&self) -> *mut u8 {
+        self.pointer
     }
 }

@@ -11,9 +11,8 @@ use crate::nic::descriptor::{CONFIGURE, DONE, Descriptor, END, KIND, REPORT, sen
 use crate::nic::descriptors::Descriptors;
 use crate::nic::doorbells::DoorbellSender;
 use crate::nic::layout::{Queue, Register};
-use crate::nic::memory::Memory;
 use crate::nic::notification::TxNotification;
-use crate::nic::{Counters, Nic, NicParams, Port};
+use crate::nic::{Counters, Memory, Nic, NicParams, Port};
 use crate::wire::Flow;
 use crate::wire::sample::{SampleTraffic, Sizes};
 

@@ -1,10 +1,28 @@
 //! The code that differs between CPUs: constructors, OCALLs, faults, and the operations that are forbidden
 //! inside.
 
+use core::convert::Infallible;
+use interface::{Leave, Ocall, WORDS};
 #[cfg(target_arch = "wasm32")]
-pub use wasm32::{overflow_stack, construct, ocall, system_call, trap};
+use wasm32::ocall;
 #[cfg(target_arch = "x86_64")]
-pub use x86_64::{overflow_stack, construct, ocall, system_call, trap};
+use x86_64::ocall;
+
+#[cfg(target_arch = "wasm32")]
+pub use wasm32::{construct, overflow_stack, system_call, trap};
+#[cfg(target_arch = "x86_64")]
+pub use x86_64::{construct, overflow_stack, system_call, trap};
+
+/// The host, as seen from inside.
+pub struct Host;
+
+impl Leave for Host {
+    type Error = Infallible;
+
+    fn call(&self, call: Ocall, words: [u64; WORDS]) -> Result<u64, Infallible> {
+        Ok(ocall(call, words))
+    }
+}
 
 /// x86-64: freestanding in an enclave, or in a shared library outside, with an operating system.
 #[cfg(target_arch = "x86_64")]
@@ -129,13 +147,14 @@ mod wasm32 {
 
     #[link(wasm_import_module = "tollgate")]
     unsafe extern "C" {
-        safe fn ocall(number: u64, w0: u64, w1: u64, w2: u64, w3: u64, w4: u64) -> u64;
+        #[link_name = "ocall"]
+        safe fn call_host(number: u64, w0: u64, w1: u64, w2: u64, w3: u64, w4: u64) -> u64;
     }
 
     /// Makes an OCALL.
     #[inline]
     pub fn ocall(call: Ocall, [w0, w1, w2, w3, w4]: [u64; WORDS]) -> u64 {
-        ocall(call as u64, w0, w1, w2, w3, w4)
+        call_host(call as u64, w0, w1, w2, w3, w4)
     }
 
     /// Does nothing: a module contains only Rust code, which has no constructors.

@@ -1,7 +1,7 @@
 //! The implementation of the calls.
 
 use crate::allocator::Mallinfo;
-use crate::runtime::Host;
+use crate::arch::Host;
 use crate::workload::{self, bytes, contains};
 use crate::{allocation, allocator, arch, bank, shared};
 use interface::{Leave, Trusted};

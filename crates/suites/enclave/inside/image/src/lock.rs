@@ -1,6 +1,6 @@
 //! Locks inside. A thread can only sleep outside, by an OCALL to the host.
 
-use crate::runtime::Host;
+use crate::arch::Host;
 use core::cell::UnsafeCell;
 use core::hint::spin_loop;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};

@@ -1,9 +1,9 @@
-//! How a call enters the image, leaves it by OCALLs and ends if it cannot continue.
+//! How a call enters the image, and ends if it cannot continue.
 
+use crate::arch::Host;
 use crate::calls::Inside;
 use crate::{allocator, arch};
-use core::convert::Infallible;
-use interface::{Ecall, Leave, Ocall, Trusted, WORDS};
+use interface::{Ecall, Leave, Trusted};
 
 /// The image's entry point. Each root call starts and ends the allocator's thread.
 #[unsafe(no_mangle)]
@@ -23,17 +23,6 @@ extern "C" fn enclave_entry(number: u64, w0: u64, w1: u64, w2: u64, w3: u64, w4:
     // SAFETY: paired with `thread_init` above.
     unsafe { allocator::thread_cleanup() };
     result
-}
-
-/// The host, as seen from inside.
-pub struct Host;
-
-impl Leave for Host {
-    type Error = Infallible;
-
-    fn call(&self, call: Ocall, words: [u64; WORDS]) -> Result<u64, Infallible> {
-        Ok(arch::ocall(call, words))
-    }
 }
 
 /// Sleeps outside until the word differs from `value` or a thread wakes this one: for locks of C code.

@@ -1,7 +1,7 @@
 //! Memory that one thread allocates and another frees: larson's slots, and a queue.
 
 use crate::allocator;
-use crate::runtime::Host;
+use crate::arch::Host;
 use crate::workload::{Random, Tally};
 use core::cell::UnsafeCell;
 use core::hint::spin_loop;

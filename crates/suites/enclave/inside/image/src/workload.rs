@@ -1,4 +1,4 @@
-//! What the workloads share: allocation that checks each pointer against the heap's bounds, and random numbers.
+//! Code shared by the workloads: allocation that checks each pointer against the heap's bounds, and random numbers.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

@@ -4,10 +4,9 @@ use std::cell::RefCell;
 
 use machine::SysError;
 
-use crate::nic::Port;
 use crate::nic::descriptor::BUFFER;
 use crate::nic::layout::FLIT;
-use crate::nic::memory::Memory;
+use crate::nic::{Memory, Port};
 
 /// Cache lines from one buffer to the next: one more than its size, so that buffers do not all map to the same few
 /// cache sets.

@@ -9,10 +9,10 @@ use super::Shared;
 use super::rings::{Rx, Tx};
 use crate::host::config_result;
 use crate::host::{ConfigError, NicClosed};
+use crate::nic::Memory;
 use crate::nic::configuration::Configuration;
 use crate::nic::descriptor::Descriptor;
 use crate::nic::layout::{FLIT, Queue as Which, Register};
-use crate::nic::memory::Memory;
 use crate::nic::notification::TxNotification;
 use crate::wire::Flow;
 

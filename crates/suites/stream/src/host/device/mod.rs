@@ -6,12 +6,11 @@ use std::rc::Rc;
 use machine::SysError;
 pub(super) use released_space::CompletionTarget;
 
-use super::{ConfigError, RxPipe, RxTxPipe, TxPipe};
+use super::ConfigError;
 use crate::nic::configuration::Configuration;
 use crate::nic::doorbells::DoorbellSender;
 use crate::nic::layout::{FLIT, NOTIFICATIONS, Queue, RING, Register};
-use crate::nic::memory::Memory;
-use crate::nic::{InterfaceConfig, Port};
+use crate::nic::{InterfaceConfig, Memory, Port};
 use crate::wire::Flow;
 use released_space::ReleasedSpace;
 use rx_notifications::RxNotificationState;
@@ -64,42 +63,6 @@ impl Device {
         check_config(port, sizes)?;
         let shared = Shared::new(port, sizes)?;
         Ok(Self { shared: Rc::new(shared) })
-    }
-
-    /// Creates a receive pipe.
-    ///
-    /// # Errors
-    /// Returns an error if memory or the NIC's pipes are exhausted.
-    pub fn rx_pipe(&self) -> Result<RxPipe, SysError> {
-        let ring = self.shared.port.ring(self.shared.sizes.ring)?;
-        RxPipe::new(Rc::clone(&self.shared), ring)
-    }
-
-    /// Creates a transmit pipe.
-    ///
-    /// # Errors
-    /// Returns an error if memory is exhausted.
-    pub fn tx_pipe(&self) -> Result<TxPipe, SysError> {
-        TxPipe::new(Rc::clone(&self.shared))
-    }
-
-    /// Creates a pipe that sends packets back from its receive ring.
-    ///
-    /// # Errors
-    /// See [`Device::rx_pipe`].
-    pub fn rx_tx_pipe(&self) -> Result<RxTxPipe, SysError> {
-        let ring = self.shared.port.ring(self.shared.sizes.ring)?;
-        RxTxPipe::new(Rc::clone(&self.shared), ring)
-    }
-
-    /// Creates `count` such pipes. This is faster than one at a time; their memory is freed with the last of them.
-    ///
-    /// # Errors
-    /// See [`Device::rx_pipe`].
-    pub fn rx_tx_pipes(&self, count: usize) -> Result<Vec<RxTxPipe>, SysError> {
-        let rings = self.shared.port.rings(count, self.shared.sizes.ring)?;
-        self.shared.port.reserve_pipes(count);
-        rings.into_iter().map(|ring| RxTxPipe::new(Rc::clone(&self.shared), ring)).collect()
     }
 
     /// Returns the next pipe that has received packets, as an index in the order of creation. Returns `None` if no pipe

@@ -4,9 +4,9 @@ use std::cell::Cell;
 
 use super::{BATCH, CompletionTarget, NicClosed, Shared};
 use crate::host::{ConfigError, config_result};
+use crate::nic::Memory;
 use crate::nic::configuration::Configuration;
 use crate::nic::layout::{FLIT, MAX_TRANSFER, Queue, Register};
-use crate::nic::memory::Memory;
 use crate::nic::notification::TxNotification;
 
 /// Transmit-notification state of one device.

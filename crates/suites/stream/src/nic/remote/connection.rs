@@ -15,7 +15,6 @@ use machine::SysError;
 use machine::mapping::Mapping;
 use machine::memfd::Memfd;
 
-use super::super::Port;
 use super::super::doorbell_mapping::DoorbellMapping;
 use super::super::doorbells::DoorbellSender;
 use super::super::interface_config::InterfaceConfig;
@@ -106,11 +105,6 @@ impl Connection {
         let (path, answers) = (path.to_path_buf(), Mutex::new(answers.1));
         let spare = Mutex::default();
         Ok(Arc::new(Self { socket, path, config, cpu, answers, spare, shared }))
-    }
-
-    /// Returns access to the NIC.
-    pub fn port(self: &Arc<Self>) -> Port {
-        Port::remote(Arc::clone(self))
     }
 
     /// Returns the CPU of the NIC's thread.

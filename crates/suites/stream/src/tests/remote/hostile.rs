@@ -258,7 +258,10 @@ fn a_pipe_belongs_to_the_program_that_allocated_it() {
             place(&doorbells, pipe, ring.bus() | u64::from(pair));
         }
         thief.drain_doorbells();
-        until(|| refused() >= before + 4, "it may not say where they lie");
+        until(
+            || refused() >= before + 4,
+            "a program must not set the address of another program's notifications",
+        );
         let pipe = thief.alloc_pipe().unwrap();
         let before = refused();
         place(&doorbells, pipe, ring.bus() | u64::from(pair));
