@@ -7,6 +7,7 @@ use comfy_table::{
     Attribute, Cell, CellAlignment, Color, ColumnConstraint, ContentArrangement, LineStyle, Table,
     TableStyle,
 };
+use textwrap::{Options, WordSeparator, WordSplitter};
 
 use crate::terminal::one_line;
 
@@ -176,21 +177,13 @@ impl Page {
 
     /// Renders a paragraph wrapped between words; all lines but the first start with `indent` spaces.
     pub fn paragraph(self, text: &str, indent: usize, emphasis: Emphasis) -> String {
-        let mut lines = vec![String::new()];
-        for word in text.split_whitespace() {
-            for piece in pieces(word, self.columns() - indent) {
-                let line = lines.last().map_or(0, |line| line.chars().count());
-                if line > 0 && line + 1 + piece.chars().count() > self.columns() {
-                    lines.push(" ".repeat(indent));
-                }
-                if let Some(line) = lines.last_mut() {
-                    if !line.trim().is_empty() {
-                        line.push(' ');
-                    }
-                    line.push_str(&piece);
-                }
-            }
-        }
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let indent = " ".repeat(indent);
+        let options = Options::new(self.columns())
+            .subsequent_indent(&indent)
+            .word_separator(WordSeparator::AsciiSpace)
+            .word_splitter(WordSplitter::NoHyphenation);
+        let lines = textwrap::wrap(&text, options);
         lines.iter().map(|line| self.paint(line, emphasis) + "\n").collect()
     }
 }
@@ -291,12 +284,6 @@ fn natural_widths(headers: &[ColumnHeader], rows: &[Vec<TableCell>]) -> Vec<usiz
         widths.fold(longest(&header.title), usize::max)
     };
     headers.iter().enumerate().map(column).collect()
-}
-
-/// Splits a word, e.g. a long path, into pieces of at most `width` characters.
-fn pieces(word: &str, width: usize) -> Vec<String> {
-    let letters: Vec<char> = word.chars().collect();
-    letters.chunks(width.max(1)).map(|piece| piece.iter().collect()).collect()
 }
 
 fn styled_cell(text: &str, emphasis: Emphasis, is_right: bool) -> Cell {
