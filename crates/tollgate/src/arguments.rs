@@ -11,7 +11,8 @@ use crate::suites::SUITES;
 
 /// Measure what it costs to cross a boundary
 #[derive(Parser)]
-#[command(name = "tollgate", version, max_term_width = 100)]
+// Errors name the command by `bin_name`, also if the binary is renamed.
+#[command(name = "tollgate", bin_name = "tollgate", version, max_term_width = 100)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     pub(crate) command: Command,

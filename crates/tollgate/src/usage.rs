@@ -7,7 +7,8 @@ use crate::output::print;
 
 /// Returns the command that is run, e.g. `tollgate run`; few of clap's errors name it.
 pub(crate) fn program() -> String {
-    let word = std::env::args().nth(1).unwrap_or_default();
+    let word = std::env::args_os().nth(1).unwrap_or_default();
+    let word = word.to_string_lossy();
     let command = crate::arguments::command();
     let is_command = |one: &clap::Command| one.get_name() == word && !one.is_hide_set();
     match command.get_subcommands().any(is_command) {

@@ -71,7 +71,8 @@ impl Figures {
 
     /// Returns the files written, and the figures without files with the reasons, as JSON.
     pub(super) fn json(&self) -> Value {
-        json!({ "files": self.files, "skipped": self.skipped })
+        let files: Vec<_> = self.files.iter().map(|file| file.display().to_string()).collect();
+        json!({ "files": files, "skipped": self.skipped })
     }
 
     /// Returns the first error of a user's figure.

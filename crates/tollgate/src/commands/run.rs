@@ -162,7 +162,7 @@ fn print_results(
     let options = ShowOptions::default();
     if args.json {
         print_json(&json!({
-            "folder": summary.folder,
+            "folder": summary.folder.display().to_string(),
             "samples": summary.samples,
             "tables": table::show_json(&run, &experiments, &options)?,
             "claims": table::verdicts_json(&judged),

@@ -23,7 +23,7 @@ pub(super) struct Options {
     #[command(flatten)]
     pub(super) measure: Measure,
     /// Results folder
-    #[arg(long, value_name = "DIR", default_value = "results", global = true)]
+    #[arg(long, value_name = "DIR", default_value = "results")]
     pub(super) results: PathBuf,
     /// Print JSON
     #[arg(long, global = true)]
@@ -41,8 +41,8 @@ pub(super) struct Measure {
     /// Measuring effort
     #[arg(long, value_enum, default_value = "quick")]
     pub(super) profile: Profile,
-    /// Enable an opt-in feature: tracefs (a trace instance), bpf (a BPF program) (repeatable)
-    #[arg(long, value_name = "FEATURE", value_parser = ["tracefs", "bpf"])]
+    /// Enable an opt-in feature: tracefs creates a trace instance, bpf loads a BPF program (repeatable)
+    #[arg(long, value_name = "FEATURE", value_parser = ["tracefs", "bpf"], hide_possible_values = true)]
     pub(super) allow: Vec<String>,
 }
 
@@ -67,6 +67,9 @@ pub(super) enum Command {
         /// Host name of the machine
         #[arg(long, value_name = "NAME", default_value = "bare-metal")]
         host: String,
+        /// Results folder
+        #[arg(long, value_name = "DIR", default_value = "results")]
+        results: PathBuf,
     },
     /// Run as init of a virtual machine (started by the lab)
     #[command(hide = true)]

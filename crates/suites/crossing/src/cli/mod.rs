@@ -49,11 +49,11 @@ pub fn main(matches: &ArgMatches, lab: &Lab) -> Result<i32, Error> {
             let params = StandaloneParams { rounds, crossings, ..StandaloneParams::default() };
             write_guest(&write, &params)?
         }
-        Some(Command::Import { file, host }) => {
+        Some(Command::Import { file, host, results }) => {
             let folder = import::main(&file, &host, &results, lab)?;
             let shown = folder.display();
             let text = format!("{shown}: tollgate show --results {shown}");
-            (json!({ "folder": folder, "host": host }), text)
+            (json!({ "folder": shown.to_string(), "host": host }), text)
         }
     };
     let text = if json { terminal::json(&value) } else { text };
@@ -67,12 +67,11 @@ fn write_guest(path: &Path, params: &StandaloneParams) -> Result<(Value, String)
     file::write(path, &image)
         .map_err(|e| format!("{}: {e}; choose another file", path.display()))?;
     let StandaloneParams { rounds, crossings, .. } = params;
-    let length = image.len();
-    let value = json!({ "file": path, "bytes": length, "rounds": rounds, "crossings": crossings });
+    let (file, length) = (path.display().to_string(), image.len());
+    let value = json!({ "file": file, "bytes": length, "rounds": rounds, "crossings": crossings });
     let text = format!(
-        "{}: {length} bytes; boot it with GRUB's 'multiboot' and a serial line at 115200 8N1, save the \
-         serial output, then run: tollgate crossing import OUTPUT",
-        path.display()
+        "{file}: {length} bytes; boot it with GRUB's 'multiboot' and a serial line at 115200 8N1, save the \
+         serial output, then run: tollgate crossing import OUTPUT"
     );
     Ok((value, text))
 }
