@@ -313,7 +313,7 @@ impl<'a> Worker<'a> {
                 Ok(Event::Probe(output)) if output.link != link.id() => continue,
                 Ok(Event::Probe(output)) => output.output,
             };
-            // What is refused must not count as an answer.
+            // A refused message must not count as an answer.
             let accepted = link.answer(output).and_then(|mut answer| {
                 self.check(&mut link, guest.is_some(), &mut answer)?;
                 progress.accept(order, &answer).map_err(|why| link.failure(why))?;

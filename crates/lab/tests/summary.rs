@@ -113,7 +113,7 @@ fn the_last_sample_of_a_round_counts() {
     // The outlier is flagged and kept.
     assert_eq!(row.outliers.iter().map(|o| (o.round, o.value)).collect::<Vec<_>>(), [(3, 77e9)]);
     // Valid, then void: the round is void, and the earlier value is not restored.
-    run.samples.push(again(1.0, Some("the host took 9 ms")));
+    run.samples.push(again(1.0, Some("steal time of 9 ms")));
     let row = summary(&run).rows[0].clone();
     assert_eq!((row.rounds, row.voids, row.void_rounds), (19, 2, 1));
 }

@@ -103,7 +103,7 @@ pub fn measure(cpu_a: usize, cpu_b: usize) -> Result<Proximity, Error> {
     exchange.over.store(true, Ordering::Relaxed);
     // A panic there would have shown here as missing answers.
     let _ = answer.join();
-    let median = median(batches?).ok_or(Error::TimedOut(cpu_a, cpu_b))?;
+    let median = upper_median(batches?).ok_or(Error::TimedOut(cpu_a, cpu_b))?;
     let round_trip_ns = tsc.nanoseconds(median) / BATCH as f64;
     let class = if Topology::detect().siblings(cpu_a).contains(&cpu_b) {
         Class::Same
@@ -117,8 +117,8 @@ fn class(round_trip_ns: f64) -> Class {
     if round_trip_ns < NEAR_BELOW { Class::Near } else { Class::Far }
 }
 
-/// Returns the median of the batches in ticks; `None` if there are too few.
-fn median(mut batches: Vec<f64>) -> Option<f64> {
+/// Returns the upper median of the batches in ticks; `None` if there are too few.
+fn upper_median(mut batches: Vec<f64>) -> Option<f64> {
     if batches.len() < MIN_BATCHES {
         return None;
     }
@@ -250,7 +250,7 @@ mod tests {
     fn the_limit_separates_near_from_far() {
         assert_eq!(class(107.0), Class::Near);
         assert_eq!(class(500.0), Class::Far);
-        assert_eq!(median(vec![5.0; MIN_BATCHES - 1]), None);
-        assert_eq!(median((0..11).rev().map(f64::from).collect()), Some(5.0));
+        assert_eq!(upper_median(vec![5.0; MIN_BATCHES - 1]), None);
+        assert_eq!(upper_median((0..11).rev().map(f64::from).collect()), Some(5.0));
     }
 }

@@ -155,14 +155,20 @@ fn four_digits(value: f64) -> String {
 /// Formats a value with its interval: `19.7 GB/s (19.5 GB/s to 19.9 GB/s)`. The extremes of 2 to 5
 /// rounds are a range, and a single round has neither.
 pub fn interval(centre: f64, interval: &Interval, unit: &str) -> String {
-    let (centre, low, high) =
-        (judged(centre, unit), judged(interval.low, unit), judged(interval.high, unit));
+    let centre = judged(centre, unit);
+    let ends = ends(interval, |end| judged(end, unit));
     match interval.kind {
         IntervalKind::Single => centre,
-        IntervalKind::Range => format!("{centre} (range {low} to {high})"),
-        IntervalKind::OrderStatistic | IntervalKind::Bootstrap => {
-            format!("{centre} ({low} to {high})")
-        }
+        IntervalKind::Range => format!("{centre} (range {ends})"),
+        IntervalKind::OrderStatistic | IntervalKind::Bootstrap => format!("{centre} ({ends})"),
+    }
+}
+
+/// Formats both ends of an interval; empty for a single round.
+pub(crate) fn ends(interval: &Interval, number: impl Fn(f64) -> String) -> String {
+    match interval.kind {
+        IntervalKind::Single => String::new(),
+        _ => format!("{} to {}", number(interval.low), number(interval.high)),
     }
 }
 

@@ -32,6 +32,7 @@ pub(super) fn folder() -> Result<PathBuf, Failure> {
 
 /// Returns the path of the cache, never in a shared temporary folder. Empty and relative values are ignored, as the XDG
 /// specification requires.
+// `etcetera` is not used: a relative HOME must fall back to the user database.
 fn place(
     cache: Option<PathBuf>,
     home: Option<PathBuf>,

@@ -50,11 +50,7 @@ impl<'a> ValueFormat<'a> {
     /// Formats both ends of an interval; empty for a single round.
     pub(crate) fn interval(&self, estimate: &Estimate) -> String {
         let half = half(estimate);
-        let end = |value| self.number(value, half);
-        match estimate.interval.kind {
-            IntervalKind::Single => String::new(),
-            _ => format!("{} to {}", end(estimate.interval.low), end(estimate.interval.high)),
-        }
+        format::ends(&estimate.interval, |end| self.number(end, half))
     }
 
     /// Returns the unit for the caption; empty if each value has its own.

@@ -98,10 +98,7 @@ fn values(row: &Compared, format: &ValueFormat<'_>) -> [String; 4] {
     let width = (ratio.interval.high - ratio.interval.low) / 2.0;
     let width = (width > 0.0).then_some(width);
     let number = |value| format::value(value, width, "1");
-    let ends = match ratio.interval.kind {
-        IntervalKind::Single => String::new(),
-        _ => format!("{} to {}", number(ratio.interval.low), number(ratio.interval.high)),
-    };
+    let ends = format::ends(&ratio.interval, number);
     [median(&row.a), median(&row.b), number(ratio.ratio), ends]
 }
 

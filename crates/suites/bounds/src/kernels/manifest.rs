@@ -194,6 +194,9 @@ impl Mechanism {
 
 #[cfg(test)]
 mod tests {
+    use lab::catalogue::Catalogue;
+    use lab::point::Level;
+
     use super::*;
 
     #[test]
@@ -229,29 +232,21 @@ mod tests {
     /// The figure of overheads and bugs plots each mechanism relative to its baseline.
     #[test]
     fn each_figure_group_is_a_baseline_with_its_mechanisms() {
-        #[derive(Deserialize)]
-        struct Figures {
-            figure: Vec<Figure>,
-        }
-        #[derive(Deserialize)]
-        struct Figure {
-            #[serde(default)]
-            groups: Vec<Vec<String>>,
-        }
-        let figures: Figures = toml::from_str(include_str!("../../figures.toml")).unwrap();
-        let groups: Vec<_> = figures.figure.into_iter().flat_map(|figure| figure.groups).collect();
+        let figures = Catalogue::of_suite(&crate::SUITE).unwrap().figures().unwrap();
+        let groups: Vec<_> = figures.into_iter().flat_map(|one| one.figure.groups).collect();
         let mut shown = Vec::new();
         for group in &groups {
-            assert_eq!(mechanism(&group[0]).unwrap().baseline, None, "{}", group[0]);
-            for name in &group[1..] {
-                let baseline = mechanism(name).unwrap().baseline.as_ref();
-                assert_eq!(baseline, Some(&group[0]), "{name}");
+            let names: Vec<_> = group.iter().map(Level::as_str).collect();
+            assert_eq!(mechanism(names[0]).unwrap().baseline, None, "{}", names[0]);
+            for name in &names[1..] {
+                let baseline = mechanism(name).unwrap().baseline.as_deref();
+                assert_eq!(baseline, Some(names[0]), "{name}");
             }
-            shown.extend(group.iter().cloned());
+            shown.extend(names);
         }
         shown.sort();
         let mut all: Vec<_> =
-            manifest().unwrap().mechanisms.iter().map(|it| it.name.clone()).collect();
+            manifest().unwrap().mechanisms.iter().map(|it| it.name.as_str()).collect();
         all.sort();
         assert_eq!(shown, all);
     }

@@ -180,12 +180,12 @@ impl FaultProbe {
 
 fn to_measurement(params: &FaultParams, mut touched: TouchTimes, tsc: &Tsc) -> Measurement {
     let each = touched.each as f64;
-    let per_page = |ticks: &mut Vec<u64>| tsc.nanoseconds(median(ticks)) / each;
+    let per_page = |ticks: &mut Vec<u64>| tsc.nanoseconds(upper_median(ticks)) / each;
     let spent: u64 = touched.touching.iter().sum();
     let mut measurement = Measurement::default()
         .value(
             "rate",
-            params.threads as f64 * each * tsc.hertz / median(&mut touched.spans).max(1.0),
+            params.threads as f64 * each * tsc.hertz / upper_median(&mut touched.spans).max(1.0),
         )
         .value("page", per_page(&mut touched.touching))
         .value("faults_counted", touched.faults as f64)
@@ -213,7 +213,7 @@ fn measure_shootdown(params: &FaultParams, context: &Context) -> Result<Measurem
     let changed = (times.changes.len() * SHOOTDOWN_PAGES) as u64;
     let mut measurement = Measurement::default()
         .value("rate", changed as f64 * tsc.hertz / times.span.max(1) as f64)
-        .value("protect", tsc.nanoseconds(median(&mut times.changes)));
+        .value("protect", tsc.nanoseconds(upper_median(&mut times.changes)));
     times.slowdowns.sort_by(f64::total_cmp);
     // Threads that share a CPU slow each other down.
     let has_cpu_each = victims.len() < context.cpus.len();
@@ -235,7 +235,7 @@ fn with_interrupts(measurement: Measurement, count: Option<u64>, pages: u64) -> 
 }
 
 /// Returns the upper median, or 0 of an empty slice. Sorts the slice.
-fn median(ticks: &mut [u64]) -> f64 {
+fn upper_median(ticks: &mut [u64]) -> f64 {
     ticks.sort_unstable();
     ticks.get(ticks.len() / 2).map_or(0.0, |ticks| *ticks as f64)
 }

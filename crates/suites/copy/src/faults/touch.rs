@@ -41,7 +41,7 @@ pub struct TouchTimes {
     pub touching: Vec<u64>,
     /// Page faults of all passes, minor and major.
     pub faults: u64,
-    /// Those that waited for a disk.
+    /// Page faults that waited for a disk.
     pub major_faults: u64,
     /// Touches per thread and pass.
     pub each: u64,

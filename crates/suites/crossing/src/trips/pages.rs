@@ -20,7 +20,7 @@ pub(super) struct Pages {
     mapping: Mapping,
     /// The mapped file; `None` for anonymous memory.
     file: Option<File>,
-    /// This process's pagemap, which tells which pages are present.
+    /// This process's pagemap, which lists the present pages.
     pagemap: File,
 }
 

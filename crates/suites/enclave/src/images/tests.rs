@@ -131,7 +131,7 @@ fn the_loop(image: &[u8]) -> Vec<String> {
 
 #[test]
 fn the_loop_is_the_same_outside() {
-    let inside = the_loop(super::find("dlmalloc").expect("it is there").bytes);
+    let inside = the_loop(super::find("dlmalloc").expect("dlmalloc is built in").bytes);
     assert!(
         inside.iter().any(|line| line.starts_with("cmp $0xf")),
         "the queue's length: {inside:?}"
