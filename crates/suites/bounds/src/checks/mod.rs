@@ -25,6 +25,16 @@ enum Mechanism {
     FatPointer,
 }
 
+impl Mechanism {
+    /// Whether its sequences use the instructions and registers of MPX.
+    fn is_mpx(self) -> bool {
+        match self {
+            Self::Mpx => true,
+            Self::None | Self::Branch | Self::Cmov | Self::Mask | Self::FatPointer => false,
+        }
+    }
+}
+
 /// Access after the checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, LevelType)]
 enum Access {
@@ -79,7 +89,7 @@ impl Method for Checks {
     }
 
     fn available(&self, params: &CheckParams) -> Result<(), Failure> {
-        if params.checked_by == Mechanism::Mpx && !machine::cpu::has_mpx() {
+        if params.checked_by.is_mpx() && !machine::cpu::has_mpx() {
             return Err(Failure::unsupported(
                 "this CPU has no MPX (CPUID and XCR0); its instructions would run as NOP",
             ));
@@ -134,7 +144,7 @@ fn measure(context: &mut Context, params: &CheckParams) -> Result<Measurement, F
 
 /// Enables the bounds registers and loads the same bounds as in the general registers, if the sequence uses MPX.
 fn registers(params: &CheckParams, data: &Data) -> Result<Option<BoundsRegisters>, Failure> {
-    if params.checked_by != Mechanism::Mpx {
+    if !params.checked_by.is_mpx() {
         return Ok(None);
     }
     let registers = BoundsRegisters::on(data)?;

@@ -10,7 +10,7 @@ use lab::quantity::{bytes, format_bytes};
 use lab::suite::Lab;
 
 use super::programs::Kernel;
-use super::{MAX_SIZE, Pages, manifest, table};
+use super::{FaultTiming, MAX_SIZE, manifest, table};
 use crate::SUITE;
 use crate::cli::{Effort, Error, set};
 
@@ -75,7 +75,8 @@ fn experiments(options: &Options) -> Result<Vec<Experiment>, Error> {
                 && is_baseline(point, "size")
         });
         if one.name == "kernels" {
-            let pages = if options.page_faults { Pages::Fresh } else { Pages::Prefaulted };
+            let pages =
+                if options.page_faults { FaultTiming::Fresh } else { FaultTiming::Prefaulted };
             set(&mut one, "size", &options.size);
             set(&mut one, "pages", pages.name());
             options.effort.apply(&mut one);

@@ -32,7 +32,7 @@ const MAX_SIZE: u64 = 16 << 30;
 
 /// Whether page faults are in the timed part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, LevelType)]
-enum Pages {
+enum FaultTiming {
     /// In the timed part.
     Fresh,
     /// Before the timed part.
@@ -53,7 +53,7 @@ pub(crate) struct KernelParams {
     size: u64,
     /// whether page faults are in the timed part (fresh) or before it
     #[factor(default = "prefaulted")]
-    pages: Pages,
+    pages: FaultTiming,
 }
 
 impl KernelParams {
@@ -73,8 +73,8 @@ impl KernelParams {
         let operations = self.kernel.expected(self.size, false).operations as f64;
         // The last pass checks the result.
         let passes = match self.pages {
-            Pages::Prefaulted => 13.0,
-            Pages::Fresh => 2.0,
+            FaultTiming::Prefaulted => 13.0,
+            FaultTiming::Fresh => 2.0,
         };
         let work = operations * OPERATION * passes * self.mechanism.slowdown
             + self.memory() as f64 * FIRST_TOUCH;
@@ -136,7 +136,7 @@ fn measure(context: &mut Context, params: &KernelParams) -> Result<Measurement, 
         return Err(Failure::failed(format!("{name}: {}", exit.describe())));
     }
     let printed = Printed::parse(&exit.output)?;
-    printed.check(kernel.expected(size, pages == Pages::Prefaulted))?;
+    printed.check(kernel.expected(size, pages == FaultTiming::Prefaulted))?;
     let ticks = printed.ticks.saturating_sub(tsc.overhead);
     let time = tsc.nanoseconds(ticks as f64);
     Ok(Measurement::default()
@@ -206,13 +206,15 @@ mod tests {
                         }
                         Err(failure) => panic!("{kernel} under {}: {failure}", mechanism.name),
                     };
-                for (pages, size) in [(Pages::Fresh, 100_000_u64), (Pages::Prefaulted, 65_536)] {
+                for (pages, size) in
+                    [(FaultTiming::Fresh, 100_000_u64), (FaultTiming::Prefaulted, 65_536)]
+                {
                     let arguments = [&size.to_string(), pages.name()];
                     let exit = child::run(mechanism, &program, &arguments).unwrap();
                     let name = format!("{kernel} under {}, {pages}", mechanism.name);
                     assert!(exit.status.success(), "{name}: {}", exit.describe());
                     let printed = Printed::parse(&exit.output).unwrap();
-                    let expected = kernel.expected(size, pages == Pages::Prefaulted);
+                    let expected = kernel.expected(size, pages == FaultTiming::Prefaulted);
                     printed.check(expected).unwrap_or_else(|e| panic!("{name}: {e}"));
                     assert!(printed.memory > 100 << 10, "{name}: {} B", printed.memory);
                     tested += 1;
@@ -226,7 +228,8 @@ mod tests {
     fn memory_depends_on_kernel_and_mechanism() {
         let memory = |kernel, mechanism: &str| {
             let mechanism = manifest::mechanism(mechanism).unwrap();
-            let params = KernelParams { kernel, mechanism, size: 1 << 30, pages: Pages::Fresh };
+            let params =
+                KernelParams { kernel, mechanism, size: 1 << 30, pages: FaultTiming::Fresh };
             (params.memory() as f64 / f64::from(1 << 30) * 10.0).round()
         };
         assert_eq!(memory(Kernel::ArrayWrite, "gcc-tables"), 12.0);

@@ -59,7 +59,12 @@ impl Kernel {
 
     /// Returns whether its data are pointers.
     pub(super) fn has_pointers(self) -> bool {
-        self == Self::PtrCreation
+        match self {
+            Self::PtrCreation => true,
+            Self::ArrayWrite | Self::ArrayRead | Self::Struct | Self::Mallocs | Self::FuncCalls => {
+                false
+            }
+        }
     }
 
     /// Returns what the program must report. `written` states whether the array to read was written before; fresh

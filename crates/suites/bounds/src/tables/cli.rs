@@ -3,7 +3,7 @@
 use lab::suite::Lab;
 use lab::table::{ColumnHeader, Document};
 
-use super::params::MAX_COUNT;
+use super::params::{Counted, Lifetime, MAX_COUNT, SlotMemory, TableStrategy};
 use crate::cli::Cell;
 use crate::cli::{Effort, Error, Values, measure, published_claim, set};
 
@@ -20,9 +20,14 @@ pub(crate) struct Options {
 const EXPERIMENT: &str = "bounds/tables";
 const HEAD: [&str; 7] =
     ["µs/table", "ratio", "user µs", "system µs", "faults", "user ins.", "sys. ins."];
-/// Levels of `life` with their names in Intel MPX Explained.
-const LIVES: [(&str, &str); 2] =
-    [("kept", "Only allocation"), ("freed", "Allocation and de-allocation")];
+
+/// Returns the name of a lifetime in Intel MPX Explained.
+fn published_name(life: Lifetime) -> &'static str {
+    match life {
+        Lifetime::Kept => "Only allocation",
+        Lifetime::Freed => "Allocation and de-allocation",
+    }
+}
 
 /// Measures and prints the table. Returns the exit status: 0, or 1 if a measurement failed.
 ///
@@ -35,7 +40,7 @@ pub(crate) fn main(options: &Options, lab: &Lab) -> Result<i32, Error> {
         &["tables"],
         |one| {
             set(one, "count", &count);
-            one.keep(|point| point.text("slots") == "own");
+            one.keep(|point| point.text("slots") == SlotMemory::Own.name());
         },
         |values| write(values, &count),
         lab,
@@ -45,15 +50,16 @@ pub(crate) fn main(options: &Options, lab: &Lab) -> Result<i32, Error> {
 fn write(values: &Values, count: &str) -> Result<String, Error> {
     let mut table = Document::new();
     table.line(&format!("{count} bounds tables of 4 MiB, one per stored pointer"));
-    for (life, name) in LIVES {
+    let mut strategies = TableStrategy::ALL;
+    strategies.sort_by_key(|tables| tables.is_baseline());
+    for life in Lifetime::ALL {
         table.line("");
         let headers = HEAD.map(ColumnHeader::right);
-        table.table([ColumnHeader::left(name)].into_iter().chain(headers));
+        table.table([ColumnHeader::left(published_name(life))].into_iter().chain(headers));
         published_row(&mut table, life)?;
-        for tables in ["inline", "trap", "arena"] {
+        for tables in strategies {
             measured_row(&mut table, values, life, tables);
         }
-        measured_row(&mut table, values, life, "none");
     }
     table.line("");
     table.line(
@@ -62,7 +68,7 @@ fn write(values: &Values, count: &str) -> Result<String, Error> {
     Ok(table.finish())
 }
 
-fn published_row(table: &mut Document, life: &str) -> Result<(), Error> {
+fn published_row(table: &mut Document, life: Lifetime) -> Result<(), Error> {
     let value = |suffix: &str| -> Result<Cell, Error> {
         let published = published_claim(&format!("mpx-tables-{life}{suffix}"))?.published;
         Ok(published.map_or(Cell::Empty, |published| Cell::Value(published.value)))
@@ -74,14 +80,17 @@ fn published_row(table: &mut Document, life: &str) -> Result<(), Error> {
     Ok(())
 }
 
-fn measured_row(table: &mut Document, values: &Values, life: &str, tables: &str) {
-    let levels = |tables, counted| [("tables", tables), ("life", life), ("counted", counted)];
-    let median = |metric| values.median(EXPERIMENT, metric, &levels(tables, "time"));
+fn measured_row(table: &mut Document, values: &Values, life: Lifetime, tables: TableStrategy) {
+    let levels = |tables: TableStrategy, counted: Counted| {
+        [("tables", tables.name()), ("life", life.name()), ("counted", counted.name())]
+    };
+    let median = |metric| values.median(EXPERIMENT, metric, &levels(tables, Counted::Time));
     let micro = |cell: Cell| cell.map(|ns| ns / 1000.0);
     let instructions = |metric| match tables {
-        "none" => Cell::Empty,
-        _ => {
-            let [tables, none] = [tables, "none"].map(|tables| levels(tables, "instructions"));
+        TableStrategy::None => Cell::Empty,
+        TableStrategy::Inline | TableStrategy::Trap | TableStrategy::Arena => {
+            let [tables, none] =
+                [tables, TableStrategy::None].map(|tables| levels(tables, Counted::Instructions));
             values.ratio(EXPERIMENT, metric, &tables, &none)
         }
     };
@@ -95,11 +104,11 @@ fn measured_row(table: &mut Document, values: &Values, life: &str, tables: &str)
         instructions("system_instructions").text(table, percent_more),
     ];
     let name = match tables {
-        "none" => match median("store") {
+        TableStrategy::None => match median("store") {
             Cell::Value(ns) => format!("none: {} µs per store", two_decimals(ns / 1000.0)),
             Cell::Missing(_) | Cell::Empty => "none".into(),
         },
-        other => other.into(),
+        TableStrategy::Inline | TableStrategy::Trap | TableStrategy::Arena => tables.to_string(),
     };
     table.row([name].into_iter().chain(cells));
 }

@@ -29,6 +29,16 @@ pub(super) enum TableStrategy {
     Arena,
 }
 
+impl TableStrategy {
+    /// Whether the other strategies are compared with it.
+    pub(super) fn is_baseline(self) -> bool {
+        match self {
+            Self::None => true,
+            Self::Inline | Self::Trap | Self::Arena => false,
+        }
+    }
+}
+
 /// Lifetime of a pointer's memory and table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, LevelType)]
 pub(super) enum Lifetime {
@@ -81,7 +91,10 @@ impl TableParams {
             TableStrategy::Inline | TableStrategy::Trap => 1,
             TableStrategy::None | TableStrategy::Arena => 0,
         };
-        let per_slot = u64::from(self.slots == SlotMemory::Own);
+        let per_slot = match self.slots {
+            SlotMemory::Own => 1,
+            SlotMemory::Shared => 0,
+        };
         match self.life {
             Lifetime::Kept => self.count as u64 * (per_slot + per_table),
             Lifetime::Freed => 2,

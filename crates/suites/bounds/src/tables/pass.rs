@@ -36,8 +36,14 @@ impl Pass {
     pub(super) fn from_params(params: &TableParams) -> Self {
         Self {
             count: params.count,
-            separate: params.slots == SlotMemory::Own,
-            freed: params.life == Lifetime::Freed,
+            separate: match params.slots {
+                SlotMemory::Own => true,
+                SlotMemory::Shared => false,
+            },
+            freed: match params.life {
+                Lifetime::Freed => true,
+                Lifetime::Kept => false,
+            },
         }
     }
 

@@ -109,13 +109,16 @@ impl Method for PageEvents {
     }
 
     fn available(&self, params: &FaultParams) -> Result<(), Failure> {
-        if params.event == Event::Shootdown && params.backing == Backing::File {
-            return Err(Failure::unavailable(
+        match (params.event, params.backing) {
+            (Event::Shootdown, Backing::File) => Err(Failure::unavailable(
                 "a file's pages are read-only here, so no right can be revoked",
                 "use memory = heap with event = shootdown",
-            ));
+            )),
+            (Event::Shootdown, Backing::Heap)
+            | (Event::None | Event::FirstTouch | Event::Eviction, Backing::Heap | Backing::File) => {
+                Ok(())
+            }
         }
-        Ok(())
     }
 
     /// Includes preparation: files are written to the disk first.
@@ -151,8 +154,9 @@ impl Probe<FaultParams> for FaultProbe {
         if context.cpus.is_empty() {
             return Err(Failure::failed("no CPU is allowed"));
         }
-        if params.event == Event::Shootdown {
-            return measure_shootdown(params, context);
+        match params.event {
+            Event::Shootdown => return measure_shootdown(params, context),
+            Event::None | Event::FirstTouch | Event::Eviction => {}
         }
         let pages = self.pages(params, context)?;
         let before = tlb_shootdowns();
@@ -169,7 +173,7 @@ impl FaultProbe {
         let kept = match (params.backing, params.event) {
             (Backing::Heap, _) => &mut self.heap,
             (Backing::File, Event::Eviction) => &mut self.evicted,
-            (Backing::File, _) => &mut self.file,
+            (Backing::File, Event::None | Event::FirstTouch | Event::Shootdown) => &mut self.file,
         };
         while kept.len() < params.threads {
             kept.push(Arc::new(Pages::new(params.backing, PAGES, &folder)?));
@@ -182,7 +186,7 @@ fn to_measurement(params: &FaultParams, mut touched: TouchTimes, tsc: &Tsc) -> M
     let each = touched.each as f64;
     let per_page = |ticks: &mut Vec<u64>| tsc.nanoseconds(upper_median(ticks)) / each;
     let spent: u64 = touched.touching.iter().sum();
-    let mut measurement = Measurement::default()
+    let measurement = Measurement::default()
         .value(
             "rate",
             params.threads as f64 * each * tsc.hertz / upper_median(&mut touched.spans).max(1.0),
@@ -190,14 +194,15 @@ fn to_measurement(params: &FaultParams, mut touched: TouchTimes, tsc: &Tsc) -> M
         .value("page", per_page(&mut touched.touching))
         .value("faults_counted", touched.faults as f64)
         .value("pages_touched", touched.pages as f64);
-    if params.event != Event::None {
-        let each = tsc.nanoseconds(spent as f64) / touched.faults as f64;
-        measurement = measurement.value("fault", each);
+    let fault = tsc.nanoseconds(spent as f64) / touched.faults as f64;
+    match params.event {
+        Event::None => measurement,
+        Event::FirstTouch | Event::Shootdown => measurement.value("fault", fault),
+        Event::Eviction => {
+            let evict = per_page(&mut touched.evicting);
+            measurement.value("fault", fault).value("evict", evict)
+        }
     }
-    if params.event == Event::Eviction {
-        measurement = measurement.value("evict", per_page(&mut touched.evicting));
-    }
-    measurement
 }
 
 fn measure_shootdown(params: &FaultParams, context: &Context) -> Result<Measurement, Failure> {

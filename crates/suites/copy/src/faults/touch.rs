@@ -61,8 +61,9 @@ pub fn touch(
     cpus: &[usize],
     budget: Duration,
 ) -> Result<TouchTimes, Failure> {
-    if event == Event::Eviction {
-        check_evictable(&pages[0])?;
+    match event {
+        Event::Eviction => check_evictable(&pages[0])?,
+        Event::None | Event::FirstTouch | Event::Shootdown => {}
     }
     let start = Arc::new(StartBarrier::new(pages.len()));
     let mut threads = Vec::new();
@@ -167,8 +168,9 @@ fn passes(
     // Makes the pages present before the first pass; not counted.
     pages.touch();
     loop {
-        if event == Event::FirstTouch {
-            pages.madvise_dontneed();
+        match event {
+            Event::FirstTouch => pages.madvise_dontneed(),
+            Event::None | Event::Eviction | Event::Shootdown => {}
         }
         start.wait(passes.len())?;
         passes.push(pass(event, pages));
@@ -188,16 +190,22 @@ fn passes(
 
 /// Returns how often a pass touches each page.
 fn touches_per_page(event: Event) -> u64 {
-    if event == Event::None { AGAIN } else { 1 }
+    match event {
+        Event::None => AGAIN,
+        Event::FirstTouch | Event::Eviction | Event::Shootdown => 1,
+    }
 }
 
 #[inline(never)]
 fn pass(event: Event, pages: &Pages) -> Pass {
     let before = Usage::of_thread();
     let start = tsc::start();
-    if event == Event::Eviction {
-        // `check_evictable` has shown that eviction works; the number of faults shows if it fails here.
-        let _ = pages.evict();
+    match event {
+        Event::Eviction => {
+            // `check_evictable` has shown that eviction works; the number of faults shows if it fails here.
+            let _ = pages.evict();
+        }
+        Event::None | Event::FirstTouch | Event::Shootdown => {}
     }
     let evicted = tsc::start();
     for _ in 0..touches_per_page(event) {
