@@ -163,7 +163,7 @@ fn run_echo(
     match config.interface {
         Interface::Pipes | Interface::PipesPerPacket | Interface::PipesPrefetch => {
             let sizes = host::Sizes { ring: config.ring, notifications: config.notifications };
-            let prefetch = config.interface == Interface::PipesPrefetch;
+            let prefetch = config.interface.prefetches();
             let echo = PipesEcho::new(port, sizes, flows, prefetch)?;
             echo_loop.run(check_all_bound(echo, flows)?);
         }

@@ -11,6 +11,7 @@ use lab::quantity;
 
 use crate::generator::Check;
 use crate::nic::layout::{BUFFERS, FLIT, NOTIFICATIONS, PIPES};
+use crate::nic::pipes::Notify;
 use crate::wire::sample::{MAX_SIZE, MIN_SIZE};
 
 /// Ring sizes, in bytes.
@@ -32,6 +33,25 @@ pub enum Interface {
     PipesPrefetch,
     /// One descriptor and one buffer per packet.
     Descriptors,
+}
+
+impl Interface {
+    /// Returns when the NIC notifies; `None` if it has no pipes.
+    pub(crate) fn notify(self) -> Option<Notify> {
+        match self {
+            Self::Pipes | Self::PipesPrefetch => Some(Notify::Reactively),
+            Self::PipesPerPacket => Some(Notify::EveryPacket),
+            Self::Descriptors => None,
+        }
+    }
+
+    /// Whether the application requests notifications before it needs them.
+    pub(crate) fn prefetches(self) -> bool {
+        match self {
+            Self::PipesPrefetch => true,
+            Self::Pipes | Self::PipesPerPacket | Self::Descriptors => false,
+        }
+    }
 }
 
 /// Params of all methods.

@@ -7,13 +7,12 @@ use lab::sample::Failure;
 use machine::tsc::Tsc;
 
 use super::application::{Application, LoopStats};
-use super::params::Interface;
 use super::stall::StallThreshold;
 use super::testbed_config::{Cpus, TestbedConfig};
 use crate::generator::{Generator, GeneratorCommand, LiveCounters, Pace, Report, Trial};
 use crate::nic::descriptors::Descriptors;
 use crate::nic::flow_table::looked_up;
-use crate::nic::pipes::{Notify, Pipes};
+use crate::nic::pipes::Pipes;
 use crate::nic::{self, Nic, NicParams};
 use crate::wire::Flow;
 use crate::wire::packet::FLIT;
@@ -180,14 +179,11 @@ fn start_nic(
     generator: Generator,
 ) -> Result<Nic<GeneratorCommand>, nic::Error> {
     let params = NicParams { cpu, doorbell: config.doorbell, transfer: config.transfer };
-    let pipes = |notify| Pipes::new(notify, (config.ring / FLIT) as u32, config.notifications);
-    match config.interface {
-        Interface::Pipes | Interface::PipesPrefetch => {
-            Nic::start(params, pipes(Notify::Reactively), generator)
+    match config.interface.notify() {
+        Some(notify) => {
+            let pipes = Pipes::new(notify, (config.ring / FLIT) as u32, config.notifications);
+            Nic::start(params, pipes, generator)
         }
-        Interface::PipesPerPacket => Nic::start(params, pipes(Notify::EveryPacket), generator),
-        Interface::Descriptors => {
-            Nic::start(params, Descriptors::new(config.depth, config.depth), generator)
-        }
+        None => Nic::start(params, Descriptors::new(config.depth, config.depth), generator),
     }
 }

@@ -200,15 +200,20 @@ fn frame(flow: &Flow, size: u16, index: u32) -> Vec<u8> {
     frame
 }
 
+/// Increment of the state of SplitMix64.
+pub(crate) const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+
 /// Generates pseudo-random words, the same in every run: SplitMix64 seeded by the packet's index.
 fn pattern(index: u32) -> impl Iterator<Item = u64> {
-    const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
-    (1_u64..).map(move |word| {
-        let seed = (u64::from(index) << 32).wrapping_add(word.wrapping_mul(STEP));
-        let mixed = (seed ^ (seed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    })
+    (1_u64..).map(move |word| mix((u64::from(index) << 32).wrapping_add(word.wrapping_mul(STEP))))
+}
+
+/// Returns the output of SplitMix64 for a state.
+#[inline]
+pub(crate) fn mix(state: u64) -> u64 {
+    let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
 }
 
 /// Sets the checksums of the IPv4 header and the datagram, which are still zero.

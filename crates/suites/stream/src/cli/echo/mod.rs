@@ -20,7 +20,6 @@ use super::Error;
 use super::{Interrupted, say, until};
 use crate::nic::InterfaceConfig;
 use crate::nic::layout::{NOTIFICATIONS, PIPES, RING};
-use crate::nic::pipes::Notify;
 use crate::nic::remote::{ConnectError, Connection};
 use crate::suite::params::{Interface, MAX_NOPS};
 use crate::wire::Flow;
@@ -158,21 +157,14 @@ impl Options {
             let why = format!("{pipes} pipes: a NIC has {PIPES}; use fewer");
             return Err(UsageError::new(why).into());
         }
-        let config = match self.interface {
-            Interface::Descriptors => {
-                InterfaceConfig::Descriptors { rx: self.depth, tx: self.depth }
-            }
-            Interface::Pipes | Interface::PipesPerPacket | Interface::PipesPrefetch => {
+        let config = match self.interface.notify() {
+            None => InterfaceConfig::Descriptors { rx: self.depth, tx: self.depth },
+            Some(notify) => {
                 let each = MAX_DEFAULT_RINGS
                     .checked_div(pipes as usize)
                     .map_or(RING, |each| each.min(RING));
                 let default = 1 << each.ilog2();
                 let ring = self.ring.map_or(default, |ring| ring as usize);
-                let notify = if self.interface == Interface::PipesPerPacket {
-                    Notify::EveryPacket
-                } else {
-                    Notify::Reactively
-                };
                 InterfaceConfig::Pipes { notify, ring, notifications: NOTIFICATIONS }
             }
         };
@@ -205,7 +197,7 @@ impl Options {
     ) -> Result<JoinHandle<Result<(), SysError>>, Error> {
         let (connection, shared) = (Arc::clone(connection), Arc::clone(shared));
         let (port, nops) = (connection.port(), self.nops);
-        let prefetch = self.interface == Interface::PipesPrefetch;
+        let prefetch = self.interface.prefetches();
         let first = FIRST.to_bits().saturating_add(core.saturating_mul(self.pipes));
         let flows: Vec<Flow> = (first..first.saturating_add(self.pipes)).map(flow).collect();
         let body = move || {

@@ -10,16 +10,15 @@ use crate::host::Device;
 use crate::nic::descriptors::Descriptors;
 use crate::nic::doorbells::DoorbellSender;
 use crate::nic::layout::{BUFFERS, PIPES, Queue, Register};
+use crate::wire::sample::{STEP, mix};
 
 /// Pseudo-random numbers: SplitMix64.
 struct Random(u64);
 
 impl Random {
     fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+        self.0 = self.0.wrapping_add(STEP);
+        mix(self.0)
     }
 
     /// Returns one of the given numbers, or any number.
