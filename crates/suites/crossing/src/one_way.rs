@@ -6,10 +6,11 @@ use lab::factor::{LevelType, Levels};
 use lab::guest::Guest;
 use lab::measure::{Context, Measurement};
 use lab::method::{Method, Params, Probe};
-use lab::metric::{Better, Metric, STEP};
+use lab::metric::{Better, Metric};
 use lab::sample::Failure;
 
 use crate::guest::CrossingKind;
+use crate::ticks::{CROSSINGS_MADE, CROSSINGS_STAMPED, STEP_METRIC};
 use crate::vm::{Accelerator, LinuxVm, QEMU};
 use crate::{guest, patched};
 
@@ -18,12 +19,6 @@ pub const MAX_CROSSINGS: u32 = 100_000_000;
 
 /// Arguments with which this program runs as init of a virtual machine.
 const INIT: [&str; 2] = ["crossing", "guest-init"];
-
-pub(crate) const STEP_METRIC: Metric =
-    Metric::time(STEP, "duration of one step of the time-stamp counter");
-pub(crate) const CROSSINGS_MADE: Metric = Metric::count("crossings_made", "crossings made");
-pub(crate) const CROSSINGS_STAMPED: Metric =
-    Metric::count("crossings_stamped", "crossings with both stamps, each from that crossing");
 
 const METRICS: &[Metric] = &[
     Metric::time("u2k", "user to kernel: median, less the empty fenced pair"),
@@ -75,7 +70,14 @@ impl Route {
     /// Returns `unavailable` without QEMU, or if the route needs KVM and its guests do not run in ring 0.
     pub(crate) fn vm_available(self) -> Result<(), Failure> {
         QEMU.find()?;
-        if self == Self::PatchedVm { guest::ring_0() } else { Ok(()) }
+        match self {
+            Self::PatchedVm => guest::ring_0(),
+            Self::Guest
+            | Self::BareMetal
+            | Self::Patched
+            | Self::GuestEmulated
+            | Self::PatchedEmulated => Ok(()),
+        }
     }
 }
 

@@ -10,8 +10,9 @@ use lab::metric::Metric;
 use lab::sample::Failure;
 
 use crate::guest::CrossingKind;
-use crate::one_way::{CROSSINGS_MADE, CROSSINGS_STAMPED, OneWayParams, Route};
+use crate::one_way::{OneWayParams, Route};
 use crate::patched::StampCounts;
+use crate::ticks::{CROSSINGS_MADE, CROSSINGS_STAMPED};
 use crate::{guest, patched};
 
 const METRICS: &[Metric] = &[
@@ -90,7 +91,8 @@ fn measure(context: &mut Context, params: &OneWayParams) -> Result<Measurement, 
 
 fn without_times(mut measurement: Measurement) -> Measurement {
     measurement.histograms.clear();
-    measurement.values.retain(|name, _| name.starts_with("crossings_"));
+    let counts = [CROSSINGS_MADE.name, CROSSINGS_STAMPED.name];
+    measurement.values.retain(|name, _| counts.contains(&name.as_str()));
     measurement
 }
 
@@ -99,8 +101,8 @@ fn to_measurement(counts: StampCounts) -> Result<Measurement, Failure> {
     let StampCounts { faults, stamped, ordered, quiet_touches, spurious, signals, survived } =
         counts;
     let values = [
-        ("crossings_made", faults),
-        ("crossings_stamped", stamped),
+        (CROSSINGS_MADE.name, faults),
+        (CROSSINGS_STAMPED.name, stamped),
         ("stamps_ordered", ordered),
         ("quiet_touches", quiet_touches),
         ("spurious_stamps", spurious),

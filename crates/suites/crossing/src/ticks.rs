@@ -1,8 +1,18 @@
-//! Histogram of the times of many crossings: minimum, median, tails.
+//! Histogram of the times of many crossings: minimum, median, tails; and the metrics of their numbers.
 
 use hdrhistogram::Histogram;
 use lab::measure::Measurement;
+use lab::metric::{Metric, STEP};
 use lab::sample::Failure;
+
+/// The step of the time-stamp counter.
+pub(crate) const STEP_METRIC: Metric =
+    Metric::time(STEP, "duration of one step of the time-stamp counter");
+/// The number of crossings.
+pub(crate) const CROSSINGS_MADE: Metric = Metric::count("crossings_made", "crossings made");
+/// The number of stamped crossings.
+pub(crate) const CROSSINGS_STAMPED: Metric =
+    Metric::count("crossings_stamped", "crossings with both stamps, each from that crossing");
 
 /// Maximum time, ticks; longer ones are recorded as this. Half a second, far longer than any stall.
 const MAX_TICKS: u64 = 1 << 30;

@@ -179,8 +179,9 @@ fn to_measurement(
         .value("core_clock", hertz)
         .value("time_unloaded", unloaded)
         .value("clock_moved", moved);
-    if load == LoadKind::None {
-        return Ok(measurement);
+    match load {
+        LoadKind::None => return Ok(measurement),
+        LoadKind::OtherCore | LoadKind::SlowClock => {}
     }
     if (moved - 1.0).abs() < MIN_CHANGE {
         return Err(Failure::unavailable(

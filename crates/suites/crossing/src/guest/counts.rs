@@ -7,7 +7,7 @@ use lab::sample::Failure;
 use machine::kvm::Seen;
 
 use super::CrossingKind;
-use crate::ticks::Ticks;
+use crate::ticks::{CROSSINGS_MADE, CROSSINGS_STAMPED, STEP_METRIC, Ticks};
 
 /// The fix if ring 0 is not real.
 pub(super) const REMEDY: &str = "use a machine whose KVM is backed by hardware, or boot the guest on \
@@ -153,9 +153,9 @@ impl SampleCounts {
         let ns = |ticks: f64| ticks * 1e9 / hertz;
         let overhead = self.empty.median();
         let measurement = Measurement::default()
-            .value("step", ns(step as f64))
-            .value("crossings_made", self.made as f64)
-            .value("crossings_stamped", self.stamped as f64);
+            .value(STEP_METRIC.name, ns(step as f64))
+            .value(CROSSINGS_MADE.name, self.made as f64)
+            .value(CROSSINGS_STAMPED.name, self.stamped as f64);
         if kind == CrossingKind::None {
             let mut stamps = self.u2k.clone();
             stamps.add(&self.k2u);

@@ -15,6 +15,7 @@ use super::CrossingKind;
 use super::image::ScheduledSample;
 use super::multiboot::{StandaloneParams, image_of};
 use super::report::{Report, parse};
+use crate::ticks::{CROSSINGS_MADE, CROSSINGS_STAMPED};
 
 /// Maximum time for the emulator to start.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
@@ -54,8 +55,8 @@ fn to_measurement(report: &Report) -> Result<Measurement, Failure> {
         return Err(Failure::check(format!("the guest's handler read CS {:#x}", counts.cs)));
     }
     Ok(Measurement::default()
-        .value("crossings_made", counts.made as f64)
-        .value("crossings_stamped", counts.stamped as f64))
+        .value(CROSSINGS_MADE.name, counts.made as f64)
+        .value(CROSSINGS_STAMPED.name, counts.stamped as f64))
 }
 
 /// Boots an image under the emulator and returns its output.

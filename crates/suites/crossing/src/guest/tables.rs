@@ -87,6 +87,8 @@ const _: () = assert!(
 );
 const _: () = assert!(FAULT_STACK <= ENTRY_DATA && ENTRY_DATA < KERNEL_DATA);
 const _: () = assert!(KERNEL_DATA < KERNEL_STACK && KERNEL_STACK <= USER_DATA);
+const _: () = assert!(USER_DATA < USER_STACK && USER_STACK <= TABLES);
+const _: () = assert!(TABLES < EMPTY_BINS && EMPTY_BINS < BINS_END && BINS_END <= END);
 
 #[cfg(test)]
 mod tests {

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::BATCH;
 use super::arming::arm;
-use super::touch::{Pages, Tags, after, instruction};
+use super::touch::{Tags, TouchedPages, after, instruction};
 
 /// Number of SIGSEGVs at the armed instruction.
 const SIGNALS: u64 = 1_000;
@@ -65,7 +65,7 @@ pub fn check(faults: u64) -> Result<StampCounts, Failure> {
     let armed = arm()?;
     let mut counts = StampCounts::default();
     let mut tags = Tags::new(0);
-    let pages = Pages::new(BATCH)?;
+    let pages = TouchedPages::new(BATCH)?;
     warm_up(&pages, &mut tags);
 
     while counts.faults < faults {
@@ -79,7 +79,7 @@ pub fn check(faults: u64) -> Result<StampCounts, Failure> {
 }
 
 /// Faults code and stack in, so that later faults are only those of the pages. The counts are ignored.
-fn warm_up(pages: &Pages, tags: &mut Tags) {
+fn warm_up(pages: &TouchedPages, tags: &mut Tags) {
     for _ in 0..2 {
         let _ = make_faults(pages, BATCH as u64, tags, &mut StampCounts::default());
         let _ = touch_present(pages, BATCH as u64, tags, &mut StampCounts::default());
@@ -88,7 +88,7 @@ fn warm_up(pages: &Pages, tags: &mut Tags) {
 
 /// Touches absent pages.
 fn make_faults(
-    pages: &Pages,
+    pages: &TouchedPages,
     count: u64,
     tags: &mut Tags,
     counts: &mut StampCounts,
@@ -109,7 +109,7 @@ fn make_faults(
 
 /// Touches present pages.
 fn touch_present(
-    pages: &Pages,
+    pages: &TouchedPages,
     count: u64,
     tags: &mut Tags,
     counts: &mut StampCounts,
@@ -125,7 +125,11 @@ fn touch_present(
 }
 
 /// Touches an inaccessible page.
-fn raise_signals(pages: &Pages, tags: &mut Tags, counts: &mut StampCounts) -> Result<(), Failure> {
+fn raise_signals(
+    pages: &TouchedPages,
+    tags: &mut Tags,
+    counts: &mut StampCounts,
+) -> Result<(), Failure> {
     pages.mprotect_none()?;
     let recovery = SegvRecovery::start()?;
     let before = SegvRecovery::signals();
@@ -215,7 +219,7 @@ mod tests {
 
     #[test]
     fn without_stamping_the_kernel_still_counts_every_fault() {
-        let (pages, mut tags) = (Pages::new(BATCH).unwrap(), Tags::new(1));
+        let (pages, mut tags) = (TouchedPages::new(BATCH).unwrap(), Tags::new(1));
         warm_up(&pages, &mut tags);
         let mut counts = StampCounts::default();
         for _ in 0..10 {
@@ -253,7 +257,7 @@ mod tests {
 
     #[test]
     fn touches_of_an_inaccessible_page_continue_and_are_counted() {
-        let pages = Pages::new(1).unwrap();
+        let pages = TouchedPages::new(1).unwrap();
         pages.mprotect_none().unwrap();
         let before = SegvRecovery::signals();
         let recovery = SegvRecovery::start().unwrap();

@@ -21,9 +21,9 @@ use machine::usage::Usage;
 pub use check::{StampCounts, check};
 
 use crate::guest::CrossingKind;
-use crate::ticks::Ticks;
+use crate::ticks::{CROSSINGS_MADE, CROSSINGS_STAMPED, STEP_METRIC, Ticks};
 use arming::{arm, check_isolation};
-use touch::{Crossing, Pages, Tags, empty_stamps};
+use touch::{Crossing, Tags, TouchedPages, empty_stamps};
 
 /// Pages per batch: as many as one page table maps.
 const BATCH: usize = 512;
@@ -84,12 +84,12 @@ pub fn measure(
         | CrossingKind::SyscallIretq
         | CrossingKind::SameRing => measure_faults(tsc, crossings, &mut tags)?,
     };
-    Ok(measurement.value("step", tsc.nanoseconds(tsc.step as f64)))
+    Ok(measurement.value(STEP_METRIC.name, tsc.nanoseconds(tsc.step as f64)))
 }
 
 /// Alternates batches of unstamped and stamped faults, so that drift affects both.
 fn measure_faults(tsc: &Tsc, crossings: u64, tags: &mut Tags) -> Result<Measurement, Failure> {
-    let pages = Pages::new(BATCH)?;
+    let pages = TouchedPages::new(BATCH)?;
     batch(&pages, BATCH, tags, |_, _| ())?;
     let mut times = FaultTimes::new(empty_pair(&pages, tags)?)?;
     while times.made < crossings {
@@ -103,7 +103,7 @@ fn measure_faults(tsc: &Tsc, crossings: u64, tags: &mut Tags) -> Result<Measurem
 }
 
 /// Measures the median time between the two readings around a touch of a present page, in ticks.
-fn empty_pair(pages: &Pages, tags: &mut Tags) -> Result<u64, Failure> {
+fn empty_pair(pages: &TouchedPages, tags: &mut Tags) -> Result<u64, Failure> {
     let mut pairs = Ticks::new()?;
     (0..EMPTY_PAIRS).for_each(|_| pairs.record(pages.touch(0, tags.next()).round_trip()));
     Ok(pairs.median())
@@ -111,7 +111,7 @@ fn empty_pair(pages: &Pages, tags: &mut Tags) -> Result<u64, Failure> {
 
 /// Touches absent pages, checks that each touch was a fault, and calls `record` for each.
 fn batch(
-    pages: &Pages,
+    pages: &TouchedPages,
     count: usize,
     tags: &mut Tags,
     mut record: impl FnMut(&Crossing, u64),
@@ -175,15 +175,15 @@ impl FaultTimes {
         Ok(measurement
             .value("kernel", tsc.nanoseconds(self.kernel.median() as f64))
             .value("round_trip", tsc.nanoseconds(self.round_trip.median() as f64))
-            .value("crossings_made", made as f64)
-            .value("crossings_stamped", stamped as f64))
+            .value(CROSSINGS_MADE.name, made as f64)
+            .value(CROSSINGS_STAMPED.name, stamped as f64))
     }
 }
 
 /// Measures the stamps with no crossing between them, and checks that touches of a present page by the armed
 /// instruction are not stamped.
 fn measure_empty(tsc: &Tsc, touches: u64, tags: &mut Tags) -> Result<Measurement, Failure> {
-    let pages = Pages::new(1)?;
+    let pages = TouchedPages::new(1)?;
     pages.touch(0, tags.next());
     let empty = empty_pair(&pages, tags)?;
     let mut stamping = Ticks::new()?;
@@ -200,8 +200,8 @@ fn measure_empty(tsc: &Tsc, touches: u64, tags: &mut Tags) -> Result<Measurement
     drop(armed);
     Ok(Measurement::default()
         .value("stamping", tsc.nanoseconds(stamping.median() as f64 - empty as f64))
-        .value("crossings_made", 0.0)
-        .value("crossings_stamped", 0.0))
+        .value(CROSSINGS_MADE.name, 0.0)
+        .value(CROSSINGS_STAMPED.name, 0.0))
 }
 
 #[cfg(test)]
@@ -231,7 +231,7 @@ mod tests {
 
     #[test]
     fn every_touch_of_a_batch_faults_and_is_recorded_with_its_tag() {
-        let (pages, mut tags) = (Pages::new(BATCH).unwrap(), Tags::new(3));
+        let (pages, mut tags) = (TouchedPages::new(BATCH).unwrap(), Tags::new(3));
         let mut untouched = 0;
         for _ in 0..4 {
             batch(&pages, BATCH, &mut tags, |crossing, tag| {
@@ -264,7 +264,7 @@ mod tests {
     #[test]
     fn an_unstamped_fault_fails_the_sample() {
         let mut times = FaultTimes::new(0).unwrap();
-        let pages = Pages::new(1).unwrap();
+        let pages = TouchedPages::new(1).unwrap();
         times.record_stamped(&pages.touch(0, 1), 1);
         let tsc = Tsc { hertz: 1e9, step: 1, overhead: 0, overhead_least: 0 };
         let failure = times.into_measurement(&tsc).unwrap_err();
@@ -273,7 +273,7 @@ mod tests {
 
     #[test]
     fn the_empty_pair_is_shorter_than_a_fault() {
-        let (pages, mut tags) = (Pages::new(BATCH).unwrap(), Tags::new(4));
+        let (pages, mut tags) = (TouchedPages::new(BATCH).unwrap(), Tags::new(4));
         batch(&pages, BATCH, &mut tags, |_, _| ()).unwrap();
         let empty = empty_pair(&pages, &mut tags).unwrap();
         let mut faults = Ticks::new().unwrap();

@@ -92,7 +92,7 @@ unsafe extern "C" {
     static tollgate_crossing_touch_after: c_void;
 }
 
-/// Returns the address of the touching instruction of [`Pages::touch`].
+/// Returns the address of the touching instruction of [`TouchedPages::touch`].
 pub(super) fn instruction() -> usize {
     (&raw const tollgate_crossing_touch_instruction).addr()
 }
@@ -161,9 +161,9 @@ impl Tags {
 
 /// Small pages of anonymous memory.
 #[derive(Debug)]
-pub(super) struct Pages(Mapping);
+pub(super) struct TouchedPages(Mapping);
 
-impl Pages {
+impl TouchedPages {
     /// Maps `pages` absent pages.
     ///
     /// # Errors
@@ -220,7 +220,7 @@ mod tests {
 
     #[test]
     fn an_unstamped_touch_keeps_its_tag_and_writes_its_page() {
-        let pages = Pages::new(2).unwrap();
+        let pages = TouchedPages::new(2).unwrap();
         let mut tags = Tags::new(7);
         for page in [0, 1, 0] {
             let tag = tags.next();

@@ -25,8 +25,8 @@ use lab::option::is_allowed;
 use lab::sample::Failure;
 use machine::tsc::Tsc;
 
-use crate::one_way::{CROSSINGS_MADE, MAX_CROSSINGS, STEP_METRIC};
-use crate::ticks::Ticks;
+use crate::one_way::MAX_CROSSINGS;
+use crate::ticks::{CROSSINGS_MADE, STEP_METRIC, Ticks};
 use events::TraceEvent;
 use instance::Instance;
 use stamps::Crossings;
@@ -208,13 +208,14 @@ pub struct TracedTimes {
 
 impl TracedTimes {
     fn into_measurement(self, backend: TraceBackend, tsc: &Tsc) -> Result<Measurement, Failure> {
-        let mut measurement = Measurement::default()
-            .value("crossings_made", self.made as f64)
+        let measurement = Measurement::default()
+            .value(CROSSINGS_MADE.name, self.made as f64)
             .value("events_matched", self.matched as f64)
-            .value("step", tsc.nanoseconds(tsc.step as f64));
-        if backend == TraceBackend::Bpf {
-            measurement = measurement.value("u2t_uncertainty", self.uncertainty);
-        }
+            .value(STEP_METRIC.name, tsc.nanoseconds(tsc.step as f64));
+        let measurement = match backend {
+            TraceBackend::Bpf => measurement.value("u2t_uncertainty", self.uncertainty),
+            TraceBackend::Tracefs => measurement,
+        };
         self.ticks.into_measurement(measurement, "u2t", tsc.hertz)
     }
 }

@@ -103,14 +103,18 @@ impl<'a> PageTouches<'a> {
             (true, None) => faulting_pages(self.pages, self.touch, &self.order)?.len() as u64,
         };
         self.faults_of_all = Some(expected);
-        match counted {
-            _ if counted > expected + MAX_STRAY_FAULTS => Err(Failure::check(STRAY_FAULTS)),
-            _ if counted >= expected => Ok(expected),
-            _ if self.touch == Touch::ReadFile => Err(Failure::check(MAPPED_OTHER_PAGES)),
-            _ => Err(Failure::check(format!(
-                "the kernel counted {counted} page faults; expected {expected}"
-            ))),
+        if counted > expected + MAX_STRAY_FAULTS {
+            return Err(Failure::check(STRAY_FAULTS));
         }
+        if counted >= expected {
+            return Ok(expected);
+        }
+        Err(match self.touch {
+            Touch::ReadFile => Failure::check(MAPPED_OTHER_PAGES),
+            Touch::Write | Touch::ReadZero => Failure::check(format!(
+                "the kernel counted {counted} page faults; expected {expected}"
+            )),
+        })
     }
 
     /// Checks the contents that were read or written.
@@ -132,10 +136,12 @@ impl<'a> PageTouches<'a> {
         if is_right {
             return Ok(());
         }
-        if expected > 0 && self.touch == Touch::ReadFile {
-            return Err(Failure::check(UNMAPPED_PAGES));
-        }
-        Err(Failure::check(format!("{present} pages are present; expected {expected}")))
+        Err(match self.touch {
+            Touch::ReadFile if expected > 0 => Failure::check(UNMAPPED_PAGES),
+            Touch::ReadFile | Touch::Write | Touch::ReadZero => {
+                Failure::check(format!("{present} pages are present; expected {expected}"))
+            }
+        })
     }
 }
 
@@ -242,16 +248,19 @@ pub(super) fn void_if_disturbed(
 
 fn timed(pages: &Pages, touch: Touch, seed: u64, timing: Timing) -> Result<Measurement, Failure> {
     let mut faulting = PageTouches::of_faulting(pages, touch, seed)?;
-    let measurement = if touch == Touch::ReadFile {
-        let order = permutation(pages.count(), seed);
-        let mut all = PageTouches::of_all(pages, touch, order);
-        let measurement = timing.half().batches(&mut all)?.to_measurement(timing.tsc)?;
-        let measurement = all.with_counts(measurement);
-        let per_page = measurement.values["time"] * all.made as f64 / all.touched as f64;
-        measurement.value("time_per_page", per_page)
-    } else {
-        let measurement = timing.half().batches(&mut faulting)?.to_measurement(timing.tsc)?;
-        faulting.with_counts(measurement)
+    let measurement = match touch {
+        Touch::ReadFile => {
+            let order = permutation(pages.count(), seed);
+            let mut all = PageTouches::of_all(pages, touch, order);
+            let measurement = timing.half().batches(&mut all)?.to_measurement(timing.tsc)?;
+            let measurement = all.with_counts(measurement);
+            let per_page = measurement.values["time"] * all.made as f64 / all.touched as f64;
+            measurement.value("time_per_page", per_page)
+        }
+        Touch::Write | Touch::ReadZero => {
+            let measurement = timing.half().batches(&mut faulting)?.to_measurement(timing.tsc)?;
+            faulting.with_counts(measurement)
+        }
     };
     let each = timing.half().one_by_one(&mut faulting)?;
     each.into_measurement(measurement, "each", timing.tsc.hertz)

@@ -33,7 +33,7 @@ pub(super) fn lines(text: &str) -> impl Iterator<Item = Result<Line<'_>, ReportE
 
 impl<'a> Line<'a> {
     fn read(number: usize, line: &'a str) -> Result<Self, ReportError> {
-        let wrong = |what: &str| ReportError { line: number, what: what.into(), remedy: REMEDY };
+        let wrong = |what: &str| error(number, what);
         if !line.starts_with(PREFIX) {
             return Err(wrong("the line does not start with the guest's prefix"));
         }
@@ -55,13 +55,17 @@ impl<'a> Line<'a> {
 
     /// Creates an error for this line.
     pub(super) fn wrong(&self, what: impl Into<String>) -> ReportError {
-        ReportError { line: self.number, what: what.into(), remedy: REMEDY }
+        error(self.number, what)
     }
 
     /// Returns the `name=value` fields of the line.
     pub(super) fn fields(&self) -> Fields<'a> {
         Fields { line: *self, left: self.rest.split(' ') }
     }
+}
+
+fn error(line: usize, what: impl Into<String>) -> ReportError {
+    ReportError { line, what: what.into(), remedy: REMEDY }
 }
 
 /// The remaining fields of a line, in their fixed order.
