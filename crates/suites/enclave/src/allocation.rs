@@ -1,5 +1,5 @@
-//! `enclave/allocation`: the loop of the Open Enclave sample, run by many threads in one enclave. `enclave/room`: the
-//! same with heaps that may be too small.
+//! `enclave/allocation`: the loop of the Open Enclave sample, run by many threads in one enclave.
+//! `enclave/heap-sizes`: the same with heaps that may be too small.
 
 use std::time::Duration;
 
@@ -7,69 +7,95 @@ use enclave_interface::Enter;
 use lab::measure::{Context, Measurement};
 use lab::sample::Failure;
 
+use crate::error::EcallError;
 use crate::loaded::{self, LoadedEnclave, WorkError, check_answers};
 use crate::method::EnclaveMethod;
 use crate::params::{AllocationParams, YesNo};
 use crate::threads::{EnclaveThreads, WorkTime, seed};
+
+/// Expected duration of loading an enclave and of the lab's overhead per sample.
+pub const LOADING: Duration = Duration::from_millis(8);
+/// Expected duration of an allocation by a single thread.
+const ALONE: Duration = Duration::from_nanos(40);
+/// Expected duration of an allocation under a contended lock, divided by the number of threads.
+const CONTENDED: Duration = Duration::from_nanos(150);
 
 /// The loop with a sufficient heap.
 pub static ALLOCATION: EnclaveMethod<AllocationParams> = EnclaveMethod {
     name: "allocation",
     available: |params| loaded::available(&params.enclave),
     expected,
-    measure: measure::<false>,
+    measure: |context, params| measure(context, params, Failure::from),
 };
 
 /// The loop with varied heaps: a heap that is too small is a result and not an error.
-pub static ROOM: EnclaveMethod<AllocationParams> = EnclaveMethod {
-    name: "room",
+pub static HEAP_SIZES: EnclaveMethod<AllocationParams> = EnclaveMethod {
+    name: "heap-sizes",
     available: |params| loaded::available_with_own_heap(&params.enclave),
     expected,
-    measure: measure::<true>,
+    measure: measure_heap_sizes,
 };
 
 fn expected(params: &AllocationParams, _: Duration) -> Duration {
-    allocating(params.threads, params.num_allocations)
+    expected_duration(params.threads, params.num_allocations)
 }
 
-fn measure<const MAY_BE_TOO_SMALL: bool>(
+fn measure_heap_sizes(
     context: &mut Context,
     params: &AllocationParams,
 ) -> Result<Measurement, Failure> {
+    loaded::available_with_own_heap(&params.enclave)?;
+    measure(context, params, excuse_nulls)
+}
+
+/// Measures the loop; `failure` converts an error in a thread's work.
+fn measure(
+    context: &mut Context,
+    params: &AllocationParams,
+    failure: fn(WorkError) -> Failure,
+) -> Result<Measurement, Failure> {
     let tsc = context.tsc()?;
-    if MAY_BE_TOO_SMALL {
-        loaded::available_with_own_heap(&params.enclave)?;
-    }
-    let AllocationParams { num_allocations, max_size, threads, touch, .. } = *params;
+    let AllocationParams { num_allocations, threads, .. } = *params;
     let enclave = LoadedEnclave::load(&params.enclave, threads, context)?;
     let round = context.round;
-    let (answers, time) = EnclaveThreads::of(threads, context).work(&enclave, |thread| {
-        let seed = seed(round, thread);
-        enclave.enclave().enclave_thread(
-            num_allocations,
-            max_size,
-            seed,
-            u64::from(touch == YesNo::Yes),
-        )
-    })?;
-    check_answers(&answers).map_err(failure::<MAY_BE_TOO_SMALL>)?;
+    let (answers, time) = EnclaveThreads::of(threads, context)
+        .work(&enclave, |thread| allocate(&enclave, params, seed(round, thread)))?;
+    check_answers(&answers).map_err(failure)?;
     enclave.check_no_syscalls()?;
     let wall = time.wall(tsc);
     let made = (num_allocations * threads) as f64;
-    Ok(timed(&enclave, wall, &time).value("rate", made * 1e9 / wall))
+    Ok(common_metrics(&enclave, wall, &time).value("rate", made * 1e9 / wall))
 }
 
-fn failure<const MAY_BE_TOO_SMALL: bool>(flaw: WorkError) -> Failure {
-    if MAY_BE_TOO_SMALL && matches!(flaw, WorkError::Null { .. }) {
+/// Converts NULLs to `unavailable`, because a heap that is too small is a result.
+fn excuse_nulls(error: WorkError) -> Failure {
+    match error {
         // Without numbers, so that equal causes are reported once.
-        let why = "allocations returned NULL: the heap is too small";
-        return Failure::unavailable(why, "use more pages");
+        WorkError::Null { .. } => {
+            let why = "allocations returned NULL: the heap is too small";
+            Failure::unavailable(why, "use more pages")
+        }
+        WorkError::Outside { .. } | WorkError::Ecall { .. } => error.into(),
     }
-    flaw.into()
+}
+
+/// Runs one thread's share of the sample's loop; returns its errors, encoded.
+#[inline]
+pub fn allocate(
+    enclave: &LoadedEnclave,
+    params: &AllocationParams,
+    seed: u64,
+) -> Result<u64, EcallError> {
+    let AllocationParams { num_allocations, max_size, .. } = *params;
+    let touch = match params.touch {
+        YesNo::No => 0,
+        YesNo::Yes => 1,
+    };
+    enclave.enclave().enclave_thread(num_allocations, max_size, seed, touch)
 }
 
 /// Returns the times of all threads and the numbers of OCALLs.
-pub fn timed(enclave: &LoadedEnclave, wall: f64, time: &WorkTime) -> Measurement {
+pub fn common_metrics(enclave: &LoadedEnclave, wall: f64, time: &WorkTime) -> Measurement {
     Measurement::default()
         .value("wall", wall)
         .value("cpu", time.cpu_ns)
@@ -78,14 +104,7 @@ pub fn timed(enclave: &LoadedEnclave, wall: f64, time: &WorkTime) -> Measurement
 }
 
 /// Returns the expected duration of loading and of `each` allocations per thread under a contended lock.
-pub fn allocating(threads: u64, each: u64) -> Duration {
+pub fn expected_duration(threads: u64, each: u64) -> Duration {
     let one = if threads == 1 { ALONE } else { CONTENDED };
     LOADING + one * u32::try_from(each.saturating_mul(threads)).unwrap_or(u32::MAX)
 }
-
-/// Expected duration of loading an enclave and of the lab's overhead per sample.
-pub const LOADING: Duration = Duration::from_millis(8);
-/// Expected duration of an allocation by a single thread.
-const ALONE: Duration = Duration::from_nanos(40);
-/// Expected duration of an allocation under a contended lock, divided by the number of threads.
-const CONTENDED: Duration = Duration::from_nanos(150);

@@ -4,7 +4,7 @@ use enclave_interface::{Enter, MAX_SLOTS};
 use lab::measure::{Context, Measurement};
 use lab::sample::Failure;
 
-use crate::allocation::{allocating, timed};
+use crate::allocation::{common_metrics, expected_duration};
 use crate::loaded::{self, LoadedEnclave, check_answers, failed};
 use crate::method::EnclaveMethod;
 use crate::params::{CrossThreadParams, Mode};
@@ -17,7 +17,7 @@ const SLOTS: u64 = 30;
 pub static CROSS_THREAD: EnclaveMethod<CrossThreadParams> = EnclaveMethod {
     name: "cross-thread",
     available,
-    expected: |params, _| allocating(params.threads, params.num_allocations) * 2,
+    expected: |params, _| expected_duration(params.threads, params.num_allocations) * 2,
     measure,
 };
 
@@ -41,37 +41,39 @@ fn available(params: &CrossThreadParams) -> Result<(), Failure> {
 fn measure(context: &mut Context, params: &CrossThreadParams) -> Result<Measurement, Failure> {
     available(params)?;
     let tsc = context.tsc()?;
-    let CrossThreadParams { num_allocations: blocks, max_size, threads, .. } = *params;
+    let CrossThreadParams { num_allocations: blocks, max_size, threads, mode, .. } = *params;
     let enclave = LoadedEnclave::load(&params.enclave, threads, context)?;
     let inside = enclave.enclave();
     let round = context.round;
     let enclave_threads = EnclaveThreads::of(threads, context);
-    let pairs = params.mode == Mode::ProducerConsumer;
     let (answers, time) = enclave_threads.work(&enclave, |thread| {
         let seed = seed(round, thread);
-        match (pairs, thread % 2) {
-            (false, _) => inside.larson(blocks, SLOTS * threads, max_size, seed),
-            (true, 0) => inside.produce(blocks, max_size, seed),
-            (true, _) => inside.consume(blocks),
+        match mode {
+            Mode::Larson => inside.larson(blocks, SLOTS * threads, max_size, seed),
+            Mode::ProducerConsumer if thread % 2 == 0 => inside.produce(blocks, max_size, seed),
+            Mode::ProducerConsumer => inside.consume(blocks),
         }
     })?;
-    let allocated = if pairs {
-        let (producers, consumers): (Vec<_>, Vec<_>) =
-            answers.into_iter().enumerate().partition(|(thread, _)| thread % 2 == 0);
-        check_answers(&producers.into_iter().map(|(_, answer)| answer).collect::<Vec<_>>())?;
-        for (thread, answer) in consumers {
-            let freed = answer.map_err(|why| failed(thread, &why))?;
-            if freed != blocks {
-                let why = format!("thread {thread} freed {freed} of {blocks} blocks");
-                return Err(Failure::check(why));
-            }
+    let allocated = match mode {
+        Mode::Larson => {
+            check_answers(&answers)?;
+            blocks * threads
         }
-        blocks * threads / 2
-    } else {
-        check_answers(&answers)?;
-        blocks * threads
+        Mode::ProducerConsumer => {
+            let (producers, consumers): (Vec<_>, Vec<_>) =
+                answers.into_iter().enumerate().partition(|(thread, _)| thread % 2 == 0);
+            check_answers(&producers.into_iter().map(|(_, answer)| answer).collect::<Vec<_>>())?;
+            for (thread, answer) in consumers {
+                let freed = answer.map_err(|why| failed(thread, &why))?;
+                if freed != blocks {
+                    let why = format!("thread {thread} freed {freed} of {blocks} blocks");
+                    return Err(Failure::check(why));
+                }
+            }
+            blocks * threads / 2
+        }
     };
     enclave.check_no_syscalls()?;
     let wall = time.wall(tsc);
-    Ok(timed(&enclave, wall, &time).value("rate", allocated as f64 * 1e9 / wall))
+    Ok(common_metrics(&enclave, wall, &time).value("rate", allocated as f64 * 1e9 / wall))
 }

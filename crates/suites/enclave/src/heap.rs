@@ -5,11 +5,11 @@ use lab::measure::{Context, Measurement};
 use lab::sample::{Failure, FailureKind, Trial};
 use lab::search::{Search, TrialVerdict, Values, smallest};
 
-use crate::allocation::{LOADING, allocating};
+use crate::allocation::{LOADING, allocate, expected_duration};
 use crate::conf::PAGE;
-use crate::loaded::{self, AllocErrors, LoadedEnclave, failed};
+use crate::loaded::{self, AllocErrors, LoadedEnclave, checked};
 use crate::method::EnclaveMethod;
-use crate::params::{AllocationParams, EnclaveParams, YesNo};
+use crate::params::{AllocationParams, EnclaveParams};
 use crate::threads::{EnclaveThreads, seed};
 
 /// The search step, in pages.
@@ -27,7 +27,9 @@ const BLOCK: u64 = 64;
 pub static HEAP: EnclaveMethod<AllocationParams> = EnclaveMethod {
     name: "heap",
     available: |params| loaded::available_with_own_heap(&params.enclave),
-    expected: |params, _| allocating(params.threads, params.num_allocations) * TRIALS + LOADING,
+    expected: |params, _| {
+        expected_duration(params.threads, params.num_allocations) * TRIALS + LOADING
+    },
     measure,
 };
 
@@ -76,11 +78,8 @@ fn trial(
         Err(failure) if failure.kind == FailureKind::Unavailable => return Err(failure),
         Err(_) => return not(Values::new()),
     };
-    let worked = EnclaveThreads::of(params.threads, context).work(&enclave, |thread| {
-        let AllocationParams { num_allocations, max_size, touch, .. } = *params;
-        let (seed, touch) = (seed(round, thread), u64::from(touch == YesNo::Yes));
-        enclave.enclave().enclave_thread(num_allocations, max_size, seed, touch)
-    });
+    let worked = EnclaveThreads::of(params.threads, context)
+        .work(&enclave, |thread| allocate(&enclave, params, seed(round, thread)));
     let answers = match worked {
         Ok((answers, _)) => answers,
         // A thread cannot enter with such a heap.
@@ -111,7 +110,6 @@ fn drained(
 ) -> Result<Measurement, Failure> {
     let enclave = LoadedEnclave::load(&params.enclave, params.threads, context)?;
     let inside = enclave.enclave();
-    let checked = |answer: Result<u64, _>| answer.map_err(|why| failed(0, &why));
     let block = checked(inside.malloc(BLOCK))?;
     if block == 0 {
         return Err(Failure::check(format!(

@@ -46,7 +46,7 @@ pub static SUITE: Suite = Suite::new(
     lab::suite_data!(),
     &[
         &allocation::ALLOCATION,
-        &allocation::ROOM,
+        &allocation::HEAP_SIZES,
         &heap::HEAP,
         &ecall::ECALL,
         &cross_thread::CROSS_THREAD,

@@ -23,8 +23,7 @@ impl LoadedEnclave {
     /// image does not start, e.g. because the heap is too small.
     pub fn load(params: &EnclaveParams, threads: u64, context: &Context) -> Result<Self, Failure> {
         let kind = params.kind;
-        if let (EnclaveKind::None, Some(library)) = (kind, images::find_outside(&params.allocator))
-        {
+        if let Some(library) = outside(params) {
             return Ok(Self { enclave: kinds::load_outside(library)? });
         }
         let conf = params.conf(threads);
@@ -33,10 +32,17 @@ impl LoadedEnclave {
             None => image(&params.allocator)?,
         };
         // Lets the enclave's process run on all CPUs of this process, and not only on the loading thread's.
-        let _spread = (kind == EnclaveKind::Process)
-            .then(|| machine::pin::spread(context.cpus))
-            .transpose()
-            .map_err(|why| Failure::failed(format!("the CPUs of the enclave's process: {why}")))?;
+        let _spread = match kind {
+            EnclaveKind::Process => Some(machine::pin::spread(context.cpus).map_err(|why| {
+                Failure::failed(format!("the CPUs of the enclave's process: {why}"))
+            })?),
+            EnclaveKind::None
+            | EnclaveKind::Simulate
+            | EnclaveKind::ArchPrctl
+            | EnclaveKind::Kvm
+            | EnclaveKind::Wasm
+            | EnclaveKind::Sgx => None,
+        };
         Ok(Self { enclave: kinds::load(kind, image, &conf)? })
     }
 
@@ -59,6 +65,19 @@ impl LoadedEnclave {
     }
 }
 
+/// Returns the library of an allocator that runs outside, which needs no isolation.
+fn outside(params: &EnclaveParams) -> Option<&'static Image> {
+    match params.kind {
+        EnclaveKind::None => images::find_outside(&params.allocator),
+        EnclaveKind::Simulate
+        | EnclaveKind::ArchPrctl
+        | EnclaveKind::Process
+        | EnclaveKind::Kvm
+        | EnclaveKind::Wasm
+        | EnclaveKind::Sgx => None,
+    }
+}
+
 /// Returns the folder with the image of a user-supplied allocator, or `None` for a built-in allocator.
 ///
 /// # Errors
@@ -75,15 +94,14 @@ pub fn linked<'a>(
 /// # Errors
 /// Returns `unavailable`, with the cause and the fix.
 pub fn available(params: &EnclaveParams) -> Result<(), Failure> {
-    let kind = params.kind;
-    if kind == EnclaveKind::None && images::find_outside(&params.allocator).is_some() {
+    if outside(params).is_some() {
         return Ok(());
     }
     if !supplied::is_path(&params.allocator) {
         image(&params.allocator)?;
     }
-    kinds::has(kind, &params.allocator)?;
-    kinds::available(kind)
+    kinds::has(params.kind, &params.allocator)?;
+    kinds::available(params.kind)
 }
 
 /// As [`available`], for methods that need the enclave's own heap.
@@ -184,6 +202,14 @@ pub fn check_answers(answers: &[Result<u64, EcallError>]) -> Result<(), WorkErro
         }
     }
     Ok(())
+}
+
+/// Returns the result of an ECALL of the first thread.
+///
+/// # Errors
+/// Returns the error of the ECALL.
+pub fn checked(answer: Result<u64, EcallError>) -> Result<u64, Failure> {
+    answer.map_err(|why| failed(0, &why))
 }
 
 /// Converts a thread's failed ECALL to a failure.

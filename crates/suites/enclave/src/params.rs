@@ -106,7 +106,7 @@ impl EnclaveParams {
     }
 }
 
-/// Params of `allocation`, `room` and `heap`.
+/// Params of `allocation`, `heap-sizes` and `heap`.
 #[derive(Debug, Clone, PartialEq, Eq, Params)]
 pub struct AllocationParams {
     /// The enclave.

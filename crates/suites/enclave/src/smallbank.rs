@@ -6,8 +6,8 @@ use enclave_interface::Enter;
 use lab::measure::{Context, Measurement};
 use lab::sample::Failure;
 
-use crate::allocation::{LOADING, timed};
-use crate::loaded::{self, LoadedEnclave, failed};
+use crate::allocation::{LOADING, common_metrics};
+use crate::loaded::{self, LoadedEnclave, checked, failed};
 use crate::method::EnclaveMethod;
 use crate::params::SmallBankParams;
 use crate::threads::{EnclaveThreads, seed};
@@ -30,7 +30,6 @@ fn measure(context: &mut Context, params: &SmallBankParams) -> Result<Measuremen
     let SmallBankParams { accounts: customers, transactions, threads, .. } = *params;
     let enclave = LoadedEnclave::load(&params.enclave, threads, context)?;
     let inside = enclave.enclave();
-    let checked = |answer: Result<u64, _>| answer.map_err(|why| failed(0, &why));
     if checked(inside.bank_open(customers))? != customers {
         let why = format!("{customers} customers do not fit in {} pages", params.enclave.heap);
         return Err(Failure::check(why));
@@ -59,5 +58,6 @@ fn measure(context: &mut Context, params: &SmallBankParams) -> Result<Measuremen
     }
     enclave.check_no_syscalls()?;
     let wall = time.wall(tsc);
-    Ok(timed(&enclave, wall, &time).value("transactions", transactions as f64 * 1e9 / wall))
+    Ok(common_metrics(&enclave, wall, &time)
+        .value("transactions", transactions as f64 * 1e9 / wall))
 }

@@ -118,7 +118,15 @@ pub fn capability(kind: EnclaveKind) -> Capability {
 /// the mechanism that it is named after.
 pub fn available(kind: EnclaveKind) -> Result<(), Failure> {
     runs(kind)?;
-    if kind == EnclaveKind::Kvm { kvm::measures() } else { Ok(()) }
+    match kind {
+        EnclaveKind::Kvm => kvm::measures(),
+        EnclaveKind::None
+        | EnclaveKind::Simulate
+        | EnclaveKind::ArchPrctl
+        | EnclaveKind::Process
+        | EnclaveKind::Wasm
+        | EnclaveKind::Sgx => Ok(()),
+    }
 }
 
 /// Checks that a kind can be loaded and entered on this machine, regardless of its costs.
