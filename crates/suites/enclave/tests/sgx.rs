@@ -8,6 +8,9 @@ use enclave::images::{self, Image};
 use enclave::kinds::{self, Enclave, EnclaveKind};
 use enclave_interface::Enter;
 
+#[path = "boundary/images_contract.rs"]
+mod images_contract;
+
 /// Returns whether SGX is available; notes the test as untested otherwise.
 fn is_available(test: &str) -> bool {
     let there = kinds::available(EnclaveKind::Sgx);
@@ -28,37 +31,7 @@ fn every_image_works_in_hardware() {
         return;
     }
     for image in images::all() {
-        let (name, enclave) = (image.allocator, load(image));
-        let enclave = &*enclave;
-        assert_eq!(enclave.leave(100), Ok(100), "{name}");
-        assert_eq!((enclave.ocalls(), enclave.blocked()), (100, 0), "{name}");
-        for size in [16, 5000] {
-            let first = enclave.drain(size).unwrap();
-            assert!(first > 0, "{name}: blocks of {size} B");
-            assert_eq!(
-                enclave.drain(size),
-                Ok(first),
-                "{name}: the same number of {size} B blocks again"
-            );
-        }
-        assert_eq!(enclave.enclave_thread(1000, 16_384, 1, 1), Ok(0), "{name}");
-        let block = enclave.malloc(1000).unwrap();
-        assert!(enclave.heap().contains(&(block as usize)), "{name}");
-        assert_eq!(enclave.fill(block, 1000, 7), Ok(1000), "{name}");
-        assert_eq!(enclave.equal(block, 1000, 7), Ok(1000), "{name}");
-        assert_eq!(enclave.bank_open(10), Ok(10), "{name}");
-        std::thread::scope(|scope| {
-            let produce = || enclave.produce(2000, 1000, 1);
-            let consume = || enclave.consume(2000);
-            let [one, two] = [(); 2].map(|()| scope.spawn(produce));
-            let [three, four] = [(); 2].map(|()| scope.spawn(consume));
-            let results = [one, two, three, four].map(|one| one.join().unwrap());
-            assert_eq!(results, [Ok(0), Ok(0), Ok(2000), Ok(2000)], "{name}");
-            let run = || enclave.bank_run(2000, 1);
-            let results = [(); 4].map(|()| scope.spawn(run)).map(|one| one.join().unwrap());
-            assert_eq!(results, [Ok(2000); 4], "{name}");
-        });
-        assert_eq!(enclave.bank_money(), Ok(20_000), "{name}");
+        images_contract::check(image.allocator, &*load(image), &[16, 5000]);
     }
 }
 

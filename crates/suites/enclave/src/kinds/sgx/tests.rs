@@ -2,6 +2,8 @@
 
 use std::process::Command;
 
+use super::super::Enclave;
+
 /// Runs the tests below in a separate process, where the emulation handles all faults.
 #[test]
 fn enclaves_run_on_an_emulated_processor() {
@@ -20,12 +22,14 @@ fn enclaves_run_on_an_emulated_processor() {
 
 #[path = "../../../tests/boundary/built.rs"]
 mod built;
+#[path = "../../../tests/boundary/images_contract.rs"]
+mod images_contract;
 
 mod emulated {
     use std::sync::OnceLock;
     use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
-    use enclave_interface::{Ecall, Enter, Ocall};
+    use enclave_interface::{Ecall, Ocall};
 
     use super::super::super::{Enclave, initialise};
     use super::super::emulation::{self, Emulated};
@@ -35,6 +39,7 @@ mod emulated {
     use super::super::processor::Processor;
     use super::super::{InitializedEnclave, Sgx};
     use super::built::{FIVE, LET_GO, STAY, SUM};
+    use super::images_contract;
     use crate::conf::Conf;
     use crate::elf::Elf;
     use crate::error::{EcallError, FaultLocation};
@@ -83,31 +88,7 @@ mod emulated {
     fn every_image_keeps_its_contract() {
         for image in images::all() {
             let conf = Conf { heap_pages: 16_384, ..CONF };
-            let (name, enclave) = (image.allocator, load(image, &conf));
-            let enclave = &*enclave;
-            assert_eq!(enclave.leave(100), Ok(100), "{name}");
-            assert_eq!(enclave.ocalls(), 100, "{name}");
-            let first = enclave.drain(5000).unwrap();
-            assert!(first > 0 && enclave.drain(5000) == Ok(first), "{name}");
-            assert_eq!(enclave.enclave_thread(1000, 16_384, 1, 1), Ok(0), "{name}");
-            let block = enclave.malloc(1000).unwrap();
-            assert!(enclave.heap().contains(&(block as usize)), "{name}");
-            assert_eq!(enclave.fill(block, 1000, 7), Ok(1000), "{name}");
-            assert_eq!(enclave.equal(block, 1000, 7), Ok(1000), "{name}");
-            assert_eq!(enclave.bank_open(10), Ok(10), "{name}");
-            std::thread::scope(|scope| {
-                let produce = || enclave.produce(2000, 1000, 1);
-                let consume = || enclave.consume(2000);
-                let [one, two] = [(); 2].map(|()| scope.spawn(produce));
-                let [three, four] = [(); 2].map(|()| scope.spawn(consume));
-                let result = [one, two, three, four].map(|one| one.join().unwrap());
-                assert_eq!(result, [Ok(0), Ok(0), Ok(2000), Ok(2000)], "{name}");
-                let run = || enclave.bank_run(2000, 1);
-                let result = [(); 4].map(|()| scope.spawn(run)).map(|one| one.join().unwrap());
-                assert_eq!(result, [Ok(2000); 4], "{name}");
-            });
-            assert_eq!(enclave.bank_money(), Ok(20_000), "{name}");
-            assert_eq!(enclave.blocked(), 0, "{name}");
+            images_contract::check(image.allocator, &*load(image, &conf), &[5000]);
         }
     }
 
