@@ -167,9 +167,9 @@ fn an_invalid_declaration_is_reported_with_its_line() {
         DataFile::read("figures.toml", &format!("{head}{text}"), None).unwrap_err().to_string()
     };
     insta::assert_snapshot!(error("kind = 'grid'\nx = 'a'"), @"figures.toml:1: figure 'f': a grid requires 'series', the factor of its rows");
-    insta::assert_snapshot!(error("kind = 'grid'\nx = 'a'\nseries = 'b'\nbeside = [{ x = 'b' }]"), @"figures.toml:1: figure 'f': 'x' and 'series' are the same factor");
+    insta::assert_snapshot!(error("kind = 'grid'\nx = 'a'\nseries = 'b'\nside_panels = [{ x = 'b' }]"), @"figures.toml:1: figure 'f': 'x' and 'series' are the same factor");
     insta::assert_snapshot!(error("kind = 'grid'\nseries = 'b'\nx_scale = 'log2'"), @"figures.toml:1: figure 'f': a grid takes no 'y', 'x_scale' or 'lines'");
     insta::assert_snapshot!(error("kind = 'grid'\nseries = 'b'\ngroups = [[]]"), @"figures.toml:1: figure 'f': a group has no rows");
-    insta::assert_snapshot!(error("kind = 'grid'\nseries = 'b'\nbeside = [{ y_scale = 'category' }]"), @"figures.toml:1: figure 'f': y_scale cannot be \"category\": values are numbers");
+    insta::assert_snapshot!(error("kind = 'grid'\nseries = 'b'\nside_panels = [{ y_scale = 'category' }]"), @"figures.toml:1: figure 'f': y_scale cannot be \"category\": values are numbers");
     insta::assert_snapshot!(error("x = 'a'\ngroups = [['b']]"), @"figures.toml:1: figure 'f': 'groups' and 'side_panels' require kind = \"grid\"");
 }
