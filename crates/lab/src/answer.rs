@@ -228,7 +228,7 @@ mod tests {
     }
 
     fn answer(order: &Order, at: usize, attempt: u32) -> SampleAnswer {
-        let sample = crate::probe::blank(order, &order.points[at], attempt);
+        let sample = crate::probe::empty_sample(order, &order.points[at], attempt);
         SampleAnswer { order: order.id, role: order.role.clone(), sample }
     }
 

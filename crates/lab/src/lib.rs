@@ -19,6 +19,7 @@ pub mod descendants;
 pub mod experiment;
 pub mod factor;
 pub mod figure;
+pub mod format;
 pub mod guest;
 pub mod histogram;
 pub mod journal;

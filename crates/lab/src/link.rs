@@ -167,12 +167,13 @@ impl Link {
         &mut self,
         greeting: &Environment,
         build: &Build,
-    ) -> Result<Origin, Failure> {
+    ) -> Result<(), Failure> {
         if self.origin.is_some() {
             return Err(self.failure("it sent a second greeting"));
         }
         build.check(&Build::of(greeting)).map_err(|why| self.failure(why))?;
-        Ok(self.origin.insert(Origin::of(greeting)).clone())
+        self.origin = Some(Origin::of(greeting));
+        Ok(())
     }
 
     /// Returns the message of an output.

@@ -88,7 +88,7 @@ fn execute(
     let allowed = |point| option::check_point(method, point, &order.options);
     for ordered in &order.points {
         for attempt in order.attempt..=MAX_ATTEMPTS {
-            let mut sample = blank(order, ordered, attempt);
+            let mut sample = empty_sample(order, ordered, attempt);
             let start = Instant::now();
             let outcome = match &mut probe {
                 Ok(probe) => allowed(&ordered.point)
@@ -138,7 +138,7 @@ fn check_emulation(method: &dyn AnyMethod, sample: &Sample) -> Result<(), Failur
 }
 
 /// Returns an empty sample of an ordered point.
-pub(crate) fn blank(order: &Order, ordered: &OrderedPoint, attempt: u32) -> Sample {
+pub(crate) fn empty_sample(order: &Order, ordered: &OrderedPoint, attempt: u32) -> Sample {
     Sample {
         experiment: format!("{}/{}", order.suite, order.experiment),
         point: ordered.point.clone(),

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::error::Error;
 
-pub use crate::capability::{Capability, State};
 pub use crate::terminal::UsageError;
 
+use crate::capability::Capability;
 use crate::journal::Run;
 use crate::method::AnyMethod;
 use crate::metric::Metric;

@@ -20,7 +20,7 @@ use crate::message::{
 use crate::method::AnyMethod;
 use crate::option;
 use crate::point::Point;
-use crate::probe::blank;
+use crate::probe::empty_sample;
 use crate::sample::{Failure, Part};
 use crate::suite::Suite;
 use crate::terminal;
@@ -168,7 +168,7 @@ impl<'a> Worker<'a> {
             let result = self.run_probe(guest, &order, &mut progress)?;
             let Err(failure) = result else { break };
             let Some(point) = progress.point(&order) else { break };
-            let mut sample = blank(&order, point, progress.attempt);
+            let mut sample = empty_sample(&order, point, progress.attempt);
             sample.error = Some(failure);
             let answer = SampleAnswer { order: order.id, role: order.role.clone(), sample };
             self.forward_sample(None, answer)?;
@@ -349,7 +349,7 @@ impl<'a> Worker<'a> {
             Answer::Greeting(greeting) if is_guest => {
                 // Each start of a guest is a boot, but not another environment.
                 greeting.boot_id.clear();
-                link.accept_greeting(greeting, &self.build).map(drop)
+                link.accept_greeting(greeting, &self.build)
             }
             _ if is_guest && link.origin().is_none() => Err(link.failure("no greeting")),
             Answer::Greeting(_) | Answer::Preparing { .. } | Answer::Prepared => {

@@ -9,7 +9,7 @@
 )]
 
 use lab::experiment::Effort;
-use lab::run::narrow;
+use lab::run::is_narrow;
 use lab::statistics::{
     Estimate, Interval, NoiseFloor, Ratio, Resolution, estimate, median, order, paired_ratio,
     resolve,
@@ -165,7 +165,7 @@ fn a_point_that_stops_when_narrow_covers_the_truth() {
         for seed in seeds(spread) {
             let mut machine = Machine { random: Pcg64Mcg::seed_from_u64(seed), drift: 0.0 };
             let mut values = Vec::new();
-            while values.len() < effort.rounds as usize && !narrow(&values, &effort) {
+            while values.len() < effort.rounds as usize && !is_narrow(&values, &effort) {
                 values.push(TRUTH * (spread * machine.normal()).exp());
             }
             covered += usize::from(estimate(&values).unwrap().interval.includes(TRUTH));

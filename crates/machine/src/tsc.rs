@@ -63,7 +63,7 @@ pub struct Tsc {
     /// Median of empty [`start`] and [`stop`] pairs in ticks, which is subtracted from every timed piece.
     pub overhead: u64,
     /// Minimum of empty pairs in ticks. Its distance from the median is the time resolution of one pair.
-    pub overhead_least: u64,
+    pub min_overhead: u64,
 }
 
 static TSC: OnceLock<Result<Tsc, Unavailable>> = OnceLock::new();
@@ -158,12 +158,12 @@ impl Tsc {
     fn measure() -> Result<Self, Unavailable> {
         Self::usable()?;
         let calibrated = calibrate()?;
-        let (overhead, overhead_least) = overhead();
+        let (overhead, min_overhead) = overhead();
         Ok(Self {
             hertz: confirmed(reported(&CpuId::new()), calibrated),
             step: step(&stamps()),
             overhead,
-            overhead_least,
+            min_overhead,
         })
     }
 }
@@ -307,7 +307,7 @@ mod tests {
 
     #[test]
     fn batches_are_doubled_until_they_are_long() {
-        let tsc = Tsc { hertz: 1e9, step: 10, overhead: 0, overhead_least: 0 };
+        let tsc = Tsc { hertz: 1e9, step: 10, overhead: 0, min_overhead: 0 };
         let size = |sizes, ticks: u64| {
             let mut tried = Vec::new();
             let found = tsc.batch_size(sizes, |size| {
@@ -336,7 +336,7 @@ mod tests {
         println!("{tsc:?}");
         assert!(tsc.hertz > 5e8 && tsc.hertz < 1e10, "{tsc:?}");
         assert!(tsc.step >= 1 && tsc.step <= 128, "{tsc:?}");
-        assert!(tsc.overhead_least <= tsc.overhead && tsc.overhead < 100_000, "{tsc:?}");
+        assert!(tsc.min_overhead <= tsc.overhead && tsc.overhead < 100_000, "{tsc:?}");
     }
 
     #[test]

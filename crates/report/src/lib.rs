@@ -5,5 +5,4 @@
 pub mod chart;
 pub mod export;
 pub mod figure;
-pub mod format;
 pub mod table;

@@ -4,6 +4,7 @@ mod arguments;
 mod commands;
 mod error;
 mod output;
+mod progress;
 mod select;
 mod suites;
 mod usage;

@@ -1,13 +1,9 @@
-//! Output to standard output, and messages and progress on standard error.
+//! Output to standard output, and messages on standard error.
 
-use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use lab::quantity::format_duration;
-use lab::run::{Event, RunObserver};
 use lab::terminal::{self, one_line};
-use report::format::count;
 
 use crate::error::CliError;
 
@@ -40,7 +36,7 @@ pub(crate) fn print_json(value: &serde_json::Value) -> Result<(), CliError> {
 }
 
 /// Prints a line on standard error; errors are ignored.
-pub(crate) fn report(line: &str) {
+pub(crate) fn print_message(line: &str) {
     let _ = writeln!(anstream::stderr(), "{}", one_line(line));
 }
 
@@ -54,88 +50,4 @@ pub(crate) fn print_error(error: &CliError) {
     let red = anstyle::AnsiColor::Red.on_default().bold();
     let line = error.to_string();
     let _ = writeln!(anstream::stderr(), "{red}error{red:#}: {}", one_line(&line));
-}
-
-/// Number of failed samples that are reported at once; all are counted at the end.
-const MAX_REPORTED: u64 = 5;
-
-/// Progress of a run: a bar on a terminal, else one line per experiment.
-pub(crate) struct Progress {
-    bar: ProgressBar,
-    failures: u64,
-    shows_projections: bool,
-}
-
-impl Progress {
-    /// Creates a progress display; `shows_projections` states whether to report how long a target interval takes.
-    pub(crate) fn new(shows_projections: bool) -> Self {
-        let bar = if io::stderr().is_terminal() {
-            ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr_with_hz(5))
-        } else {
-            ProgressBar::hidden()
-        };
-        let template = "{prefix:.bold} {wide_bar:.cyan/dim} {pos}/{len} {msg}";
-        if let Ok(style) = ProgressStyle::with_template(template) {
-            bar.set_style(style.progress_chars("━━─"));
-        }
-        Self { bar, failures: 0, shows_projections }
-    }
-
-    /// Removes the bar.
-    pub(crate) fn finish(&self) {
-        self.bar.finish_and_clear();
-    }
-
-    fn report(&self, line: &str) {
-        self.bar.suspend(|| report(line));
-    }
-}
-
-impl RunObserver for Progress {
-    fn event(&mut self, event: Event<'_>) {
-        match event {
-            Event::Opened { folder, samples: 0 } => {
-                self.report(&format!("new run {}", folder.display()));
-            }
-            Event::Opened { folder, samples } => {
-                let samples = count(samples as usize, "sample");
-                self.report(&format!("resuming run {} with {samples}", folder.display()));
-            }
-            Event::Experiment { experiment } => {
-                self.bar.set_prefix(one_line(&experiment.id()).into_owned());
-                if self.bar.is_hidden() {
-                    let points = count(experiment.points.len(), "point");
-                    let rounds = count(experiment.effort.rounds as usize, "round");
-                    self.report(&format!("{}: {points}, at most {rounds}", experiment.id()));
-                }
-            }
-            Event::Preparing(artefact) => {
-                self.bar.set_message(format!("preparing {}", one_line(artefact)));
-            }
-            Event::Sample(sample) => {
-                self.bar.inc(1);
-                if let Some(error) = sample.error.as_ref().filter(|error| error.kind.is_fault()) {
-                    self.failures += 1;
-                    if self.failures <= MAX_REPORTED {
-                        self.report(&format!("{} {}: {error}", sample.experiment, sample.point));
-                    }
-                }
-            }
-            Event::Left { done, all, time } => {
-                self.bar.set_length(all);
-                self.bar.set_position(done);
-                self.bar.set_message(format!("{} left", format_duration(time)));
-            }
-            Event::Projected { experiment, rounds, time, limited } if self.shows_projections => {
-                let limit = if limited { " (the limit)" } else { "" };
-                let time = format_duration(time);
-                let (id, rounds) = (experiment.id(), count(rounds, "round"));
-                let line = format!("{id}: target interval after {rounds}{limit}, {time} left");
-                self.report(&line);
-            }
-            Event::Projected { .. } => {}
-            Event::Restored(setting) => self.report(&restored(setting)),
-            Event::WorkerLost(why) => self.report(&format!("{why}; starting another worker")),
-        }
-    }
 }

@@ -9,6 +9,7 @@ use lab::experiment::{Experiment, suite_name};
 use lab::journal::{self, Run};
 use lab::method::AnyMethod;
 use lab::point::{Filter, Point};
+use lab::run::is_lab_experiment;
 use lab::suite::{Purpose, Suite};
 use report::table;
 
@@ -74,7 +75,7 @@ fn check_names(experiments: &[Experiment], names: &[String]) -> Result<(), CliEr
 /// Keeps the points that claims need.
 fn keep_claimed(experiment: &mut Experiment, claims: &[Claim]) {
     // Claims on the lab itself can be judged by any run of a boundary.
-    if claims.iter().all(|claim| claim.experiment.starts_with("lab/")) {
+    if claims.iter().all(|claim| is_lab_experiment(&claim.experiment)) {
         let is_boundary = !is_self_test(&experiment.suite);
         return experiment.keep(|_| is_boundary);
     }
@@ -191,7 +192,7 @@ pub(crate) fn resolve_names(run: &Run, names: &[String]) -> Result<Vec<String>, 
         }
     }
     let is_selected =
-        |id: &String| is_selected(names, id) && (!names.is_empty() || !id.starts_with("lab/"));
+        |id: &String| is_selected(names, id) && (!names.is_empty() || !is_lab_experiment(id));
     Ok(measured.into_iter().filter(is_selected).collect())
 }
 

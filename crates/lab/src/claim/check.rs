@@ -45,7 +45,15 @@ pub fn needs(claim: &Claim, experiment: &Experiment) -> BTreeSet<Point> {
     let sides: Vec<&Filter> = match claim.expect.as_ref().map(|expect| &expect.kind) {
         Some(Condition::Ratio { of, to, limit, .. }) => [of, to].into_iter().chain(limit).collect(),
         Some(Condition::Ranking(ranking)) => ranking.iter().collect(),
-        _ => Vec::new(),
+        Some(
+            Condition::Value(_)
+            | Condition::WinnerChanges { .. }
+            | Condition::Shape { .. }
+            | Condition::TwinsDifferAtMost(_)
+            | Condition::RoundsDifferAtMostSteps(_)
+            | Condition::RoundsDifferAtMost(_),
+        )
+        | None => Vec::new(),
     };
     let is_on_side =
         |point: &Point| sides.is_empty() || sides.iter().any(|side| side.matches(point));

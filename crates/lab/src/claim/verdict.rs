@@ -414,8 +414,8 @@ impl NoVerdict {
 }
 
 impl MeasuredValue {
-    /// Returns a part without a value.
-    pub(super) fn missing(label: impl Into<String>, lack: NoVerdict) -> Self {
+    /// Returns a measured value without a value, with its reason.
+    pub(super) fn missing(label: impl Into<String>, no_verdict: NoVerdict) -> Self {
         Self {
             label: label.into(),
             value: None,
@@ -424,8 +424,8 @@ impl MeasuredValue {
             rounds: 0,
             lost: 0,
             statistic: None,
-            kind: lack.kind,
-            reasons: vec![lack.why],
+            kind: no_verdict.kind,
+            reasons: vec![no_verdict.why],
         }
     }
 }
@@ -439,8 +439,8 @@ impl Judgement {
     }
 
     /// Returns a judgement without a value.
-    pub(super) fn missing(label: impl Into<String>, lack: NoVerdict) -> Self {
-        Self::of_all(vec![MeasuredValue::missing(label, lack)])
+    pub(super) fn missing(label: impl Into<String>, no_verdict: NoVerdict) -> Self {
+        Self::of_all(vec![MeasuredValue::missing(label, no_verdict)])
     }
 }
 

@@ -12,7 +12,7 @@ use crate::experiment::Experiment;
 use crate::link::Origin;
 use crate::message::{HostData, Order, OrderedPoint};
 use crate::metric::Metric;
-use crate::probe::blank;
+use crate::probe::empty_sample;
 use crate::sample::{Failure, Item, MAX_ATTEMPTS, Part, Sample};
 use crate::suite;
 
@@ -212,7 +212,12 @@ impl<'a> Dispatcher<'a> {
         failure: Failure,
     ) -> Sample {
         let Origin { host, environment } = self.origin_of(worker);
-        Sample { host, environment, error: Some(failure), ..blank(order, point, order.attempt) }
+        Sample {
+            host,
+            environment,
+            error: Some(failure),
+            ..empty_sample(order, point, order.attempt)
+        }
     }
 }
 

@@ -212,7 +212,12 @@ impl<'e, 'a> Executor<'e, 'a> {
             Answer::Preparing { .. } => State::Preparing,
             Answer::Ready if !self.is_cancelled => State::Ready,
             Answer::Done { .. } => State::Done,
-            _ => State::Measuring,
+            Answer::Ready
+            | Answer::Sample(_)
+            | Answer::Stop
+            | Answer::Message(_)
+            | Answer::Greeting(_)
+            | Answer::Prepared => State::Measuring,
         };
         self.set_state(index, state);
         match answer {
@@ -220,11 +225,13 @@ impl<'e, 'a> Executor<'e, 'a> {
                 let sample = checked(answer.sample, self.metrics);
                 let has_failed = sample.error.is_some();
                 (self.handle)(OrderEvent::Sample { worker: index, sample })?;
-                if has_failed { self.cancel(index) } else { Ok(()) }
+                if has_failed { self.cancel(Some(index)) } else { Ok(()) }
             }
             Answer::Ready | Answer::Done { .. } => self.start_or_cancel(),
-            Answer::Stop => self.send_to_others(index, &Request::Stop),
-            Answer::Message(message) => self.send_to_others(index, &Request::Message(message)),
+            Answer::Stop => self.send_to_others(Some(index), &Request::Stop),
+            Answer::Message(message) => {
+                self.send_to_others(Some(index), &Request::Message(message))
+            }
             Answer::Preparing { artefact } => (self.handle)(OrderEvent::Preparing(artefact)),
             Answer::Greeting(guest) => (self.handle)(OrderEvent::Environment(*guest)),
             Answer::Prepared => Ok(()),
@@ -237,13 +244,13 @@ impl<'e, 'a> Executor<'e, 'a> {
         let any_is = |state| self.executions.iter().any(|one| one.state == state);
         if all_are(State::Ready) {
             (0..self.executions.len()).for_each(|index| self.set_state(index, State::Measuring));
-            return self.send_to_others(usize::MAX, &Request::Start);
+            return self.send_to_others(None, &Request::Start);
         }
-        if any_is(State::Ready) && any_is(State::Done) { self.cancel(usize::MAX) } else { Ok(()) }
+        if any_is(State::Ready) && any_is(State::Done) { self.cancel(None) } else { Ok(()) }
     }
 
-    /// Tells all workers, except one, that there will be no start.
-    fn cancel(&mut self, except: usize) -> Result<(), RunError> {
+    /// Tells all workers, except the one given, that there will be no start.
+    fn cancel(&mut self, except: Option<usize>) -> Result<(), RunError> {
         if std::mem::replace(&mut self.is_cancelled, true) {
             return Ok(());
         }
@@ -255,9 +262,9 @@ impl<'e, 'a> Executor<'e, 'a> {
         self.send_to_others(except, &Request::Cancel)
     }
 
-    /// Sends a request to all workers that have an order, except one. A worker that does not read is lost.
-    fn send_to_others(&mut self, except: usize, request: &Request) -> Result<(), RunError> {
-        for index in (0..self.executions.len()).filter(|index| *index != except) {
+    /// Sends a request to all workers that have an order, except the one given. A worker that does not read is lost.
+    fn send_to_others(&mut self, except: Option<usize>, request: &Request) -> Result<(), RunError> {
+        for index in (0..self.executions.len()).filter(|index| Some(*index) != except) {
             if self.executions[index].state != State::Done
                 && let Err(failure) = self.supervisor.send(index, request)
             {
@@ -291,7 +298,7 @@ impl<'e, 'a> Executor<'e, 'a> {
         let execution = &mut self.executions[index];
         (execution.state, execution.lost) = (State::Done, Some(failure.clone()));
         (self.handle)(OrderEvent::WorkerLost { worker: index, failure })?;
-        self.cancel(index)
+        self.cancel(Some(index))
     }
 }
 
@@ -332,7 +339,7 @@ mod tests {
     /// Returns the command that sends the sample of a role, measured on this host.
     fn sample(role: &str, host: Option<&str>) -> String {
         let (order, here) = (order(role), Environment::capture());
-        let mut sample = crate::probe::blank(&order, &order.points[0], 1);
+        let mut sample = crate::probe::empty_sample(&order, &order.points[0], 1);
         sample.environment = here.id();
         sample.host = host.map_or(here.hostname, str::to_owned);
         say(&Answer::Sample(Box::new(SampleAnswer { order: order.id, role: role.into(), sample })))

@@ -25,7 +25,8 @@ use crate::sample::Sample;
 use crate::suite::Lab;
 
 pub use import::Imported;
-pub use scheduler::narrow;
+pub use scheduler::is_narrow;
+pub use sink::is_lab_experiment;
 pub(crate) use sink::{METRICS, SESSION};
 
 /// A request to measure experiments.

@@ -78,7 +78,7 @@ impl<'a> Scheduler<'a> {
             }
             scheduled.is_complete =
                 sink.is_unavailable(self.experiment, &scheduled.item, environment)
-                    || narrow(&scheduled.values, &self.experiment.effort);
+                    || is_narrow(&scheduled.values, &self.experiment.effort);
         }
         let pending = self.items.iter().filter(|scheduled| !scheduled.is_complete).count();
         sink.report_remaining(self.experiment, pending as u64 * u64::from(rounds - finished));
@@ -106,7 +106,7 @@ impl<'a> Scheduler<'a> {
 /// Returns whether the 95% interval of the median is as narrow as the target. Ignores significance, and is checked after
 /// a few fixed numbers of rounds only: checked after each round, an interval becomes narrow by chance sooner or later,
 /// and then its coverage is below 95%.
-pub fn narrow(values: &[f64], effort: &Effort) -> bool {
+pub fn is_narrow(values: &[f64], effort: &Effort) -> bool {
     is_checked(values.len(), effort) && statistics::stopping_half_width(values) <= effort.resolve
 }
 

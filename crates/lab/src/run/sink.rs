@@ -18,6 +18,11 @@ use crate::sample::{Failure, FailureKind, Item, MAX_ATTEMPTS, Sample};
 /// The experiment of the lab's overhead.
 pub(crate) const SESSION: &str = "lab/session";
 
+/// Returns whether an experiment is that of the lab's overhead, which no suite declares.
+pub fn is_lab_experiment(id: &str) -> bool {
+    id == SESSION
+}
+
 /// The metrics of the lab's overhead.
 pub(crate) const METRICS: [Metric; 2] = [
     Metric {

@@ -28,7 +28,7 @@ const MAX_ENVIRONMENTS: usize = 1000;
 pub(super) struct Supervisor<'a> {
     build: Build,
     interrupted: &'a AtomicBool,
-    workers: Vec<Worker>,
+    workers: Vec<WorkerSlot>,
     next_id: u64,
     /// The ids of the run's environments.
     environments: BTreeSet<String>,
@@ -39,7 +39,7 @@ pub(super) struct Supervisor<'a> {
 }
 
 /// One worker; its process may be replaced.
-struct Worker {
+struct WorkerSlot {
     /// Returns the command that starts it, e.g. on another host.
     command: Box<dyn Fn() -> Command>,
     link: Option<Link>,
@@ -118,7 +118,7 @@ impl<'a> Supervisor<'a> {
     }
 
     fn add(&mut self, command: impl Fn() -> Command + 'static) {
-        self.workers.push(Worker { command: Box::new(command), link: None, origin: None });
+        self.workers.push(WorkerSlot { command: Box::new(command), link: None, origin: None });
     }
 
     /// Starts the process of a worker and waits for its greeting.
@@ -156,11 +156,11 @@ impl<'a> Supervisor<'a> {
                 self.kill(sender);
                 continue;
             }
-            let Worker { link: Some(link), .. } = &mut self.workers[index] else { break };
+            let WorkerSlot { link: Some(link), .. } = &mut self.workers[index] else { break };
             let build = &self.build;
             let greeted = link.answer(output.output).and_then(|answer| match answer {
                 Answer::Greeting(environment) => {
-                    link.accept_greeting(&environment, build).map(|_| *environment)
+                    link.accept_greeting(&environment, build).map(|()| *environment)
                 }
                 _ => Err(link.failure("no greeting")),
             });
@@ -171,7 +171,7 @@ impl<'a> Supervisor<'a> {
 
     /// Checks that a worker runs where it ran before, and that the workers of one host have one environment.
     fn keep_origin(&mut self, index: usize, origin: Origin) -> Result<(), RunError> {
-        let is_other = |(at, worker): (usize, &Worker)| {
+        let is_other = |(at, worker): (usize, &WorkerSlot)| {
             let before = worker.origin.as_ref();
             before.is_some_and(|one| *one != origin && (at == index || one.host == origin.host))
         };
@@ -191,7 +191,7 @@ impl<'a> Supervisor<'a> {
     /// Returns the index of the worker with this link; `None` if the worker was lost.
     pub(super) fn position(&self, link: u64) -> Option<usize> {
         let has_link =
-            |worker: &Worker| worker.link.as_ref().is_some_and(|current| current.id() == link);
+            |worker: &WorkerSlot| worker.link.as_ref().is_some_and(|current| current.id() == link);
         self.workers.iter().position(has_link)
     }
 

@@ -5,7 +5,7 @@ use lab::point::Level;
 use lab::quantity::format_bytes;
 
 use super::font;
-use crate::format::without_zeros;
+use lab::format::without_zeros;
 
 /// Axis with the range of its values.
 #[derive(Debug, Clone, PartialEq)]

@@ -4,7 +4,7 @@ use lab::figure::{Axis, Figure};
 use lab::statistics::{Estimate, Interval, IntervalKind, Ratio, Resolution};
 
 use super::FigureError;
-use crate::format::{self, Scale};
+use lab::format::{self, Scale};
 
 /// Content of one cell.
 #[derive(Debug, Clone, PartialEq)]

@@ -5,8 +5,8 @@ use lab::point::Level;
 use lab::summary::{Row, Summary};
 
 use super::select::Selection;
-use crate::format::count;
 use crate::table::{noise_floor, phrase, rounds_of};
+use lab::format::count;
 
 /// Names without a value, grouped by reason.
 #[derive(Default)]

@@ -9,7 +9,7 @@ use super::curve::{Curve, Curves, Mark};
 use super::notes::provenance;
 use super::select::{Selection, summary};
 use super::{FigureError, cdf};
-use crate::format::Scale;
+use lab::format::Scale;
 
 /// A plot ready to be drawn.
 #[derive(Debug, Clone, PartialEq)]

@@ -9,7 +9,7 @@ use lab::summary::{Floors, Observed, Rounds, Row, paired};
 use lab::table::{Emphasis, TableCell};
 
 use super::notes::{Mark, Notes, half};
-use crate::format::{self, Scale};
+use lab::format::{self, Scale};
 
 /// Rows by their points.
 pub(crate) type Rows<'a> = BTreeMap<&'a Point, &'a Row>;

@@ -13,7 +13,7 @@ use super::cell::ValueFormat;
 use super::notes::half;
 use super::section::{Section, sections};
 use super::show::{caption, noise_floor};
-use crate::format::{self, Scale};
+use lab::format::{self, Scale};
 use lab::table::{ColumnHeader, Emphasis, Page, TableCell};
 
 /// Renders comparisons as tables: both medians, the ratio B / A with its interval, and whether B is

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use lab::capability::{Capability, State};
 use lab::experiment::Experiment;
 use lab::option::SuiteOption;
 use lab::plan;
 use lab::point::{Level, Point};
 use lab::quantity::format_duration;
-use lab::suite::{Capability, State, Suite, find_method};
+use lab::suite::{Suite, find_method};
 use serde_json::{Value, json};
 
 use lab::table::{ColumnHeader, Emphasis, Page, TableCell};

@@ -7,7 +7,7 @@ use lab::sample::FailureKind;
 use lab::summary::{FailureCount, Row};
 
 use super::section::phrase;
-use crate::format;
+use lab::format;
 use lab::table::{Emphasis, Page};
 
 /// Notes on the tables of one experiment.

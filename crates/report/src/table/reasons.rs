@@ -5,7 +5,7 @@ use lab::claim::{
 };
 use lab::statistics::{Resolution, Unresolved};
 
-use crate::format::{count, interval, judged as stated};
+use lab::format::{count, interval, judged as stated};
 
 const NOTHING: &str = "there is nothing to judge";
 /// Maximum number of fitting values that the reason of a judgement lists.
@@ -50,7 +50,7 @@ fn not_judged(verdict: &Verdict) -> String {
     let published = verdict.published.as_ref();
     let value = published.map(|it| stated(it.value, &it.unit)).unwrap_or_default();
     let on = published.and_then(|it| it.on.as_deref()).unwrap_or("other hardware");
-    let measured = verdict.values().find(|value| value.value.is_some()).map(figure);
+    let measured = verdict.values().find(|value| value.value.is_some()).map(value_with_interval);
     let measured = measured.unwrap_or_default();
     format!("{value} on {on}, here {measured}; absolute values do not carry over")
 }
@@ -80,8 +80,10 @@ fn judgement(judgement: &Judgement) -> String {
             Some(level) if *resolved => format!("{level} is best everywhere"),
             Some(level) => format!("{level} may be best everywhere"),
         };
-        let contests =
-            judgement.values.iter().filter_map(|value| contest(value.statistic.as_ref()?));
+        let contests = judgement.values.iter().filter_map(|value| match &value.statistic {
+            Some(Statistic::Best { at, candidates }) => Some(contest(at, candidates)),
+            _ => None,
+        });
         let contests = contests.collect::<Vec<_>>().join("; ");
         let rest: String = rest.iter().map(|one| format!("; {}", reason(one))).collect();
         return format!("{best}: {contests}, {rounds} judged rounds{rest}");
@@ -124,7 +126,7 @@ fn argument(value: &MeasuredValue) -> String {
 }
 
 /// `107 ns (106 ns to 109 ns)`
-fn figure(value: &MeasuredValue) -> String {
+fn value_with_interval(value: &MeasuredValue) -> String {
     value.value.map_or_else(
         || "no value".into(),
         |centre| match &value.interval {
@@ -135,17 +137,17 @@ fn figure(value: &MeasuredValue) -> String {
 }
 
 fn statistic(value: &MeasuredValue, statistic: &Statistic) -> String {
-    let (figure, rounds) = (figure(value), count(value.rounds, "round"));
+    let (text, rounds) = (value_with_interval(value), count(value.rounds, "round"));
     match statistic {
         Statistic::Median { failed, void } => {
             let lost = match failed + void {
                 0 => String::new(),
                 lost => format!(" ({lost} lost: {failed} failed, {void} void)"),
             };
-            format!("{figure} over {rounds}{lost}")
+            format!("{text} over {rounds}{lost}")
         }
-        Statistic::Ratio { of_best } => ratio(&figure, *of_best, value.rounds, value.lost),
-        Statistic::TwinDifference => format!("twins differ by {figure} over {rounds}"),
+        Statistic::Ratio { of_best } => ratio(&text, *of_best, value.rounds, value.lost),
+        Statistic::TwinDifference => format!("twins differ by {text} over {rounds}"),
         Statistic::Span { low, high, step, steps, recorded } => {
             let [low, high, step] = [low, high, step].map(|it| stated(*it, &value.unit));
             let steps = in_steps(*steps);
@@ -153,28 +155,25 @@ fn statistic(value: &MeasuredValue, statistic: &Statistic) -> String {
                 "{low} to {high} over {rounds} on an idle core (of {recorded}): {steps} of {step}"
             )
         }
-        Statistic::Spread { recorded } => format!(
-            "the middle half of {rounds} on an idle core (of {recorded}) spreads by {figure}"
-        ),
-        Statistic::Best { .. } => {
-            format!("{}, {figure}", contest(statistic).unwrap_or_default())
+        Statistic::Spread { recorded } => {
+            format!("the middle half of {rounds} on an idle core (of {recorded}) spreads by {text}")
+        }
+        Statistic::Best { at, candidates } => {
+            format!("{}, {text}", contest(at, candidates))
         }
     }
 }
 
 /// `1.02 (1.01 to 1.03), 20 rounds`
-fn ratio(figure: &str, of_best: bool, rounds: usize, lost: usize) -> String {
+fn ratio(text: &str, of_best: bool, rounds: usize, lost: usize) -> String {
     let of_best = if of_best { "the best chosen on the other rounds, " } else { "" };
     let lost = if lost > 0 { format!(" ({lost} lost)") } else { String::new() };
-    format!("{figure}, {of_best}{}{lost}", count(rounds, "round"))
+    format!("{text}, {of_best}{}{lost}", count(rounds, "round"))
 }
 
 /// `64 KiB: apex`, or all levels that may be the best there.
-fn contest(statistic: &Statistic) -> Option<String> {
-    match statistic {
-        Statistic::Best { at, candidates } => Some(format!("{at}: {}", candidates.join(" or "))),
-        _ => None,
-    }
+fn contest(at: &str, candidates: &[String]) -> String {
+    format!("{at}: {}", candidates.join(" or "))
 }
 
 fn in_steps(steps: f64) -> String {
@@ -245,8 +244,8 @@ fn reason(reason: &Reason) -> String {
             format!("no noise floor: twins have {rounds} in common and require {needed}: {command}")
         }
         Reason::MachineLimit { ratio: limit, of_best } => {
-            let figure = interval(limit.ratio, &limit.interval, "1");
-            let limit = ratio(&figure, *of_best, limit.rounds, limit.lost);
+            let text = interval(limit.ratio, &limit.interval, "1");
+            let limit = ratio(&text, *of_best, limit.rounds, limit.lost);
             format!("this machine's limit is {limit}")
         }
         Reason::At { label, why } => format!("{label}: {}", self::reason(why)),

@@ -13,7 +13,7 @@ use super::notes::{Notes, remarks};
 use super::pivot::pivot;
 use super::point_list::point_list;
 use super::section::{Section, points, sections};
-use crate::format;
+use lab::format;
 use lab::table::{Emphasis, Page};
 
 /// Maximum number of remarks under a table; JSON has all.

@@ -4,7 +4,7 @@ use lab::claim::{Claim, MeasuredValue, Published, Verdict, VerdictKind};
 use serde_json::{Value, json};
 
 use super::reasons::why;
-use crate::format;
+use lab::format;
 use lab::table::{ColumnHeader, Emphasis, Page, TableCell};
 
 /// Maximum number of measured values shown per claim; JSON has all.

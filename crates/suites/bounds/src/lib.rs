@@ -17,7 +17,8 @@ mod tables;
 mod timing;
 
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
-use lab::suite::{Capability, CommandError, Lab, Suite, SuiteCommand};
+use lab::capability::Capability;
+use lab::suite::{CommandError, Lab, Suite, SuiteCommand};
 
 /// The suite.
 pub static SUITE: Suite = Suite::new(

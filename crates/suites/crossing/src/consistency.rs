@@ -4,6 +4,7 @@
 //! kernel. User to kernel, the kernel's work and kernel to user sum to the round trip. If the intervals contradict
 //! this, at least one result is wrong.
 
+use lab::format::interval;
 use lab::journal::Run;
 use lab::method::Params;
 use lab::sample::Sample;
@@ -50,8 +51,8 @@ impl Boot<'_> {
             let u2t = self.estimate(TRACEPOINT, is, |sample| sample.values.get("u2t").copied())?;
             (u2t.interval.high < u2k.interval.low).then(|| {
                 format!(
-                    "page fault, isolation {isolation}: user to tracepoint by {through} ({}) is \
-                     shorter than its part user to kernel ({})",
+                    "page fault, isolation {isolation}: user to tracepoint by {through}, {}, is \
+                     shorter than its part user to kernel, {}",
                     describe(&u2t),
                     describe(&u2k)
                 )
@@ -115,6 +116,5 @@ impl Boot<'_> {
 }
 
 fn describe(estimate: &Estimate) -> String {
-    let interval = &estimate.interval;
-    format!("{:.1} ns, {:.1} to {:.1}", estimate.median, interval.low, interval.high)
+    interval(estimate.median, &estimate.interval, "ns")
 }

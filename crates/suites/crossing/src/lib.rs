@@ -19,8 +19,9 @@ pub mod trace;
 pub mod trips;
 pub mod vm;
 
+use lab::capability::Capability;
 use lab::option::{FILE_FOLDER, OptionValue, SuiteOption};
-use lab::suite::{Capability, Suite, SuiteCommand};
+use lab::suite::{Suite, SuiteCommand};
 
 const fn feature(name: &'static str, enables: &'static str) -> SuiteOption {
     SuiteOption { name, enables, value: OptionValue::Text }

@@ -11,17 +11,13 @@ use lab::method::{Method, Params, Probe};
 use lab::metric::{Better, Metric};
 use lab::sample::Failure;
 use lab::search::{Search, TrialVerdict, Values, largest};
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::delay::Disturbance;
 
 /// Returns the time in us by CLOCK_MONOTONIC, which all processes of a host share.
 fn now() -> f64 {
-    // SAFETY: clock_gettime writes the struct passed to it.
-    let time = unsafe {
-        let mut time: libc::timespec = std::mem::zeroed();
-        libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time);
-        time
-    };
+    let time = clock_gettime(ClockId::Monotonic);
     time.tv_sec as f64 * 1e6 + time.tv_nsec as f64 / 1e3
 }
 

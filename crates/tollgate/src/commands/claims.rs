@@ -3,6 +3,7 @@
 use lab::claim::{self, Claim, Verdict, VerdictKind};
 use lab::experiment::Experiment;
 use lab::journal::{self, JournalError, Run};
+use lab::run::is_lab_experiment;
 use report::table::{self, Page};
 
 use crate::arguments::{Claims, Requirement};
@@ -62,7 +63,7 @@ pub(super) fn judge_run(
 ) -> Vec<(Claim, Verdict)> {
     let ids: Vec<_> = experiments.iter().map(Experiment::id).collect();
     let is_on_experiments = |claim: &Claim| ids.contains(&claim.experiment);
-    let is_on_lab = |claim: &Claim| claim.experiment.starts_with("lab/");
+    let is_on_lab = |claim: &Claim| is_lab_experiment(&claim.experiment);
     let (mut claims, others): (Vec<_>, Vec<_>) = claims.into_iter().partition(is_on_experiments);
     if !claims.is_empty() {
         claims.extend(others.into_iter().filter(is_on_lab));

@@ -4,14 +4,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use lab::experiment::Experiment;
+use lab::format::count;
 use lab::journal::{self, Run};
 use lab::quantity::format_duration;
 use lab::statistics::rounds_needed;
 use lab::summary::{Unit, summarise};
-use report::format::count;
 
 use crate::error::CliError;
-use crate::output::report;
+use crate::output::print_message;
 use crate::select::{method_of, suite_of};
 
 /// Reports the maximum duration of the rounds of a profile.
@@ -19,7 +19,7 @@ pub(super) fn report_rounds(experiments: &[Experiment]) -> Result<(), CliError> 
     let points: usize = experiments.iter().map(|one| one.points.len()).sum();
     let time = format_duration(max_duration(experiments)?);
     let (points, experiments) = (count(points, "point"), count(experiments.len(), "experiment"));
-    report(&format!("{points} in {experiments}: about {time} at most"));
+    print_message(&format!("{points} in {experiments}: about {time} at most"));
     Ok(())
 }
 
@@ -36,11 +36,11 @@ pub(super) fn report_target(
         None => None,
     };
     match time {
-        Some(time) => report(&format!(
+        Some(time) => print_message(&format!(
             "intervals within {target}: about {} in total, estimated from earlier rounds",
             format_duration(time)
         )),
-        None => report(&format!(
+        None => print_message(&format!(
             "intervals within {target}: about {} at most; a better estimate follows the first rounds",
             format_duration(max_duration(experiments)?)
         )),

@@ -7,15 +7,15 @@ use report::table::{self, Page};
 
 use crate::arguments::{Doctor, List};
 use crate::error::CliError;
-use crate::output::{print, print_json, report, restored};
+use crate::output::{print, print_json, print_message, restored};
 use crate::select;
 use crate::suites::SUITES;
 
 /// Prints the capabilities of the machine and the opt-in features of the suites.
 pub(crate) fn doctor(args: &Doctor) -> Result<u8, CliError> {
     let left = machine::setting::restore_left();
-    left.restored.iter().for_each(|setting| report(&restored(setting)));
-    left.failed.iter().for_each(|why| report(&why.to_string()));
+    left.restored.iter().for_each(|setting| print_message(&restored(setting)));
+    left.failed.iter().for_each(|why| print_message(&why.to_string()));
     let mut groups = vec![("machine".to_string(), Capability::all())];
     let boundaries = SUITES.iter().filter(|suite| suite.purpose() == Purpose::Boundary);
     groups.extend(boundaries.map(|suite| (suite.name().to_string(), suite.capabilities())));

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::arguments::Plot;
 use crate::error::CliError;
-use crate::output::{print_json, print_plain, report};
+use crate::output::{print_json, print_message, print_plain};
 use crate::select;
 use crate::suites::SUITES;
 
@@ -45,7 +45,7 @@ impl Figures {
                 error if *is_user_supplied => {
                     all.error.get_or_insert(error.into());
                 }
-                error => report(&error.to_string()),
+                error => print_message(&error.to_string()),
             }
         }
         all
@@ -99,6 +99,9 @@ pub(crate) fn plot(args: &Plot) -> Result<u8, CliError> {
         adhoc_figure(args, x, &experiments)
     });
     let adhoc = adhoc.transpose()?;
+    if adhoc.is_none() {
+        check_names(&declared, &args.figures)?;
+    }
     let run = run?;
     let mut figures = match adhoc {
         Some(figure) => {
@@ -144,19 +147,24 @@ pub(super) fn draw_run(
     Ok(figures)
 }
 
-/// Returns the pictures of the figures that the command line names.
-fn named_pictures(
-    all: &[DeclaredFigure],
-    args: &Plot,
-    run: &Run,
-) -> Result<Vec<Picture>, CliError> {
-    for id in &args.figures {
+/// Checks that the named figures are declared.
+fn check_names(all: &[DeclaredFigure], names: &[String]) -> Result<(), CliError> {
+    for id in names {
         if !all.iter().any(|it| it.figure.id == *id) {
             let known: Vec<_> = all.iter().map(|it| it.figure.id.as_str()).collect();
             let known = known.join(", ");
             return Err(CliError::usage(format!("unknown figure '{id}'; expected one of {known}")));
         }
     }
+    Ok(())
+}
+
+/// Returns the pictures of the figures that the command line names.
+fn named_pictures(
+    all: &[DeclaredFigure],
+    args: &Plot,
+    run: &Run,
+) -> Result<Vec<Picture>, CliError> {
     let figures = all.iter().map(|it| &it.figure);
     let named = figures.filter(|figure| args.figures.contains(&figure.id));
     Ok(named.map(|figure| picture(figure, run)).collect::<Result<_, _>>()?)

@@ -6,13 +6,13 @@ use std::sync::atomic::AtomicBool;
 use lab::catalogue::DeclaredFigure;
 use lab::claim::Claim;
 use lab::experiment::Experiment;
+use lab::format::count;
 use lab::option;
 use lab::quantity;
 use lab::run::{RunError, RunRequest, RunSummary};
 use lab::sample::Sample;
 use machine::file::Output;
 use report::export::{Format, to_file};
-use report::format::count;
 use report::table::{self, Page, ShowOptions};
 use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -21,7 +21,8 @@ use signal_hook::flag;
 use super::forecast;
 use crate::arguments::Run;
 use crate::error::CliError;
-use crate::output::{Progress, print, print_json, print_plain, report};
+use crate::output::{print, print_json, print_message, print_plain};
+use crate::progress::Progress;
 use crate::{LAB, SUITES, select};
 
 /// Maximum number of rounds with `--resolve`.
@@ -115,7 +116,7 @@ fn finish(
     figures: &[DeclaredFigure],
 ) -> Result<u8, CliError> {
     if summary.interrupted {
-        report("interrupted: samples are kept; run again to resume");
+        print_message("interrupted: samples are kept; run again to resume");
     }
     let printed =
         if args.quiet { Ok(()) } else { print_results(args, request, summary, claims, figures) };
@@ -125,7 +126,7 @@ fn finish(
             let declared = request.experiments.iter().find(|one| one.id() == *experiment);
             let point =
                 declared.map_or(sample.point.clone(), |declared| declared.brief(&sample.point));
-            report(&format!("{experiment} {point}, round {round}: {error}"));
+            print_message(&format!("{experiment} {point}, round {round}: {error}"));
         }
     }
     printed?;

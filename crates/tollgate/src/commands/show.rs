@@ -6,6 +6,7 @@ use std::path::Path;
 use lab::compare;
 use lab::journal::{self, Run};
 use lab::point::Filter;
+use lab::run::is_lab_experiment;
 use lab::sample::Sample;
 use lab::summary::Unit;
 use lab::terminal::Plain;
@@ -57,7 +58,7 @@ pub(crate) fn compare(args: &Compare) -> Result<u8, CliError> {
     let shared = compare::experiments(&a, &b);
     let compared: Result<Vec<_>, _> = shared
         .iter()
-        .filter(|id| select::is_selected(&args.names, id) && !id.starts_with("lab/"))
+        .filter(|id| select::is_selected(&args.names, id) && !is_lab_experiment(id))
         .map(|id| compare::compare(&a, &b, id, metric, Unit::Own))
         .collect();
     let compared = compared?;

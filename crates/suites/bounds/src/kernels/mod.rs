@@ -15,13 +15,13 @@ use std::time::Duration;
 
 use lab::artefact::Recipe;
 use lab::capability;
+use lab::capability::Capability;
 use lab::factor::{LevelType, Levels};
 use lab::measure::{Context, Measurement};
 use lab::method::{Method, Params, Probe};
 use lab::metric::{Better, Metric};
 use lab::quantity;
 use lab::sample::Failure;
-use lab::suite::Capability;
 
 use manifest::Mechanism;
 

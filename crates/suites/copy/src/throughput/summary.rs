@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn a_stalled_batch_does_not_move_the_median() {
-        let tsc = Tsc { hertz: 1e9, step: 10, overhead: 20, overhead_least: 10 };
+        let tsc = Tsc { hertz: 1e9, step: 10, overhead: 20, min_overhead: 10 };
         let ring = ring(&[100]);
         let mut batches = Batches::new(tsc.overhead);
         batches.skip(7);
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn a_sample_is_void_only_if_half_of_its_batches_waited() {
-        let tsc = Tsc { hertz: 1e9, step: 10, overhead: 20, overhead_least: 10 };
+        let tsc = Tsc { hertz: 1e9, step: 10, overhead: 20, min_overhead: 10 };
         let void = |timed: &[(u64, u64)]| {
             let mut batches = Batches::new(tsc.overhead);
             timed.iter().for_each(|(ticks, waited)| batches.add(10, *ticks, *waited));

@@ -116,7 +116,7 @@ impl Timing<'_> {
     ) -> Result<usize, Failure> {
         let tsc = self.conditions.tsc;
         let share = tsc.ticks(self.conditions.budget / BATCHES);
-        let enough = share.max(STEPS * tsc.step.max(tsc.overhead - tsc.overhead_least));
+        let enough = share.max(STEPS * tsc.step.max(tsc.overhead - tsc.min_overhead));
         // A queue is filled as `memcpy_test` fills it; with fewer jobs, the sleeps would dominate.
         let queued = if self.params.mode == Mode::Queue { QUEUED } else { 1 };
         let mut count = self.options.runs.max(queued);
@@ -195,7 +195,7 @@ mod tests {
     use super::*;
     use crate::memory::Call;
 
-    const TSC: Tsc = Tsc { hertz: 1e9, step: 10, overhead: 0, overhead_least: 0 };
+    const TSC: Tsc = Tsc { hertz: 1e9, step: 10, overhead: 0, min_overhead: 0 };
 
     /// Returns the batches that a sample with a budget of 5 ms makes of these durations and waiting
     /// times; the last one repeats. Each batch has 10 copies.

@@ -201,7 +201,7 @@ fn to_measurement(
 mod tests {
     use super::*;
 
-    const TSC: Tsc = Tsc { hertz: 2e9, step: 1, overhead: 20, overhead_least: 20 };
+    const TSC: Tsc = Tsc { hertz: 2e9, step: 1, overhead: 20, min_overhead: 20 };
 
     fn phases(ns: f64, hertz: f64) -> Vec<Phase> {
         vec![Phase { ns, hertz }; 5]

@@ -252,7 +252,7 @@ mod tests {
             times.record_unstamped(&whole);
             times.record_stamped(&parts, 7);
         }
-        let tsc = Tsc { hertz: 1e9, step: 1, overhead: 0, overhead_least: 0 };
+        let tsc = Tsc { hertz: 1e9, step: 1, overhead: 0, min_overhead: 0 };
         let measurement = times.into_measurement(&tsc).unwrap();
         let value = |name| measurement.values[name];
         assert_eq!([value("u2k"), value("kernel"), value("k2u")], [450.0, 950.0, 350.0]);
@@ -266,7 +266,7 @@ mod tests {
         let mut times = FaultTimes::new(0).unwrap();
         let pages = TouchedPages::new(1).unwrap();
         times.record_stamped(&pages.touch(0, 1), 1);
-        let tsc = Tsc { hertz: 1e9, step: 1, overhead: 0, overhead_least: 0 };
+        let tsc = Tsc { hertz: 1e9, step: 1, overhead: 0, min_overhead: 0 };
         let failure = times.into_measurement(&tsc).unwrap_err();
         assert_eq!(failure, Failure::check("0 of 1 faults stamped in order"));
     }

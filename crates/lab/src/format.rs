@@ -1,6 +1,6 @@
 //! Formatting of values: scaled to a readable unit, with no more digits than the interval supports.
 
-use lab::statistics::{Interval, IntervalKind};
+use crate::statistics::{Interval, IntervalKind};
 
 /// Maximum number of significant digits.
 const MAX_DIGITS: i32 = 4;
@@ -120,7 +120,7 @@ pub fn published(value: f64, unit: &str) -> String {
 }
 
 /// Removes the trailing zeros of a decimal fraction.
-pub(crate) fn without_zeros(number: &str) -> &str {
+pub fn without_zeros(number: &str) -> &str {
     match number.contains('.') {
         true => number.trim_end_matches('0').trim_end_matches('.'),
         false => number,
@@ -165,7 +165,7 @@ pub fn interval(centre: f64, interval: &Interval, unit: &str) -> String {
 }
 
 /// Formats both ends of an interval; empty for a single round.
-pub(crate) fn ends(interval: &Interval, number: impl Fn(f64) -> String) -> String {
+pub fn ends(interval: &Interval, number: impl Fn(f64) -> String) -> String {
     match interval.kind {
         IntervalKind::Single => String::new(),
         _ => format!("{} to {}", number(interval.low), number(interval.high)),
