@@ -230,7 +230,8 @@ fn an_endless_line_is_refused_in_bounded_memory() {
     let mut endless = BufReader::new(std::io::repeat(b'x'));
     let why = bounded(|| receive::<Answer>(&mut endless)).unwrap_err();
     assert!(why.contains(&format!("a line of over {MAX_LINE} bytes: 'xxx")), "{why}");
-    let mut deep = BufReader::new(std::io::repeat(b'[').take(MAX_LINE as u64 - 1).chain(&b"\n"[..]));
+    let mut deep =
+        BufReader::new(std::io::repeat(b'[').take(MAX_LINE as u64 - 1).chain(&b"\n"[..]));
     is_one_line(&bounded(|| receive::<Answer>(&mut deep)).unwrap_err());
     // The maximum length.
     let mut longest = vec![b' '; MAX_LINE - 1];
