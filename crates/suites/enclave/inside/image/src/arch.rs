@@ -86,7 +86,9 @@ mod x86_64 {
     fn block() -> &'static ThreadBlock {
         let block: *const ThreadBlock;
         // SAFETY: the loader stores the block's address at its beginning, which is FS:0.
-        unsafe { asm!("mov {}, fs:0", out(reg) block, options(nostack, preserves_flags, readonly)) };
+        unsafe {
+            asm!("mov {}, fs:0", out(reg) block, options(nostack, preserves_flags, readonly))
+        };
         // SAFETY: the block lives as long as the enclave.
         unsafe { &*block }
     }
