@@ -388,7 +388,7 @@ fn errors_are_one_line() {
     refused("pcap 2_63_1_2.pcap", &["63 B"]);
     refused("pcap two.pcap", &["two.pcap", "2_64_1_2.pcap"]);
     refused("pcap --size 63", &["63 B", "64 to 1518"]);
-    refused("pcap --packets 0", &["0 packets"]);
+    refused("pcap --packets 0", &["packets: 0"]);
     refused("pcap --packets 4294967295", &["4294967295 packets", "16777216"]);
     refused("pcap --destinations 4294967295", &["4294967295"]);
     refused("search --packet-bytes 63", &["packet_bytes"]);

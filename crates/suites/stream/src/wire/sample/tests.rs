@@ -123,9 +123,9 @@ fn names_are_parsed_and_invalid_ones_refused_with_the_fix() {
     for (name, said) in [
         ("2_63_1_2.pcap", "packet size of 63 B; use 64 to 1518 B"),
         ("2_1519_1_2.pcap", "packet size of 1519 B"),
-        ("0_64_1_2.pcap", "0 packets"),
+        ("0_64_1_2.pcap", "packets: 0"),
         ("2_64_0_2.pcap", "sources: 0"),
-        ("2_64_1_0.pcap", "0 destinations"),
+        ("2_64_1_0.pcap", "destinations: 0"),
         ("2_64_1_4294967295.pcap", "4294967295 addresses do not fit"),
         ("2_64_1.pcap", "2_64_1.pcap is not a sample's name; use <packets>"),
         ("2_64_1_2_3.pcap", "is not a sample's name"),
