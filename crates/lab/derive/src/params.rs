@@ -6,7 +6,7 @@ use syn::{
     Attribute, Data, DeriveInput, Error, Expr, ExprLit, Field, Fields, Lit, LitStr, Meta, Result,
 };
 
-/// Returns the implementation for a struct with named fields.
+/// Returns the implementation for a struct with named fields, and `AsRef` for each flattened field.
 pub(crate) fn derive(input: &DeriveInput) -> Result<TokenStream> {
     let name = &input.ident;
     let fields = match &input.data {
@@ -33,7 +33,18 @@ pub(crate) fn derive(input: &DeriveInput) -> Result<TokenStream> {
     });
     let read_factors = factors.iter().enumerate().map(|(index, factor)| factor.read(index));
     let read = read_flattened.chain(read_factors);
+    let references = flattened.iter().map(|Field { ident, ty, .. }| {
+        quote! {
+            impl ::core::convert::AsRef<#ty> for #name {
+                fn as_ref(&self) -> &#ty {
+                    &self.#ident
+                }
+            }
+        }
+    });
     Ok(quote! {
+        #(#references)*
+
         impl #name {
             const OWN_FACTORS: &'static [::lab::factor::Factor] = &[#(#entries),*];
         }

@@ -178,24 +178,6 @@ impl AsRef<Self> for EnclaveParams {
     }
 }
 
-impl AsRef<EnclaveParams> for AllocationParams {
-    fn as_ref(&self) -> &EnclaveParams {
-        &self.enclave
-    }
-}
-
-impl AsRef<EnclaveParams> for CrossThreadParams {
-    fn as_ref(&self) -> &EnclaveParams {
-        &self.enclave
-    }
-}
-
-impl AsRef<EnclaveParams> for SmallBankParams {
-    fn as_ref(&self) -> &EnclaveParams {
-        &self.enclave
-    }
-}
-
 /// Checks a level of `allocator` and returns its canonical form.
 ///
 /// # Errors

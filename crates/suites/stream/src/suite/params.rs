@@ -122,24 +122,6 @@ pub(crate) struct SearchParams {
     pub(super) maximum: Gigabits,
 }
 
-impl AsRef<CommonParams> for ClosedParams {
-    fn as_ref(&self) -> &CommonParams {
-        &self.common
-    }
-}
-
-impl AsRef<CommonParams> for LoadParams {
-    fn as_ref(&self) -> &CommonParams {
-        &self.common
-    }
-}
-
-impl AsRef<CommonParams> for SearchParams {
-    fn as_ref(&self) -> &CommonParams {
-        &self.common
-    }
-}
-
 /// Capacity of a pipe or queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Depth {
