@@ -25,8 +25,8 @@ pub(super) struct Dispatcher<'a> {
     /// The options of the run, with defaults.
     options: BTreeMap<String, String>,
     supervisor: Supervisor<'a>,
-    /// Consecutive orders of roles without a sample in which a worker was lost.
-    losses_of_roles: u32,
+    /// Consecutive orders in which a worker was lost; a sample sets it back.
+    losses: u32,
 }
 
 impl<'a> Dispatcher<'a> {
@@ -35,7 +35,7 @@ impl<'a> Dispatcher<'a> {
         options: BTreeMap<String, String>,
         supervisor: Supervisor<'a>,
     ) -> Self {
-        Self { lab, options, supervisor, losses_of_roles: 0 }
+        Self { lab, options, supervisor, losses: 0 }
     }
 
     /// Returns whether the user interrupted the run.
@@ -102,7 +102,6 @@ impl<'a> Dispatcher<'a> {
     /// measures the remaining points.
     fn run_single(&mut self, mut order: Order, sink: &mut JournalSink) -> Result<(), RunError> {
         let metrics = self.metrics(&order);
-        let mut losses = 0;
         while !order.points.is_empty() && !self.is_interrupted() {
             order.id = self.supervisor.next_id();
             let orders = slice::from_ref(&order);
@@ -113,15 +112,13 @@ impl<'a> Dispatcher<'a> {
                 })?;
             let Some(result) = results.into_iter().next() else { break };
             order.points.drain(..result.answered);
+            let too_many = self.count_loss(result.lost.as_ref(), result.answered > 0);
             let Some(failure) = result.lost else { break };
-            losses = if result.answered > 0 { 1 } else { losses + 1 };
             if !order.points.is_empty() {
                 let point = order.points.remove(0);
-                sink.keep(self.failed(0, &order, &point, failure.clone()))?;
+                sink.keep(self.failed(0, &order, &point, failure))?;
             }
-            if losses >= MAX_LOSSES {
-                return Err(too_many_losses(&failure));
-            }
+            too_many?;
         }
         Ok(())
     }
@@ -163,11 +160,8 @@ impl<'a> Dispatcher<'a> {
             if self.is_interrupted() {
                 break;
             }
-            let lost = results.iter().find_map(|result| result.lost.clone());
-            self.losses_of_roles = match &lost {
-                Some(_) if samples.iter().all(Option::is_none) => self.losses_of_roles + 1,
-                _ => 0,
-            };
+            let lost = results.iter().find_map(|result| result.lost.as_ref());
+            let too_many = self.count_loss(lost, samples.iter().any(Option::is_some));
             let samples = samples.into_iter().zip(results).enumerate();
             let samples = samples.map(|(index, (sample, result))| {
                 let failed = |failure| self.failed(index, &orders[index], point, failure);
@@ -178,9 +172,7 @@ impl<'a> Dispatcher<'a> {
             let Some(sample) = join(roles, samples.collect(), first_failed) else { break };
             let is_final = sample.is_final();
             sink.keep(sample)?;
-            if let Some(failure) = lost.filter(|_| self.losses_of_roles >= MAX_LOSSES) {
-                return Err(too_many_losses(&failure));
-            }
+            too_many?;
             if is_final {
                 break;
             }
@@ -196,6 +188,23 @@ impl<'a> Dispatcher<'a> {
 
     fn origin_of(&self, worker: usize) -> Origin {
         self.supervisor.origin(worker).cloned().unwrap_or_default()
+    }
+
+    /// Counts the workers that are lost without a sample between.
+    ///
+    /// # Errors
+    /// Returns [`RunError::Lost`] if they are too many.
+    fn count_loss(&mut self, lost: Option<&Failure>, has_sample: bool) -> Result<(), RunError> {
+        let before = if has_sample { 0 } else { self.losses };
+        self.losses = lost.map_or(0, |_| before + 1);
+        match lost {
+            Some(last) if self.losses >= MAX_LOSSES => Err(RunError::Lost(format!(
+                "{MAX_LOSSES} consecutive workers were lost, the last: {}; look for what ends \
+                 processes here (memory limits, other users) and run again",
+                last.why
+            ))),
+            _ => Ok(()),
+        }
     }
 
     fn metrics(&self, order: &Order) -> &'static [Metric] {
@@ -219,14 +228,6 @@ impl<'a> Dispatcher<'a> {
             ..empty_sample(order, point, order.attempt)
         }
     }
-}
-
-fn too_many_losses(last: &Failure) -> RunError {
-    RunError::Lost(format!(
-        "{MAX_LOSSES} consecutive workers were lost, the last: {}; look for what ends processes \
-         here (memory limits, other users) and run again",
-        last.why
-    ))
 }
 
 /// Passes an event that is not a sample to the sink.

@@ -37,7 +37,7 @@ impl<'a> Session<'a> {
         // Before the worker captures the environment, so that settings of a killed run are not part of it.
         report_restored(machine::setting::restore_left(), observer)?;
         let mut supervisor = Supervisor::new(request.interrupted);
-        let environment = supervisor.start_first()?;
+        let environment = supervisor.ensure_workers(1)?.remove(0);
         let origin = Origin::of(&environment);
         let folder = latest(&request.results, &origin.host, request.profile, request.fresh)?.folder;
         let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();

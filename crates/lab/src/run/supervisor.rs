@@ -74,15 +74,6 @@ impl<'a> Supervisor<'a> {
         self.next_id
     }
 
-    /// Starts the first worker and returns its environment.
-    ///
-    /// # Errors
-    /// As [`ensure_workers`](Self::ensure_workers).
-    pub(super) fn start_first(&mut self) -> Result<Environment, RunError> {
-        self.add(local_worker);
-        self.start(0)
-    }
-
     /// Returns the identity of a worker; `None` before its first greeting.
     pub(super) fn origin(&self, worker: usize) -> Option<&Origin> {
         self.workers.get(worker)?.origin.as_ref()
