@@ -1,8 +1,7 @@
 //! A link: a child process that exchanges messages with this process over its standard input and output.
 
 use std::io::{BufRead, BufReader, Read};
-use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -269,7 +268,10 @@ impl Link {
         std::thread::sleep(Duration::from_millis(5));
         let line = self.last_error_line.lock().map(|line| line.clone()).unwrap_or_default();
         let line = if line.is_empty() { line } else { format!(": {line}") };
-        Failure::new(FailureKind::Crashed, format!("{name} {}{line}", describe(status)))
+        Failure::new(
+            FailureKind::Crashed,
+            format!("{name} {}{line}", machine::child::describe(status)),
+        )
     }
 }
 
@@ -346,14 +348,6 @@ fn start_of_line(from: &mut impl BufRead) -> Option<String> {
 fn is_informative(line: &str) -> bool {
     let line = line.trim();
     !line.is_empty() && !line.starts_with("note:") && !line.starts_with("reboot:")
-}
-
-fn describe(status: ExitStatus) -> String {
-    match (status.signal(), status.code()) {
-        (Some(signal), _) => format!("was killed by {}", machine::signal::name(signal)),
-        (None, Some(code)) => format!("exited with status {code}"),
-        (None, None) => "exited".into(),
-    }
 }
 
 #[cfg(test)]

@@ -14,6 +14,8 @@ use rustix::process::{
     set_parent_process_death_signal, waitpid,
 };
 
+use crate::signal;
+
 mod limited;
 
 pub use limited::{KEPT_BYTES, output_within, run_within};
@@ -26,6 +28,15 @@ pub fn die_with_parent(command: &mut Command) {
     let parent = getpid();
     // SAFETY: between fork and exec only two system calls run, both async-signal-safe, without allocation.
     unsafe { command.pre_exec(move || follow(parent)) };
+}
+
+/// Describes how a process ended, as what it did: "exited with status 3" or "was killed by SIGSEGV".
+pub fn describe(status: ExitStatus) -> String {
+    match (status.signal(), status.code()) {
+        (Some(signal), _) => format!("was killed by {}", signal::name(signal)),
+        (None, Some(code)) => format!("exited with status {code}"),
+        (None, None) => "exited".into(),
+    }
 }
 
 /// Waits for a child to exit; returns `None` if it still runs after `timeout`.

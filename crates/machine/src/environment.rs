@@ -169,8 +169,8 @@ pub fn program_hash() -> Option<String> {
     Some(hasher.finalize().to_hex().to_string())
 }
 
-/// The x86-64 dynamic loader, which lists the tunables for this CPU (glibc 2.33 and later).
-const LOADER: &str = "/lib64/ld-linux-x86-64.so.2";
+/// Path of the dynamic linker in every x86-64 program for glibc. It lists the tunables for this CPU since glibc 2.33.
+pub const DYNAMIC_LINKER: &str = "/lib64/ld-linux-x86-64.so.2";
 
 /// Returns e.g. `glibc 2.36`; `None` with another C library.
 fn libc_version() -> Option<String> {
@@ -186,7 +186,7 @@ fn libc_version() -> Option<String> {
 
 /// Returns the x86 tunables by name; empty if the loader lists none.
 fn libc_tunables() -> BTreeMap<String, String> {
-    let listed = Command::new(LOADER).arg("--list-tunables").output();
+    let listed = Command::new(DYNAMIC_LINKER).arg("--list-tunables").output();
     listed
         .map(|output| parse_tunables(&String::from_utf8_lossy(&output.stdout)))
         .unwrap_or_default()

@@ -4,6 +4,7 @@ use std::ffi::CString;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::FileExt;
 
 use rustix::fs::{
     FsWord, MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstatfs, memfd_create,
@@ -31,6 +32,16 @@ impl Memfd {
         let file = File::from(memfd_create(CString::new(name)?, MemfdFlags::CLOEXEC)?);
         file.set_len(length as u64)?;
         Ok(Self { file })
+    }
+
+    /// Creates a memfd with this content.
+    ///
+    /// # Errors
+    /// As [`Memfd::create`].
+    pub fn with_content(name: &str, content: &[u8]) -> io::Result<Self> {
+        let memory = Self::create(name, content.len())?;
+        memory.file.write_all_at(content, 0)?;
+        Ok(memory)
     }
 
     /// Creates a memfd of `length` zero bytes whose length can never change, so that receivers can rely on

@@ -6,7 +6,7 @@ use std::process::{Command, ExitStatus, Stdio};
 
 use lab::program::Program;
 use lab::sample::Failure;
-use machine::child::die_with_parent;
+use machine::child::{self, die_with_parent};
 
 use super::manifest::Mechanism;
 
@@ -27,7 +27,7 @@ impl ProgramExit {
         let first = self.errors.lines().find(|line| !line.trim().is_empty());
         let first = first.map_or_else(String::new, |line| format!(": {}", line.trim()));
         let first: String = first.chars().take(200).collect();
-        format!("{}{first}", self.status)
+        format!("{}{first}", child::describe(self.status))
     }
 
     /// Returns how the mechanism stopped the program or reported the bug; `None` if it did neither.
@@ -120,7 +120,7 @@ mod tests {
         assert_eq!(run_shell("kill -ILL $$", "gcc-ubsan").1, None);
         let (crashed, by) = run_shell("echo 'warning' >&2; kill -SEGV $$", "gcc");
         assert_eq!(by, None);
-        assert_eq!(crashed.describe(), "signal: 11 (SIGSEGV): warning");
+        assert_eq!(crashed.describe(), "was killed by SIGSEGV: warning");
     }
 
     #[test]

@@ -10,16 +10,13 @@ mod race;
 mod tests;
 
 use std::io::ErrorKind;
-use std::os::fd::AsFd as _;
-use std::os::unix::fs::FileExt as _;
-use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use lab::capability::{self, Capability};
 use lab::program::Program;
 use lab::sample::{Failure, FailureKind};
-use machine::child::run_within;
+use machine::child::{self, run_within};
 use machine::memfd::Memfd;
 
 use image::Image;
@@ -73,7 +70,7 @@ impl Machine {
     /// Returns `failed` if it cannot start or reports an error, `timeout` if it does not end within the limit.
     fn run(self, image: &Image, limit: Duration) -> Result<Vec<u8>, Failure> {
         self.available()?;
-        let file = write_to_memfd(&image.bytes())?;
+        let file = Memfd::with_content("mpx", &image.bytes())?;
         let path = format!("/proc/self/fd/{}", file.inherit()?);
         let mut command = match self {
             Self::Native => Command::new(path),
@@ -96,23 +93,14 @@ impl Machine {
     }
 }
 
-/// Writes the program to an anonymous file.
-fn write_to_memfd(bytes: &[u8]) -> Result<Memfd, Failure> {
-    let memory = Memfd::create("mpx", bytes.len())?;
-    let file = std::fs::File::from(memory.as_fd().try_clone_to_owned()?);
-    file.write_all_at(bytes, 0)?;
-    Ok(memory)
-}
-
 fn check_status(status: ExitStatus) -> Result<(), Failure> {
     let failed = |why: String| Err(Failure::failed(format!("the MPX program {why}")));
-    match (status.code(), status.signal()) {
-        (Some(0), _) => Ok(()),
-        (Some(EXIT_REFUSED), _) => {
+    match status.code() {
+        Some(0) => Ok(()),
+        Some(EXIT_REFUSED) => {
             failed("got no memory or thread; allow 4 GiB of reserved address space".into())
         }
-        (Some(EXIT_FAULT), _) => failed("had a fault other than #BR".into()),
-        (Some(code), _) => failed(format!("exited with {code}")),
-        (None, signal) => failed(format!("was killed by signal {}", signal.unwrap_or(0))),
+        Some(EXIT_FAULT) => failed("had a fault other than #BR".into()),
+        _ => failed(child::describe(status)),
     }
 }

@@ -1,8 +1,6 @@
 //! The guest under QEMU's emulator. It only counts, because emulated times are meaningless.
 
 use std::io::ErrorKind;
-use std::os::fd::AsFd as _;
-use std::os::unix::fs::FileExt as _;
 use std::process::Command;
 use std::time::Duration;
 
@@ -61,7 +59,7 @@ fn to_measurement(report: &Report) -> Result<Measurement, Failure> {
 
 /// Boots an image under the emulator and returns its output.
 fn run(image: &[u8], limit: Duration) -> Result<String, Failure> {
-    let memory = to_memfd(image)?;
+    let memory = Memfd::with_content("guest", image)?;
     let fd = memory.inherit()?;
     let mut command = Command::new(crate::vm::QEMU.find()?);
     command
@@ -84,13 +82,6 @@ fn run(image: &[u8], limit: Duration) -> Result<String, Failure> {
     }
     String::from_utf8(output.stdout)
         .map_err(|why| Failure::failed(format!("output of the guest: {why}")))
-}
-
-fn to_memfd(image: &[u8]) -> Result<Memfd, Failure> {
-    let memory = Memfd::create("guest", image.len())?;
-    let file = std::fs::File::from(memory.as_fd().try_clone_to_owned()?);
-    file.write_all_at(image, 0)?;
-    Ok(memory)
 }
 
 #[cfg(test)]

@@ -7,10 +7,9 @@ use std::path::Path;
 
 use cpio::newc::Builder;
 use lab::sample::Failure;
+use machine::environment::DYNAMIC_LINKER;
 use machine::memfd::Memfd;
 
-/// Path of the dynamic linker, in every x86-64 program for glibc.
-const LINKER: &str = "lib64/ld-linux-x86-64.so.2";
 const FOLDER: u32 = 0o040_755;
 const EXECUTABLE: u32 = 0o100_755;
 const CHARACTER_DEVICE: u32 = 0o020_666;
@@ -24,6 +23,11 @@ pub(super) fn of_this_program() -> Result<Memfd, Failure> {
         Ok(memory)
     };
     written().map_err(|e| Failure::failed(format!("build the initramfs: {e}")))
+}
+
+/// Returns the path of the dynamic linker in the archive.
+fn linker() -> &'static str {
+    DYNAMIC_LINKER.trim_start_matches('/')
 }
 
 fn write(mut archive: impl Write) -> io::Result<()> {
@@ -48,8 +52,8 @@ fn write(mut archive: impl Write) -> io::Result<()> {
     file("init".into(), Path::new("/proc/self/exe"))?;
     for library in machine::environment::libraries() {
         let name = library.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        if LINKER.ends_with(&name) {
-            file(LINKER.into(), &library)?;
+        if linker().ends_with(&name) {
+            file(linker().into(), &library)?;
         } else {
             file(format!("lib/{name}"), &library)?;
         }
@@ -82,7 +86,7 @@ mod tests {
             file = reader.finish().unwrap();
         }
         assert_eq!(init, fs::metadata("/proc/self/exe").unwrap().len());
-        assert!(names.contains(LINKER) && names.contains("dev/console"), "{names:?}");
+        assert!(names.contains(linker()) && names.contains("dev/console"), "{names:?}");
         assert!(names.iter().any(|name| name.starts_with("lib/libc.so")), "{names:?}");
     }
 }
