@@ -159,6 +159,22 @@ impl MemoryKind {
         })
     }
 
+    /// Returns whether it is private memory in 2 MiB pages.
+    pub(crate) fn is_huge(self) -> bool {
+        match self {
+            Self::HeapHuge => true,
+            Self::Heap
+            | Self::Shared
+            | Self::FileMapped
+            | Self::FileIo
+            | Self::HostPhysical
+            | Self::Device
+            | Self::PciBar
+            | Self::Dax
+            | Self::NumaNode(_) => false,
+        }
+    }
+
     /// Checks that this machine has the kind of memory. Opens and maps no device.
     ///
     /// # Errors

@@ -36,7 +36,6 @@ use machine::tsc::Tsc;
 use crate::common::{self, Direction};
 use crate::functions::{self, CopyFn};
 use crate::mbw;
-use crate::memory::MemoryKind;
 use crate::pattern::Pattern;
 use crate::pool::ThreadPool;
 use copiers::{FileCalls, NaiveCompiled, PausedCopy};
@@ -155,7 +154,7 @@ impl ThroughputProbe {
         copy: CopyFn,
     ) -> Result<Measurement, Failure> {
         let options = RunOptions::parse(conditions.options)?;
-        let layout = Layout::new(params, *LAST_LEVEL, params.memory == MemoryKind::HeapHuge);
+        let layout = Layout::new(params, *LAST_LEVEL, params.memory.is_huge());
         let bytes = layout.bytes() + params.offset;
         let mut pair = self.regions.take(params, bytes, conditions.options)?;
         let measurement = self.sample(conditions, params, &options, layout, &mut pair, copy)?;

@@ -59,11 +59,7 @@ impl Regions {
         options: &BTreeMap<String, String>,
     ) -> Result<RegionPair, Failure> {
         let cold = params.touch == PageState::Cold;
-        let program = if params.memory == MemoryKind::HeapHuge {
-            MemoryKind::HeapHuge
-        } else {
-            MemoryKind::Heap
-        };
+        let program = if params.memory.is_huge() { MemoryKind::HeapHuge } else { MemoryKind::Heap };
         let writes = params.direction == Direction::Write;
         let (from, to) = ((Side::Program, program), (Side::Measured, params.memory));
         let (from, to) = if writes { (from, to) } else { (to, from) };

@@ -118,7 +118,10 @@ impl Timing<'_> {
         let share = tsc.ticks(self.conditions.budget / BATCHES);
         let enough = share.max(STEPS * tsc.step.max(tsc.overhead - tsc.min_overhead));
         // A queue is filled as `memcpy_test` fills it; with fewer jobs, the sleeps would dominate.
-        let queued = if self.params.mode == Mode::Queue { QUEUED } else { 1 };
+        let queued = match self.params.mode {
+            Mode::Queue => QUEUED,
+            Mode::Jobs | Mode::Split => 1,
+        };
         let mut count = self.options.runs.max(queued);
         loop {
             // The shorter of two, because an interruption lengthens a batch.
