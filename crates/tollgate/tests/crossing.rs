@@ -35,7 +35,7 @@ fn value(sample: &Sample, metric: &str) -> f64 {
 }
 
 #[test]
-fn only_crossings_are_stamped() {
+fn only_crossings_are_stamped_by_the_guest_and_the_patched_kernel() {
     let bench = Bench::new();
     let arguments = ["run", "crossing/stamping", "--profile", "standard", "--quiet"];
     // The patched Linux is built once per machine, not once per test.

@@ -199,7 +199,7 @@ fn refused(samples: &BTreeMap<(String, String), Sample>, memory: &str, direction
 }
 
 #[test]
-fn copies_move_the_right_bytes_to_and_from_devices() {
+fn copies_in_the_patched_kernel_move_the_right_bytes_to_and_from_devices() {
     let machine = Machine::new();
     machine.put("bar-a", 0, &pattern(READ));
     machine.put("bar-b", 0, &pattern(READ));
@@ -244,7 +244,7 @@ fn copies_move_the_right_bytes_to_and_from_devices() {
 }
 
 #[test]
-fn kernel_memory_is_readable_with_nopat() {
+fn memory_of_the_patched_kernel_is_readable_with_nopat() {
     let machine = Machine::new();
     let program = Path::new(env!("CARGO_BIN_EXE_tollgate"));
     // The kernel's code, which does not change.
@@ -255,7 +255,7 @@ fn kernel_memory_is_readable_with_nopat() {
 }
 
 #[test]
-#[ignore = "runs in the guest of `an_enclave_runs_on_emulated_svm`"]
+#[ignore = "runs in the guest of `an_enclave_runs_on_emulated_svm_in_the_patched_kernel`"]
 fn an_enclave_of_kind_kvm_starts() {
     use enclave::kinds::{EnclaveKind, load_untimed};
     let conf = enclave::conf::Conf { heap_pages: 1024, tcs: 2, ..Default::default() };
@@ -267,7 +267,7 @@ fn an_enclave_of_kind_kvm_starts() {
 }
 
 #[test]
-fn an_enclave_runs_on_emulated_svm() {
+fn an_enclave_runs_on_emulated_svm_in_the_patched_kernel() {
     let machine = Machine::new();
     let tests = std::env::current_exe().unwrap();
     let script = "tests --exact an_enclave_of_kind_kvm_starts --ignored --nocapture\nend";
