@@ -109,6 +109,19 @@ impl Filter {
         })
     }
 
+    /// Returns the filter with the factors that another names replaced.
+    #[must_use]
+    pub(crate) fn with(&self, other: &Self) -> Self {
+        let mut filter = self.clone();
+        filter.0.extend(other.0.clone());
+        filter
+    }
+
+    /// Returns whether it permits a single level of a factor.
+    pub(crate) fn fixes(&self, factor: &str) -> bool {
+        self.0.get(factor).is_some_and(|levels| levels.levels().len() == 1)
+    }
+
     /// Adds `FACTOR=LEVEL` or `FACTOR=LEVEL,LEVEL`, as on the command line.
     ///
     /// # Errors

@@ -54,6 +54,8 @@ struct Tables {
     #[serde(default)]
     claim: Vec<Spanned<claim::Declared>>,
     #[serde(default)]
+    table: Vec<claim::DeclaredTable>,
+    #[serde(default)]
     figure: Vec<Spanned<Figure>>,
 }
 
@@ -158,6 +160,7 @@ impl DataFile {
         for (kind, count) in [
             ("experiments", tables.experiment.len()),
             ("claims", tables.claim.len()),
+            ("tables", tables.table.len()),
             ("figures", tables.figure.len()),
         ] {
             if count > MAX_TABLES {
@@ -178,6 +181,9 @@ impl DataFile {
         for one in tables.claim {
             let location = location(one.span().start);
             claims.push(one.into_inner().into_claim(location)?);
+        }
+        for table in tables.table {
+            claims.extend(table.into_claims(location)?);
         }
         let mut figures = Vec::new();
         for one in tables.figure {

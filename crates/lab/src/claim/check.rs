@@ -42,9 +42,12 @@ pub fn needs(claim: &Claim, experiment: &Experiment) -> BTreeSet<Point> {
     if experiment.id() != claim.experiment {
         return BTreeSet::new();
     }
-    let sides: Vec<&Filter> = match claim.expect.as_ref().map(|expect| &expect.kind) {
-        Some(Condition::Ratio { of, to, limit, .. }) => [of, to].into_iter().chain(limit).collect(),
-        Some(Condition::Ranking(ranking)) => ranking.iter().collect(),
+    let sides: Vec<Filter> = match claim.expect.as_ref().map(|expect| &expect.kind) {
+        Some(Condition::Ratio { of, to, limit, baselines, .. }) => {
+            let baselines = baselines.iter().flat_map(|[a, b]| [of.with(a), to.with(b)]);
+            [of, to].into_iter().chain(limit).cloned().chain(baselines).collect()
+        }
+        Some(Condition::Ranking(ranking)) => ranking.clone(),
         Some(
             Condition::Value(_)
             | Condition::WinnerChanges { .. }
@@ -106,9 +109,12 @@ fn fit_condition(
     metric: &Metric,
 ) -> Result<(), String> {
     let ranks = match condition {
-        Condition::Ratio { of, to, limit, .. } => {
+        Condition::Ratio { of, to, limit, baselines, .. } => {
             *of = subject.filter("ratio_of", of)?;
             *to = subject.filter("to", to)?;
+            for baseline in baselines.iter_mut().flatten() {
+                *baseline = subject.filter("baselines", baseline)?;
+            }
             if let Some(limit) = limit {
                 *limit = subject.filter("limit", limit)?;
             }

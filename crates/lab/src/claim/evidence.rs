@@ -112,7 +112,8 @@ impl<'a> Evidence<'a> {
     /// Returns the points that match a filter and a combination of levels, at least one of them
     /// with values.
     pub(super) fn side(&self, filter: &Filter, combination: &Point) -> Result<Side<'_>, NoVerdict> {
-        let matches = |point: &Point| filter.matches(point) && includes(point, combination);
+        let free = free(combination, filter);
+        let matches = |point: &Point| filter.matches(point) && includes(point, &free);
         let points = self.observed.points.iter();
         let points: Vec<_> = points.filter(|(point, _)| matches(point)).collect();
         if points.is_empty() {
@@ -239,21 +240,25 @@ impl<'a> Evidence<'a> {
     }
 
     /// Returns every combination of the levels of some factors at which each filter matches a known
-    /// point; a single empty combination if there are no factors.
+    /// point; a single empty combination if there are no factors. A filter that fixes a factor
+    /// matches at its level, whichever level the combination has.
     pub(super) fn combinations(&self, each: &[String], filters: &[&Filter]) -> Vec<Point> {
-        let of = |filter: &Filter| -> BTreeSet<Point> {
-            self.known
-                .iter()
-                .filter(|point| filter.matches(point))
-                .filter_map(|point| levels(point, each))
-                .collect()
-        };
         if each.is_empty() {
             return vec![Point::default()];
         }
-        let sets = filters.iter().map(|filter| of(filter));
-        let all = sets.reduce(|a, b| a.intersection(&b).cloned().collect());
-        all.unwrap_or_else(|| of(&Filter::default())).into_iter().collect()
+        let of = |filter: &Filter| -> BTreeSet<Point> {
+            let points = self.known.iter().filter(|point| filter.matches(point));
+            points.filter_map(|point| Some(free(&levels(point, each)?, filter))).collect()
+        };
+        let sets: Vec<_> = filters.iter().map(|filter| (*filter, of(filter))).collect();
+        let is_in_all = |combination: &Point| {
+            sets.iter().all(|(filter, set)| set.contains(&free(combination, filter)))
+        };
+        let all = match sets.iter().find(|(filter, _)| !each.iter().any(|one| filter.fixes(one))) {
+            Some((_, set)) => set.clone(),
+            None => of(&Filter::default()),
+        };
+        all.into_iter().filter(is_in_all).collect()
     }
 
     /// Returns the factors with several levels among the known points of a combination, except
@@ -351,6 +356,11 @@ impl Claim {
 /// Returns whether a point has all levels of a combination.
 pub(super) fn includes(point: &Point, combination: &Point) -> bool {
     combination.0.iter().all(|(factor, level)| point.get(factor) == Some(level))
+}
+
+/// Returns a combination without the factors that a filter fixes.
+fn free(combination: &Point, filter: &Filter) -> Point {
+    combination.without(filter.0.keys().map(String::as_str).filter(|factor| filter.fixes(factor)))
 }
 
 /// Returns the levels of some factors; `None` if the point lacks one of them.

@@ -64,6 +64,9 @@ pub enum Condition {
         /// the machine does not permit the claimed ratio: the claim is unmeasurable, not
         /// contradicted.
         limit: Option<Filter>,
+        /// Levels that make the baselines of `of` and of `to`. If present, each value is divided by
+        /// that of its baseline in the same round: the ratio is one of two overheads.
+        baselines: Option<[Filter; 2]>,
     },
     /// Each filter's best point is resolved better than the next one's.
     Ranking(Vec<Filter>),
@@ -128,6 +131,7 @@ struct Table {
     ratio_of: Option<Filter>,
     to: Option<Filter>,
     limit: Option<Filter>,
+    baselines: Option<[Filter; 2]>,
     ranking: Option<Vec<Filter>>,
     winner_changes: Option<String>,
     shape: Option<Trend>,
@@ -156,7 +160,7 @@ impl TryFrom<Level> for Share {
 
 /// Keys that determine the condition, with the other keys that it takes.
 const KINDS: [(&str, &[&str]); 7] = [
-    ("ratio_of", &["to", "at_least", "at_most", "limit", "each", "hold"]),
+    ("ratio_of", &["to", "at_least", "at_most", "limit", "baselines", "each", "hold"]),
     ("ranking", &["each", "hold"]),
     ("winner_changes", &["along", "each", "hold"]),
     ("shape", &["along", "beyond", "within", "each", "hold"]),
@@ -187,6 +191,7 @@ impl Table {
             ("ratio_of", self.ratio_of.is_some()),
             ("to", self.to.is_some()),
             ("limit", self.limit.is_some()),
+            ("baselines", self.baselines.is_some()),
             ("ranking", self.ranking.is_some()),
             ("winner_changes", self.winner_changes.is_some()),
             ("shape", self.shape.is_some()),
@@ -227,7 +232,15 @@ impl Table {
                     "'limit' requires 'at_least', the bound that the machine may not permit".into(),
                 );
             }
-            return Ok(Condition::Ratio { of, to, bounds, limit: self.limit });
+            let (limit, baselines) = (self.limit, self.baselines);
+            if let (Some(_), Some(_)) = (&limit, &baselines) {
+                return Err("'limit' and 'baselines' exclude each other; remove one".into());
+            }
+            let many = |one: &Filter| one.0.keys().find(|factor| !one.fixes(factor)).cloned();
+            if let Some(factor) = baselines.iter().flatten().find_map(many) {
+                return Err(format!("'baselines' requires a single level of '{factor}'"));
+            }
+            return Ok(Condition::Ratio { of, to, bounds, limit, baselines });
         }
         if let Some(ranking) = self.ranking {
             if ranking.len() < 2 {

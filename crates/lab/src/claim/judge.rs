@@ -91,9 +91,14 @@ impl Evidence<'_> {
             Condition::TwinsDifferAtMost(max) => self.judge_twins(*max),
             Condition::RoundsDifferAtMostSteps(max) => self.judge_steps(*max),
             Condition::RoundsDifferAtMost(share) => self.judge_repeats(*share),
-            Condition::Ratio { of, to, bounds, limit } => for_each(&[of, to], &|combination| {
-                self.judge_ratio(of, to, bounds, limit.as_ref(), combination)
-            }),
+            Condition::Ratio { of, to, bounds, limit, baselines } => {
+                for_each(&[of, to], &|combination| match baselines {
+                    None => self.judge_ratio(of, to, bounds, limit.as_ref(), combination),
+                    Some(baselines) => {
+                        self.judge_relative([of, to], baselines, bounds, combination)
+                    }
+                })
+            }
             Condition::Ranking(ranking) => {
                 let filters: Vec<_> = ranking.iter().collect();
                 for_each(&filters, &|combination| self.judge_ranking(ranking, combination))

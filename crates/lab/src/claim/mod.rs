@@ -19,7 +19,7 @@ use serde::Serialize;
 pub use check::{check, needs};
 pub use expect::{Bounds, Condition, Expect, Quantifier, Trend};
 pub use judge::judge;
-pub(crate) use read::Declared;
+pub(crate) use read::{Declared, DeclaredTable};
 pub use verdict::{
     Judgement, LeftOut, MeasuredValue, Reason, Relation, Statistic, Verdict, VerdictKind,
 };

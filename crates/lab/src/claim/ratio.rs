@@ -1,6 +1,8 @@
 //! Ratios within rounds: against bounds, and between the neighbours of a ranking.
 
-use super::evidence::{Evidence, Missing};
+use std::collections::BTreeSet;
+
+use super::evidence::{Evidence, Missing, Side};
 use super::verdict::{
     Judgement, LeftOut, MeasuredValue, NoVerdict, Reason, Relation, Statistic, leave_out,
 };
@@ -10,7 +12,7 @@ use crate::point::{Filter, Point};
 use crate::statistics::{
     Interval, NoiseFloor, Ratio, Resolution, choose_and_judge, paired_ratio, resolve,
 };
-use crate::summary::{Rounds, pairs};
+use crate::summary::{Rounds, pairs, quotients};
 
 /// Points with values.
 pub(super) type Points<'a> = [(&'a Point, &'a Rounds)];
@@ -51,6 +53,54 @@ impl Evidence<'_> {
             self.apply_limit(&mut value, limit, to, bounds, combination);
         }
         Judgement { left_out: missing.left_out, ..Judgement::of_all(vec![value]) }
+    }
+
+    /// Judges a ratio of two ratios to baselines against bounds, for one combination of levels.
+    pub(super) fn judge_relative(
+        &self,
+        sides: [&Filter; 2],
+        baselines: &[Filter; 2],
+        bounds: &Bounds,
+        combination: &Point,
+    ) -> Judgement {
+        let judge = || {
+            let [of, to] = [0, 1].map(|at| self.relative(sides[at], &baselines[at], combination));
+            let (of, to) = (of?, to?);
+            let paired = self.paired(&borrowed(&of), &borrowed(&to))?;
+            let claimed = Reason::Claimed { bounds: *bounds, unit: "1".into() };
+            let mut value = self.bounded(&paired, &paired.ratio, bounds, claimed, combination);
+            let [a, b] = baselines.each_ref().map(|levels| {
+                levels.0.iter().map(|(factor, level)| format!("{factor}={}", level.levels()[0]))
+            });
+            let relative = a.chain(b).collect::<BTreeSet<_>>();
+            let relative = relative.into_iter().collect::<Vec<_>>().join(" and ");
+            value.label += &format!(", each relative to {relative}");
+            Ok(value)
+        };
+        let missing = |lack| MeasuredValue::missing(combination.to_string(), lack);
+        Judgement::of_all(vec![judge().unwrap_or_else(missing)])
+    }
+
+    /// Returns the points of a side with their ratios to their baselines, which differ from them in
+    /// the levels of a filter.
+    fn relative(
+        &self,
+        side: &Filter,
+        baseline: &Filter,
+        combination: &Point,
+    ) -> Result<Vec<(&Point, Rounds)>, NoVerdict> {
+        let Side { points, missing } = self.side(side, combination)?;
+        if let Some(lack) = missing.open {
+            return Err(lack);
+        }
+        let relative = |(point, rounds): (_, &Rounds)| {
+            let point: &Point = point;
+            let levels = baseline.0.iter().map(|(factor, levels)| (factor, &levels.levels()[0]));
+            let base = levels.fold(point.clone(), |base, (f, level)| base.with(f, level.clone()));
+            let base = self.observed.points.get(&base).ok_or_else(|| self.lack_of(&base))?;
+            Ok((point, quotients(rounds, base)))
+        };
+        points.into_iter().map(relative).collect()
     }
 
     /// Makes a value unmeasurable if the machine's limit does not permit the claimed ratio.
@@ -281,6 +331,11 @@ fn side(inside: bool, outside: bool) -> VerdictKind {
 fn both(lower: Option<VerdictKind>, upper: Option<VerdictKind>) -> VerdictKind {
     let judged = [lower, upper].into_iter().flatten();
     judged.reduce(VerdictKind::and).unwrap_or(VerdictKind::Inconclusive)
+}
+
+/// Returns the points of a side by reference.
+fn borrowed<'s>(side: &'s [(&'s Point, Rounds)]) -> Vec<(&'s Point, &'s Rounds)> {
+    side.iter().map(|(point, rounds)| (*point, rounds)).collect()
 }
 
 /// Returns the inverse of a ratio.

@@ -1,7 +1,11 @@
 //! Declarations of claims.
 
+mod table;
+
 use machine::proximity::Class;
 use serde::Deserialize;
+
+pub(crate) use table::DeclaredTable;
 
 use super::expect::Share;
 use super::{Claim, Expect, Published};

@@ -11,6 +11,7 @@ mod unit;
 
 use serde::Serialize;
 
+pub(crate) use observed::quotients;
 pub use observed::{Floors, Observation, Observed, Rounds, paired, pairs};
 pub use row::{FailureCount, Outlier, Row};
 pub use samples::{CLASS, Samples};

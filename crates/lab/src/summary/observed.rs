@@ -68,6 +68,17 @@ pub fn pairs(numerator: &Rounds, denominator: &Rounds) -> (Vec<(f64, f64)>, usiz
     (pairs, lost)
 }
 
+/// Returns the quotients of the rounds that [`pairs`] pairs, if the denominator is not 0.
+pub(crate) fn quotients(numerator: &Rounds, denominator: &Rounds) -> Rounds {
+    let quotient = |(round, above): (&u32, &Observation)| {
+        let one = |observation: &Observation| Rounds::from([(*round, observation.clone())]);
+        let (pairs, _) = pairs(&one(above), &one(denominator.get(round)?));
+        let value = pairs.first().map(|(above, below)| above / below)?;
+        value.is_finite().then(|| (*round, Observation { value, ..above.clone() }))
+    };
+    numerator.iter().filter_map(quotient).collect()
+}
+
 /// Returns the ratio of two points, paired within rounds.
 ///
 /// # Errors

@@ -18,13 +18,15 @@ use crate::claim;
 use crate::made_up::{EXPERIMENT, MadeUp, product};
 use crate::mutation::{bounded, edits, is_one_line, mutated};
 
-const EXPECTED: [&str; 18] = [
+const EXPECTED: [&str; 20] = [
     "expect = { at_least = 1 }",
     "expect = { at_least = 0, at_most = 5, hold = \"some\" }",
     "published = { value = 2, unit = \"B/s\", tolerance = \"10%\" }",
     "carries_over = false\npublished = { value = 2, unit = \"B/s\" }",
     "expect = { ratio_of = { function = \"a\" }, to = { function = \"b\" }, at_least = 1 }",
     "expect = { ratio_of = { function = [\"a\", \"b\"] }, to = { function = \"c\" }, at_most = 2, each = [\"length\"] }",
+    "expect = { ratio_of = {}, to = { length = \"1\" }, at_most = 2, each = [\"length\"] }",
+    "expect = { ratio_of = { function = \"a\" }, to = { function = \"b\" }, baselines = [{ function = \"c\" }, { length = \"1\" }], at_least = 1 }",
     "expect = { ratio_of = {}, to = {}, at_most = 2, each = [\"nothing\"], hold = \"some\" }",
     "expect = { ratio_of = {}, to = {}, at_least = 1 }",
     "expect = { ranking = [{ function = \"a\" }, { function = \"b\" }, { function = \"c\" }] }",

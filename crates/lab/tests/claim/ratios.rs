@@ -54,6 +54,60 @@ fn each_level_counts() {
 }
 
 #[test]
+fn a_side_that_fixes_a_level_is_compared_with_each_level_of_the_other() {
+    let run = functions(&["glibc", "apex"]).run(|point| {
+        match (point.text("function"), point.text("length")) {
+            ("glibc", "4 KiB") => 10e9,
+            ("apex", "4 KiB") => 12e9,
+            ("apex", _) => 15e9,
+            _ => 1e9,
+        }
+    });
+    let keys = |bound: f64| {
+        let to = "{ function = \"glibc\", length = \"4 KiB\" }";
+        let of = "{ function = \"apex\" }";
+        let each = "each = [\"length\"]";
+        format!("expect = {{ ratio_of = {of}, to = {to}, {each}, at_least = {bound} }}")
+    };
+    let verdict = assert_kind(&keys(1.1), &run, Reproduced);
+    let ratios: Vec<f64> = verdict.values().map(|ours| ours.value.unwrap()).collect();
+    assert_eq!(ratios.len(), 2, "{verdict:?}");
+    assert!((ratios[0] - 1.2).abs() < 0.03 && (ratios[1] - 1.5).abs() < 0.03, "{ratios:?}");
+    // All must be true, so one level decides.
+    assert_kind(&keys(1.35), &run, Contradicted);
+}
+
+#[test]
+fn overheads_are_compared_by_their_baselines() {
+    let mut made_up = functions(&["a", "a-plain", "b", "b-plain"]);
+    made_up.metric = "latency";
+    let run = made_up.run(|point| match point.text("function") {
+        "a" => 30.0,
+        "b" => 40.0,
+        "a-plain" => 10.0,
+        _ => 20.0,
+    });
+    let keys = |second: &str, bounds: &str| {
+        let baselines =
+            format!("baselines = [{{ function = \"a-plain\" }}, {{ function = \"{second}\" }}]");
+        let sides = "ratio_of = { function = \"a\" }, to = { function = \"b\" }";
+        format!(
+            "metric = \"latency\"\nwhere = {{ length = \"4 KiB\" }}\n\
+             expect = {{ {sides}, {baselines}, {bounds} }}"
+        )
+    };
+    // 3 times its baseline against 2 times; the plain ratio is 0.75.
+    let verdict = assert_kind(&keys("b-plain", "at_least = 1.4, at_most = 1.6"), &run, Reproduced);
+    let label = &verdict.values().next().unwrap().label;
+    assert!(label.ends_with("relative to function=a-plain and function=b-plain"), "{label}");
+    assert_kind(&keys("b-plain", "at_most = 1.2"), &run, Contradicted);
+    // Both by one baseline: the plain ratio.
+    assert_kind(&keys("a-plain", "at_most = 0.8"), &run, Reproduced);
+    let missing = assert_kind(&keys("c-plain", "at_most = 0.8"), &run, Inconclusive);
+    assert!(reasons(&missing).contains("not-measured"), "{missing:?}");
+}
+
+#[test]
 fn a_difference_below_the_noise_floor_is_not_resolved() {
     let mut made_up = functions(&["glibc", "apex"]);
     let truth = |point: &lab::point::Point| {

@@ -63,6 +63,47 @@ fn a_claim_is_read_next_to_other_tables() {
     assert_eq!((beyond.as_ref().unwrap().number(), *within), (Some(8.0), Some(0.1)));
 }
 
+const TABLE: &str = r#"
+[[table]]
+source = "a paper"
+experiment = "copy/throughput"
+where = { threads = 1, length = 64 }
+on = "Skylake"
+carries_over = false
+columns = { throughput = { says = "{} bytes per second", unit = "B/s" }, port_0 = { says = "{} on port 0", unit = "1" } }
+rows = [
+    { id = "glibc", says = "glibc", where = { function = "glibc" }, values = { throughput = 2.5, port_0 = 1 } },
+    { id = "apex", says = "apex", where = { function = "apex", length = 128 }, values = { throughput = 3 } },
+]
+"#;
+
+#[test]
+fn a_table_is_a_claim_for_each_value() {
+    let claims = read("own.toml", TABLE).unwrap();
+    let texts: Vec<_> = claims.iter().map(|one| (one.id.as_str(), one.says.as_str())).collect();
+    assert_eq!(
+        texts,
+        [
+            ("glibc-port-0", "glibc: 1 on port 0"),
+            ("glibc-throughput", "glibc: 2.5 bytes per second"),
+            ("apex-throughput", "apex: 3 bytes per second"),
+        ]
+    );
+    let last = &claims[2];
+    let published = last.published.as_ref().unwrap();
+    assert_eq!((published.value, published.on.as_deref()), (3.0, Some("Skylake")));
+    assert_eq!((last.metric.as_deref(), last.location.line), (Some("throughput"), 11));
+    let level = |factor| last.filter.0[factor].levels()[0].as_str();
+    assert_eq!([level("threads"), level("length"), level("function")], ["1", "128", "apex"]);
+    let refuse = |text: &str| read("own.toml", text).unwrap_err().to_string();
+    let unknown = refuse(&TABLE.replace("{ throughput = 3 }", "{ latency = 3 }"));
+    let expected =
+        "own.toml:11: row 'apex': no column 'latency'; expected one of port_0, throughput";
+    assert_eq!(unknown, expected);
+    let not_finite = refuse(&TABLE.replace("throughput = 3 ", "throughput = nan "));
+    assert!(not_finite.starts_with("own.toml:11: claim 'apex-throughput'"), "{not_finite}");
+}
+
 /// Returns the error of a claim with these keys added.
 fn refused(keys: &str) -> String {
     let head = "[[claim]]\nid = \"it\"\nsays = \"it does\"\nsource = \"a paper\"\n\
@@ -83,6 +124,10 @@ fn faults_name_file_line_and_key() {
         ("expect = { ratio_of = { a = 1 }, to = { a = 2 } }", "'at_least' or 'at_most'"),
         ("expect = { ratio_of = { a = 1 }, to = { a = 2 }, at_least = 0 }", "above 0"),
         ("expect = { ratio_of = { a = 1 }, ranking = [] }", "takes no 'ranking'"),
+        (
+            "expect = { ratio_of = { a = 1 }, to = { a = 2 }, at_least = 1, baselines = [{ a = [3, 4] }, {}] }",
+            "a single level of 'a'",
+        ),
         ("expect = { ranking = [{ a = 1 }] }", "two filters"),
         ("expect = { winner_changes = \"a\" }", "'along'"),
         ("expect = { shape = \"rises\", along = \"a\", within = \"1%\" }", "takes no 'within'"),
