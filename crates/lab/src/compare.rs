@@ -15,7 +15,9 @@ use crate::journal::{Run, RunRecord};
 use crate::metric::MetricRecord;
 use crate::option;
 use crate::point::{Level, Point};
-use crate::statistics::{Estimate, Interval, IntervalKind, Ratio, Resolution, estimate, resolve};
+use crate::statistics::{
+    Estimate, Interval, IntervalKind, LostRounds, Ratio, Resolution, estimate, resolve,
+};
 use crate::summary::{Floors, Rounds, SummaryError, Unit, summarise};
 
 /// An error of a comparison, in one line.
@@ -78,7 +80,7 @@ pub struct Compared {
     pub a: Estimate,
     /// Estimate in B.
     pub b: Estimate,
-    /// Ratio of B to A, not paired: `rounds` is the smaller number, and `lost` is 0. `None` if a
+    /// Ratio of B to A, not paired: `rounds` is the smaller number, and none is lost. `None` if a
     /// value is not positive.
     pub ratio: Option<Ratio>,
     /// Whether B is higher or lower; `None` without a ratio.
@@ -223,5 +225,10 @@ pub fn unpaired_ratio(numerator: &[f64], denominator: &[f64]) -> Option<Ratio> {
         kind,
         coverage: above.interval.coverage.min(below.interval.coverage),
     };
-    Some(Ratio { ratio: centre.exp(), interval, rounds: weaker.rounds, lost: 0 })
+    Some(Ratio {
+        ratio: centre.exp(),
+        interval,
+        rounds: weaker.rounds,
+        lost: LostRounds::default(),
+    })
 }

@@ -29,6 +29,8 @@ pub struct Sample {
     pub twin: bool,
     /// The round, from 0.
     pub round: u32,
+    /// The number of the session that measured it, from 1; its record is in `run.json`.
+    pub session: u32,
     /// The index in the round's order, from 0.
     pub position: u32,
     /// The host name.

@@ -11,8 +11,8 @@
 use lab::experiment::Effort;
 use lab::run::is_narrow;
 use lab::statistics::{
-    Estimate, Interval, NoiseFloor, Ratio, Resolution, estimate, median, order, paired_ratio,
-    resolve,
+    Estimate, Interval, LostRounds, NoiseFloor, Ratio, Resolution, estimate, median, order,
+    paired_ratio, resolve,
 };
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -92,7 +92,7 @@ fn by_blocks(effect: f64, seed: u64) -> Vec<Vec<f64>> {
 
 fn paired(values: &[Vec<f64>], numerator: usize, denominator: usize) -> Ratio {
     let pairs = values[numerator].iter().copied().zip(values[denominator].iter().copied());
-    paired_ratio(&pairs.collect::<Vec<_>>(), 0).unwrap()
+    paired_ratio(&pairs.collect::<Vec<_>>(), LostRounds::default()).unwrap()
 }
 
 /// Returns the interval of a difference of two independent log medians, from the interval of each

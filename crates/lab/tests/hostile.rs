@@ -42,6 +42,7 @@ fn sample() -> Sample {
         point: Point::from([("length", "64 KiB"), ("threads", "2")]),
         twin: true,
         round: 3,
+        session: 1,
         position: 7,
         host: "here".into(),
         environment: "e".into(),

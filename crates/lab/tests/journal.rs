@@ -9,7 +9,7 @@ use std::path::Path;
 
 use lab::journal::{self, FORMAT, Journal, JournalError, RECORD, SAMPLES, Settled, open};
 use lab::point::Point;
-use lab::sample::{Item, MAX_ATTEMPTS, Sample};
+use lab::sample::{Failure, Item, MAX_ATTEMPTS, Sample};
 use proptest::prelude::*;
 use record::record;
 
@@ -18,6 +18,7 @@ fn sample(round: u32, value: f64) -> Sample {
         experiment: "copy/throughput".into(),
         point: Point::from([("length", "64 KiB"), ("threads", "2")]),
         round,
+        session: 1,
         host: "here".into(),
         environment: "e".into(),
         attempt: 1,
@@ -43,15 +44,33 @@ fn a_written_journal_is_read_unchanged() {
     let journal = Journal::open(folder.path(), record).unwrap();
     let item = Item { point: sample(0, 0.0).point, twin: false };
     // The record has no experiment, and therefore no metric for this value.
-    assert_eq!(journal.settled("copy/throughput", &item, 4, "e"), Some(Settled::NoValue));
+    assert_eq!(journal.settled("copy/throughput", &item, 4, "e"), &[(1, Settled::NoValue)]);
     let stall = Sample { void: Some("a stall".into()), attempt: MAX_ATTEMPTS, ..sample(7, 1.0) };
     let mut journal = journal;
     journal.append(&stall).unwrap();
-    assert_eq!(journal.settled("copy/throughput", &item, 7, "e"), Some(Settled::Void));
+    assert_eq!(journal.settled("copy/throughput", &item, 7, "e"), &[(1, Settled::Void)]);
     let voids = journal.voids("copy/throughput", &item, "e").unwrap();
     assert_eq!((voids.attempts, voids.cause.as_str(), voids.is_reported), (1, "a stall", false));
-    assert_eq!(journal.settled("copy/throughput", &item, 5, "e"), None);
-    assert_eq!(journal.settled("copy/throughput", &item, 4, "other"), None);
+    assert_eq!(journal.settled("copy/throughput", &item, 5, "e"), &[]);
+    assert_eq!(journal.settled("copy/throughput", &item, 4, "other"), &[]);
+}
+
+#[test]
+fn samples_are_known_by_session() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut journal = Journal::open(folder.path(), record).unwrap();
+    let item = Item { point: sample(0, 0.0).point, twin: false };
+    let of = |session, error: Option<Failure>| Sample { session, error, ..sample(4, 1.0) };
+    journal.append(&of(1, None)).unwrap();
+    journal.append(&of(2, Some(Failure::failed("it broke")))).unwrap();
+    journal.append(&of(3, Some(Failure::unavailable("absent", "plug it in")))).unwrap();
+    drop(journal);
+    let journal = Journal::open(folder.path(), record).unwrap();
+    let settled = journal.settled("copy/throughput", &item, 4, "e");
+    assert_eq!(settled, &[(1, Settled::NoValue), (2, Settled::Failed)]);
+    let unavailable =
+        |session| journal.is_unavailable("copy/throughput", &item.point, session, "e");
+    assert_eq!([1, 2, 3].map(unavailable), [false, false, true]);
 }
 
 #[test]

@@ -7,9 +7,9 @@
 
 use lab::metric::Better;
 use lab::statistics::{
-    Interval, IntervalKind, MAX_PROJECTED_ROUNDS, NoiseFloor, Ratio, Resolution, StatisticsError,
-    Unresolved, choose_and_judge, estimate, mad, median, minimum, paired_ratio, quantile, resolve,
-    rounds_needed,
+    Interval, IntervalKind, LostRounds, MAX_PROJECTED_ROUNDS, NoiseFloor, Ratio, Resolution,
+    StatisticsError, Unresolved, choose_and_judge, estimate, mad, median, minimum, paired_ratio,
+    quantile, resolve, rounds_needed,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -79,11 +79,12 @@ proptest! {
     #[test]
     fn swapping_a_ratio_inverts_it(pairs in pairs()) {
         let turned: Vec<(f64, f64)> = pairs.iter().map(|&(a, b)| (b, a)).collect();
-        let (one, other) = (paired_ratio(&pairs, 3).unwrap(), paired_ratio(&turned, 3).unwrap());
+        let lost = LostRounds { missing: 1, other_class: 0, other_session: 2 };
+        let (one, other) = (paired_ratio(&pairs, lost).unwrap(), paired_ratio(&turned, lost).unwrap());
         prop_assert!(close(one.ratio, 1.0 / other.ratio));
         prop_assert!(close(one.interval.low, 1.0 / other.interval.high));
         prop_assert!(close(one.interval.high, 1.0 / other.interval.low));
-        prop_assert_eq!((one.rounds, one.lost), (pairs.len(), 3));
+        prop_assert_eq!((one.rounds, one.lost.total()), (pairs.len(), 3));
         let mirrored = match resolve(&other, None) {
             Resolution::Higher => Resolution::Lower,
             Resolution::Lower => Resolution::Higher,
@@ -96,7 +97,7 @@ proptest! {
     fn drift_shared_by_a_round_cancels_in_the_ratio(pairs in pairs(), drift in vec(0.01..100.0f64, 40)) {
         let drifted: Vec<(f64, f64)> =
             pairs.iter().zip(&drift).map(|(&(a, b), by)| (a * by, b * by)).collect();
-        let (one, other) = (paired_ratio(&pairs, 0).unwrap(), paired_ratio(&drifted, 0).unwrap());
+        let (one, other) = (paired_ratio(&pairs, LostRounds::default()).unwrap(), paired_ratio(&drifted, LostRounds::default()).unwrap());
         prop_assert!(close(one.ratio, other.ratio));
         prop_assert!(close(one.interval.low, other.interval.low));
     }
@@ -176,13 +177,13 @@ fn intervals_have_their_coverage() {
 #[test]
 fn bad_values_are_errors() {
     assert_eq!(estimate(&[]), Err(StatisticsError::Empty));
-    assert_eq!(paired_ratio(&[], 5), Err(StatisticsError::Empty));
+    assert_eq!(paired_ratio(&[], LostRounds::default()), Err(StatisticsError::Empty));
     assert_eq!((median(&[]), mad(&[f64::NAN]), minimum(&[f64::INFINITY])), (None, None, None));
     let infinite = estimate(&[1.0, f64::INFINITY]);
     assert_eq!(infinite, Err(StatisticsError::NotFinite { index: 1, value: f64::INFINITY }));
     for bad in [0.0, -1.0, f64::NAN, f64::INFINITY] {
         for pair in [(bad, 1.0), (1.0, bad)] {
-            let refused = paired_ratio(&[(1.0, 1.0), pair], 0);
+            let refused = paired_ratio(&[(1.0, 1.0), pair], LostRounds::default());
             assert!(matches!(refused, Err(StatisticsError::NotPositive { index: 1, .. })));
         }
     }
@@ -226,7 +227,7 @@ fn a_projection_follows_the_root_of_the_rounds() {
 fn ratio(centre: f64, spread: f64) -> Ratio {
     let pairs =
         (-10..=10).map(|step| (centre * (1.0 + spread / 100.0 * f64::from(step) / 10.0), 1.0));
-    paired_ratio(&pairs.collect::<Vec<_>>(), 0).unwrap()
+    paired_ratio(&pairs.collect::<Vec<_>>(), LostRounds::default()).unwrap()
 }
 
 #[test]
@@ -235,7 +236,7 @@ fn a_ratio_is_resolved_only_beyond_one_and_the_floor() {
     assert_eq!(resolve(&ratio(1.1, 1.0), None), Resolution::Higher);
     assert_eq!(resolve(&ratio(0.9, 1.0), None), Resolution::Lower);
     assert_eq!(resolve(&ratio(1.01, 50.0), None), unresolved(Unresolved::IncludesOne));
-    let single = paired_ratio(&[(2.0, 1.0)], 0).unwrap();
+    let single = paired_ratio(&[(2.0, 1.0)], LostRounds::default()).unwrap();
     assert_eq!(resolve(&single, None), unresolved(Unresolved::SingleRound));
 
     let floor =
@@ -248,7 +249,7 @@ fn a_ratio_is_resolved_only_beyond_one_and_the_floor() {
     assert_eq!(resolve(&ratio(1.05, 1.0), Some(&floor)), Resolution::Higher);
     assert_eq!(NoiseFloor::from_twins(&[]), None);
     for rounds in 1..=20 {
-        let few = paired_ratio(&vec![(2.0, 1.0); rounds], 0).unwrap();
+        let few = paired_ratio(&vec![(2.0, 1.0); rounds], LostRounds::default()).unwrap();
         let expected = match rounds {
             1 => unresolved(Unresolved::SingleRound),
             2..=5 => unresolved(Unresolved::TooFewRounds),

@@ -15,7 +15,7 @@ use lab::journal::Run;
 use lab::metric::{Better, MetricRecord};
 use lab::point::Point;
 use lab::sample::{Failure, FailureKind};
-use lab::statistics::Resolution;
+use lab::statistics::{LostRounds, Resolution, StatisticsError};
 use lab::summary::{Samples, Summary, SummaryError, Unit, paired, summarise};
 use made_up::{EXPERIMENT, MadeUp, fail, product};
 use rand::{RngExt, SeedableRng};
@@ -56,6 +56,31 @@ fn only_the_newest_environment_counts() {
     let summary = summary(&run);
     assert_eq!((summary.environment.as_str(), summary.other_environments), ("e2", 1));
     assert!(summary.rows.iter().all(|row| row.rounds == 2));
+}
+
+/// One session measures one point, and a later one the other while the machine is slower.
+#[test]
+fn points_of_different_sessions_are_not_compared() {
+    let made_up = two_lengths();
+    let mut run = made_up.run(|_| 10e9);
+    let [one, other] = [0, 1].map(|at| made_up.points[at].clone());
+    for sample in run.samples.iter_mut().filter(|sample| sample.point == other) {
+        sample.session = 2;
+        sample.values.insert("throughput".into(), 7e9);
+    }
+    let ratio_of = |run: &Run| {
+        let points = summary(run).observed.points;
+        paired(&points[&one], &points[&other])
+    };
+    assert_eq!(ratio_of(&run), Err(StatisticsError::Empty));
+    // A few rounds that one session measured whole are compared, and the others are lost.
+    for sample in run.samples.iter_mut().filter(|sample| sample.round < 8) {
+        sample.session = 2;
+        sample.values.insert("throughput".into(), 7e9 + f64::from(sample.round));
+    }
+    let ratio = ratio_of(&run).unwrap();
+    assert_eq!((ratio.rounds, ratio.ratio), (8, 1.0));
+    assert_eq!(ratio.lost, LostRounds { other_session: 12, ..LostRounds::default() });
 }
 
 #[test]
@@ -145,7 +170,8 @@ fn near_and_far_are_shown_separately_and_not_paired() {
         Samples::in_environment(&run, EXPERIMENT, "e1").observed("throughput", Unit::Own);
     let [one, other] = [0, 1].map(|at| &observed.points[&made_up.points[at]]);
     let ratio = paired(one, other).unwrap();
-    assert_eq!((ratio.rounds, ratio.lost), (15, 5));
+    let lost = LostRounds { other_class: 5, ..LostRounds::default() };
+    assert_eq!((ratio.rounds, ratio.lost), (15, lost));
 }
 
 #[test]

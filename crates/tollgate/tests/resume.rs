@@ -2,7 +2,7 @@
 
 mod harness;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -26,8 +26,21 @@ fn valid_samples(run: &Run) -> BTreeMap<String, u32> {
     times
 }
 
+/// Returns, for each round, the sessions of the samples that count.
+fn sessions_by_round(run: &Run) -> BTreeMap<u32, BTreeSet<u32>> {
+    let mut last = BTreeMap::new();
+    for sample in run.samples.iter().filter(|sample| sample.experiment == "planted/delay") {
+        last.insert((sample.round, sample.point.to_string(), sample.twin), sample.session);
+    }
+    let mut sessions: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
+    for ((round, ..), session) in last {
+        sessions.entry(round).or_default().insert(session);
+    }
+    sessions
+}
+
 #[test]
-fn a_run_killed_ten_times_measures_every_point_once() {
+fn a_run_killed_ten_times_repeats_at_most_one_round_each_time() {
     let bench = Bench::new();
     let mut random = Pcg64Mcg::seed_from_u64(7);
     for time in 1..=10 {
@@ -47,7 +60,12 @@ fn a_run_killed_ten_times_measures_every_point_once() {
     let all = valid_samples(&bench.journal());
     // Seven effects and one twin.
     assert_eq!(all.len(), 8 * 40, "{before} before the last run");
-    assert!(all.values().all(|times| *times == 1), "{all:?}");
+    let run = bench.journal();
+    let repeated: u32 = all.values().map(|times| times - 1).sum();
+    assert!(repeated <= 10 * 7, "{repeated} samples were repeated");
+    let sessions = 1..=run.record.last_session();
+    assert!(run.samples.iter().all(|sample| sessions.contains(&sample.session)));
+    assert!(sessions_by_round(&run).values().all(|sessions| sessions.len() == 1));
     bench.wait_for_no_processes(TIMEOUT);
 }
 
@@ -64,7 +82,25 @@ fn an_interrupted_run_exits_with_130_and_resumes() {
     assert!(before > 0);
     bench.ok(&RUN);
     let after = valid_samples(&bench.journal());
-    assert!(after.len() >= 320 && after.values().all(|times| *times == 1));
+    let repeated = after.values().filter(|times| **times > 1).count();
+    assert!(after.len() >= 320 && repeated <= 7, "{repeated} samples were repeated");
+}
+
+#[test]
+fn a_session_measures_the_rounds_of_another_selection_whole() {
+    let bench = Bench::new();
+    let all = ["run", "planted/delay", "--rounds", "6", "--quiet"];
+    let part = [&all[..], &["--where", "effect=0%"]].concat();
+    bench.ok(&part);
+    bench.ok(&all);
+    let run = bench.journal();
+    assert_eq!(run.record.sessions.len(), 2);
+    let sessions = sessions_by_round(&run);
+    assert_eq!(sessions.len(), 6);
+    assert!(sessions.values().all(|sessions| *sessions == BTreeSet::from([2])), "{sessions:?}");
+    // Every round has the points of the smaller selection in one session.
+    bench.ok(&part);
+    assert_eq!(bench.journal().samples.len(), run.samples.len());
 }
 
 /// Starts a command with the given action for SIGHUP.

@@ -173,12 +173,13 @@ impl Evidence<'_> {
         below: &Points<'s>,
     ) -> Result<Paired<'s>, NoVerdict> {
         if let ([(above, numerator)], [(below, denominator)]) = (above, below) {
-            let ratio = ratio(numerator, denominator)?;
+            let ratio = self.ratio(numerator, denominator)?;
             return Ok(Paired { above, below, ratio, of_best: false });
         }
         let (above, numerator) = self.best(above)?;
         let (below, denominator) = self.best(below)?;
-        Ok(Paired { above, below, ratio: ratio(&numerator, &denominator)?, of_best: true })
+        let ratio = self.ratio(&numerator, &denominator)?;
+        Ok(Paired { above, below, ratio, of_best: true })
     }
 
     /// Returns the best of some points, and its values in the judging half of the rounds.
@@ -248,6 +249,15 @@ impl Evidence<'_> {
         self.ratio_value(paired, combination, kind, reasons)
     }
 
+    /// Returns the ratio of two points, paired within rounds.
+    pub(super) fn ratio(&self, above: &Rounds, below: &Rounds) -> Result<Ratio, NoVerdict> {
+        let (pairs, lost) = pairs(above, below);
+        if pairs.is_empty() {
+            return Err(Reason::NoCommonRound { lost, command: self.claim.command() }.into());
+        }
+        paired_ratio(&pairs, lost).map_err(|error| Reason::NotSummarised { error }.into())
+    }
+
     fn ratio_value(
         &self,
         paired: &Paired,
@@ -265,8 +275,8 @@ impl Evidence<'_> {
             interval: (paired.ratio.rounds > 1).then_some(paired.ratio.interval),
             unit: "1".into(),
             rounds: paired.ratio.rounds,
-            lost: paired.ratio.lost,
-            statistic: Some(Statistic::Ratio { of_best: paired.of_best }),
+            lost: paired.ratio.lost.total(),
+            statistic: Some(Statistic::Ratio { of_best: paired.of_best, lost: paired.ratio.lost }),
             kind,
             reasons,
         }
@@ -346,14 +356,6 @@ pub(super) fn inverted(ratio: &Ratio) -> Ratio {
         interval: Interval { low: 1.0 / high, high: 1.0 / low, ..ratio.interval },
         ..*ratio
     }
-}
-
-pub(super) fn ratio(above: &Rounds, below: &Rounds) -> Result<Ratio, NoVerdict> {
-    let (pairs, lost) = pairs(above, below);
-    if pairs.is_empty() {
-        return Err(Reason::NoCommonRound { lost }.into());
-    }
-    paired_ratio(&pairs, lost).map_err(|error| Reason::NotSummarised { error }.into())
 }
 
 fn join(left_out: &mut Vec<LeftOut>, more: Vec<LeftOut>) {

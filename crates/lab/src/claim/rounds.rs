@@ -53,7 +53,7 @@ impl Evidence<'_> {
             interval: (estimate.rounds > 1).then_some(estimate.interval),
             unit,
             rounds: estimate.rounds,
-            lost,
+            lost: lost.total(),
             statistic: Some(Statistic::TwinDifference),
             kind,
             reasons,

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::{Bounds, Published, Quantifier};
 use crate::experiment::Profile;
 use crate::sample::Failure;
-use crate::statistics::{Interval, Ratio, Resolution, StatisticsError};
+use crate::statistics::{Interval, LostRounds, Ratio, Resolution, StatisticsError};
 use crate::summary::SummaryError;
 
 /// Result of judging a claim by a run.
@@ -97,7 +97,7 @@ pub struct MeasuredValue {
     pub unit: String,
     /// Number of rounds with a value.
     pub rounds: usize,
-    /// Number of rounds lost to missing values and differing classes.
+    /// Number of rounds lost to missing values, differing classes and differing sessions.
     pub lost: usize,
     /// How the value was derived; `None` without a value.
     pub statistic: Option<Statistic>,
@@ -122,6 +122,8 @@ pub enum Statistic {
     Ratio {
         /// Whether the best point of a side was chosen on the other half of the rounds.
         of_best: bool,
+        /// Rounds without a pair.
+        lost: LostRounds,
     },
     /// Difference of twins within rounds.
     TwinDifference,
@@ -286,10 +288,12 @@ pub enum Reason {
         /// Command that measures again, if another point has a value.
         command: Option<String>,
     },
-    /// No round has both sides of a ratio in one class.
+    /// No round has both sides of a ratio in one session and class.
     NoCommonRound {
-        /// Number of rounds lost.
-        lost: usize,
+        /// Rounds without a pair.
+        lost: LostRounds,
+        /// Command that measures both sides in one session.
+        command: String,
     },
     /// The metric has no better direction.
     NoDirection,

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 
 use super::VerdictKind;
 use super::evidence::{Evidence, Side, includes};
-use super::ratio::ratio;
 use super::shape::number;
 use super::verdict::{Judgement, LeftOut, MeasuredValue, NoVerdict, Reason, Statistic, leave_out};
 use crate::point::{Filter, Level, Point};
@@ -119,7 +118,7 @@ impl Evidence<'_> {
             let in_half = rounds.iter().filter(|(round, _)| judged.contains_key(round));
             let in_half: Rounds = in_half.map(|(round, o)| (*round, o.clone())).collect();
             let is_worse = *point != best && {
-                let better = self.improvement(&ratio(&judged, &in_half)?)?;
+                let better = self.improvement(&self.ratio(&judged, &in_half)?)?;
                 better.rounds >= self.claim.rounds_needed()
                     && resolve(&better, self.floors.near(&[best, *point])) == Resolution::Higher
             };

@@ -11,7 +11,8 @@ mod write;
 
 pub use folder::{RunLocation, check_host, latest, newest, runs};
 pub use read::{Run, open};
-pub use record::{FORMAT, RunRecord};
+pub(crate) use record::now;
+pub use record::{FORMAT, RunRecord, SessionRecord};
 pub use write::{Journal, Settled, Voids};
 
 use std::path::{Path, PathBuf};

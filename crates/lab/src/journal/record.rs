@@ -13,7 +13,28 @@ use crate::metric::MetricRecord;
 use crate::terminal;
 
 /// The version of the format that this program writes and reads.
-pub const FORMAT: u64 = 5;
+pub const FORMAT: u64 = 6;
+
+/// The record of a session: one start of the lab for a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionRecord {
+    /// The start, in RFC 3339.
+    pub start: String,
+    /// The ID of the boot of the host that ran the lab.
+    pub boot_id: String,
+}
+
+impl SessionRecord {
+    /// Returns the record of a session that starts now.
+    pub fn starting(boot_id: String) -> Self {
+        Self { start: now(), boot_id }
+    }
+}
+
+/// Returns the time in RFC 3339.
+pub(crate) fn now() -> String {
+    jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
 
 /// The record of a run: what its samples share.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -38,6 +59,8 @@ pub struct RunRecord {
     pub nice: i32,
     /// The code files that points load, e.g. shared objects: path to BLAKE3 digest.
     pub code: BTreeMap<String, String>,
+    /// The sessions, in order: that of a sample is at index `session - 1`.
+    pub sessions: Vec<SessionRecord>,
     /// The environments of the samples, by id.
     pub environments: BTreeMap<String, Environment>,
     /// The experiments as measured, by id.
@@ -89,6 +112,11 @@ impl RunRecord {
             None => return Err(damaged(&"it has no 'format'")),
         }
         serde_json::from_slice(&text).map_err(|e| damaged(&e))
+    }
+
+    /// Returns the number of the last session, from 1; 0 without sessions.
+    pub fn last_session(&self) -> u32 {
+        u32::try_from(self.sessions.len()).unwrap_or(u32::MAX)
     }
 
     /// Returns a metric of an experiment; `None` if the record does not have it.

@@ -1,6 +1,6 @@
 //! Writing a journal, which one lab at a time may do.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::{File, TryLockError};
 use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -18,7 +18,9 @@ pub struct Journal {
     length: u64,
     /// The run record; written by [`Journal::save_record`].
     pub record: RunRecord,
-    settled: HashMap<Key, Settled>,
+    settled: HashMap<Key, Vec<(u32, Settled)>>,
+    /// Points that a session found unavailable; with the session in place of the round.
+    unavailable: HashSet<Key>,
     voids: HashMap<Key, Voids>,
     lines: u64,
 }
@@ -34,7 +36,7 @@ pub struct Voids {
     pub is_reported: bool,
 }
 
-/// The final sample of an item in a round.
+/// The final sample of an item in a round of a session.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Settled {
     /// The value of the experiment's metric, in the metric's unit.
@@ -43,6 +45,8 @@ pub enum Settled {
     NoValue,
     /// A void sample after the last attempt.
     Void,
+    /// A fault.
+    Failed,
 }
 
 /// The hash of experiment, item, round and environment, which saves memory in long runs.
@@ -91,6 +95,7 @@ impl Journal {
             length: 0,
             record,
             settled: HashMap::new(),
+            unavailable: HashSet::new(),
             voids: HashMap::new(),
             lines: 0,
         };
@@ -120,11 +125,23 @@ impl Journal {
             let voids = self.voids.entry(all_rounds).or_default();
             voids.attempts = voids.attempts.saturating_add(1);
             voids.cause.clone_from(cause);
-        } else if sample.error.as_ref().is_some_and(|error| error.kind == FailureKind::Void) {
-            self.voids.entry(all_rounds).or_default().is_reported = true;
         }
-        if !sample.is_complete() {
+        if !sample.is_final() {
             return;
+        }
+        let failure = sample.error.as_ref().map(|error| error.kind);
+        match failure {
+            Some(FailureKind::Void) => {
+                self.voids.entry(all_rounds).or_default().is_reported = true;
+                return;
+            }
+            Some(kind) if !kind.is_fault() => {
+                let item = (&sample.point, false);
+                let key = key(&sample.experiment, item, sample.session, &sample.environment);
+                self.unavailable.insert(key);
+                return;
+            }
+            _ => {}
         }
         let value = self
             .record
@@ -132,12 +149,15 @@ impl Journal {
             .get(&sample.experiment)
             .and_then(|experiment| sample.values.get(&experiment.metric));
         let settled = match value {
-            _ if !sample.is_valid() => Settled::Void,
+            _ if failure.is_some() => Settled::Failed,
+            _ if sample.void.is_some() => Settled::Void,
             Some(value) => Settled::Value(*value),
             None => Settled::NoValue,
         };
         let key = key(&sample.experiment, item, sample.round, &sample.environment);
-        self.settled.insert(key, settled);
+        let by_session = self.settled.entry(key).or_default();
+        by_session.retain(|(session, _)| *session != sample.session);
+        by_session.push((sample.session, settled));
     }
 
     /// Appends a sample as one line. If the disk is full, the incomplete line is removed.
@@ -191,15 +211,27 @@ impl Journal {
         self.voids.get(&key(experiment, (&item.point, item.twin), u32::MAX, environment))
     }
 
-    /// Returns the final sample of an item in a round and environment; `None` if it is still to be measured.
+    /// Returns the final samples of an item in a round and environment, each with the number of its session; the one
+    /// that counts is the last.
     pub fn settled(
         &self,
         experiment: &str,
         item: &Item,
         round: u32,
         environment: &str,
-    ) -> Option<Settled> {
+    ) -> &[(u32, Settled)] {
         let key = key(experiment, (&item.point, item.twin), round, environment);
-        self.settled.get(&key).copied()
+        self.settled.get(&key).map_or(&[], Vec::as_slice)
+    }
+
+    /// Returns whether a session found that a point cannot be measured in an environment.
+    pub fn is_unavailable(
+        &self,
+        experiment: &str,
+        point: &Point,
+        session: u32,
+        environment: &str,
+    ) -> bool {
+        self.unavailable.contains(&key(experiment, (point, false), session, environment))
     }
 }

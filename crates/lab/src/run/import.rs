@@ -8,7 +8,7 @@ use machine::environment::Environment;
 use super::record::{Conditions, describe, new_record};
 use super::{Lab, RunError};
 use crate::experiment::{Experiment, Profile};
-use crate::journal::{Journal, latest};
+use crate::journal::{Journal, SessionRecord, latest};
 use crate::sample::Sample;
 
 /// Samples from another machine, with their description.
@@ -37,11 +37,13 @@ impl Lab<'_> {
         let new = || new_record(self, (profile, None), name, host.clone(), &conditions);
         let mut journal = Journal::open(&folder, new)?;
         let id = environment.id();
+        journal.record.sessions.push(SessionRecord::starting(environment.boot_id.clone()));
+        let session = journal.record.last_session();
         journal.record.environments.insert(id.clone(), environment);
         describe(&mut journal.record, self, &[experiment], &BTreeMap::new());
         journal.save_record()?;
         for sample in samples {
-            let sample = Sample { host: host.clone(), environment: id.clone(), ..sample };
+            let sample = Sample { session, host: host.clone(), environment: id.clone(), ..sample };
             journal.append(&sample)?;
         }
         journal.sync()?;

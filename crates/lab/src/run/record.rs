@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use super::{Lab, MAX_SEED, METRICS, RunRequest, SESSION};
 use crate::artefact;
 use crate::experiment::{Experiment, Profile};
-use crate::journal::{FORMAT, RunRecord};
+use crate::journal::{self, FORMAT, RunRecord};
 use crate::metric::MetricRecord;
 use crate::option::{self, ALLOW_CODE};
 use crate::point::Point;
@@ -84,10 +84,11 @@ pub(super) fn new_record(
         host,
         profile,
         seed: seed.unwrap_or_else(clock) % MAX_SEED,
-        start: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+        start: journal::now(),
         options: conditions.options.clone(),
         nice: conditions.nice,
         code: conditions.code.clone(),
+        sessions: Vec::new(),
         environments: BTreeMap::new(),
         experiments: BTreeMap::new(),
         metrics: BTreeMap::new(),

@@ -16,6 +16,7 @@ const MAX_VOID_ROUNDS: u32 = 10;
 /// The schedule of one experiment.
 pub(super) struct Scheduler<'a> {
     experiment: &'a Experiment,
+    id: String,
     /// The host and environment of its samples.
     origin: Origin,
     items: Vec<ScheduledItem>,
@@ -34,21 +35,53 @@ impl<'a> Scheduler<'a> {
         let scheduled =
             |item| ScheduledItem { item, values: Vec::new(), void_rounds: 0, is_complete: false };
         let items = plan::items(experiment).into_iter().map(scheduled).collect();
-        Self { experiment, origin, items }
+        Self { experiment, id: experiment.id(), origin, items }
     }
 
-    /// Returns the items to measure in a round, each with its position in the round's order.
+    /// Returns the items that this session still has to measure in a round, each with its position in the round's
+    /// order. A round is complete if one session measured every item of it, because only values of one session are
+    /// paired; otherwise this session measures all of it. Points that the earlier session found unavailable are tried
+    /// once more; if one is available now, the round is not complete.
     pub(super) fn pending(&self, round: u32, sink: &JournalSink) -> Vec<(u32, Item)> {
-        let order = plan::order(self.experiment, self.items.len(), round, sink.seed());
-        let environment = &self.origin.environment;
-        let is_pending = |index: usize| {
-            let ScheduledItem { item, is_complete, .. } = &self.items[index];
-            !is_complete
-                && !sink.is_unavailable(self.experiment, item, environment)
-                && sink.settled(self.experiment, item, round, environment).is_none()
+        let current = sink.session();
+        let wanted = |item: &ScheduledItem| {
+            !item.is_complete && !self.is_unavailable(&item.item, current, sink)
         };
-        let order = order.into_iter().enumerate().filter(|(_, index)| is_pending(*index));
+        let is_measured = |item: &Item, session| match self.settled(item, round, session, sink) {
+            Some(Settled::Failed) => session == current,
+            Some(_) => true,
+            None => {
+                self.is_unavailable(item, session, sink)
+                    && self.settled(item, round, current, sink).is_none()
+            }
+        };
+        let items = self.items.iter().filter(|item| wanted(item));
+        let is_complete = |session: &u32| items.clone().all(|one| is_measured(&one.item, *session));
+        let session = (1..=current).rev().find(is_complete).unwrap_or(current);
+        let is_pending = |index: &usize| {
+            let item = &self.items[*index];
+            wanted(item) && self.settled(&item.item, round, session, sink).is_none()
+        };
+        let order = plan::order(self.experiment, self.items.len(), round, sink.seed());
+        let order = order.into_iter().enumerate().filter(|(_, index)| is_pending(index));
         order.map(|(position, index)| (position as u32, self.items[index].item.clone())).collect()
+    }
+
+    /// Returns the final sample of an item in a round of a session.
+    fn settled(
+        &self,
+        item: &Item,
+        round: u32,
+        session: u32,
+        sink: &JournalSink,
+    ) -> Option<Settled> {
+        let environment = &self.origin.environment;
+        let settled = sink.journal().settled(&self.id, item, round, environment);
+        settled.iter().find(|(by, _)| *by == session).map(|(_, settled)| *settled)
+    }
+
+    fn is_unavailable(&self, item: &Item, session: u32, sink: &JournalSink) -> bool {
+        sink.journal().is_unavailable(&self.id, &item.point, session, &self.origin.environment)
     }
 
     /// Updates all items after a round, with what the journal has of it, and reports the remaining work. Returns whether
@@ -65,10 +98,11 @@ impl<'a> Scheduler<'a> {
         let finished = round + 1;
         let environment = &self.origin.environment;
         for scheduled in self.items.iter_mut().filter(|scheduled| !scheduled.is_complete) {
-            match sink.settled(self.experiment, &scheduled.item, round, environment) {
-                Some(Settled::Value(value)) => scheduled.values.push(value),
-                Some(Settled::Void) => scheduled.void_rounds += 1,
-                Some(Settled::NoValue) | None => {}
+            let settled = sink.journal().settled(&self.id, &scheduled.item, round, environment);
+            match settled.last() {
+                Some((_, Settled::Value(value))) => scheduled.values.push(*value),
+                Some((_, Settled::Void)) => scheduled.void_rounds += 1,
+                Some((_, Settled::NoValue | Settled::Failed)) | None => {}
             }
             let is_hopeless = finished == rounds || finished >= MAX_VOID_ROUNDS;
             if scheduled.void_rounds == finished && is_hopeless {
@@ -76,8 +110,9 @@ impl<'a> Scheduler<'a> {
                 scheduled.is_complete = true;
                 continue;
             }
+            let point = &scheduled.item.point;
             scheduled.is_complete =
-                sink.is_unavailable(self.experiment, &scheduled.item, environment)
+                sink.journal().is_unavailable(&self.id, point, sink.session(), environment)
                     || is_narrow(&scheduled.values, &self.experiment.effort);
         }
         let pending = self.items.iter().filter(|scheduled| !scheduled.is_complete).count();

@@ -11,7 +11,7 @@ use super::supervisor::Supervisor;
 use super::{Event, Lab, RunError, RunObserver, RunRequest, RunSummary};
 use crate::descendants;
 use crate::experiment::Experiment;
-use crate::journal::{Journal, latest};
+use crate::journal::{Journal, SessionRecord, latest};
 use crate::link::Origin;
 use crate::option;
 
@@ -51,6 +51,7 @@ impl<'a> Session<'a> {
         let mut journal = Journal::open(&folder, new)?;
         let changed = |what| RunError::Changed { folder: folder.clone(), what };
         check_resumable(&journal.record, request, &conditions).map_err(changed)?;
+        journal.record.sessions.push(SessionRecord::starting(environment.boot_id.clone()));
         journal.record.environments.insert(origin.environment.clone(), environment);
         journal
             .record
@@ -88,6 +89,23 @@ impl<'a> Session<'a> {
         self.sink.observe(Event::Experiment { experiment });
         let mut scheduler = Scheduler::new(experiment, self.dispatcher.origin());
         for round in 0..experiment.effort.rounds {
+            self.measure_round(experiment, round, &scheduler)?;
+            if self.dispatcher.is_interrupted() || scheduler.finish_round(round, &mut self.sink)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Measures what is missing of a round.
+    fn measure_round(
+        &mut self,
+        experiment: &Experiment,
+        round: u32,
+        scheduler: &Scheduler,
+    ) -> Result<(), RunError> {
+        // Twice: if a point that was unavailable before is available now, the other points follow it.
+        for _ in 0..2 {
             let pending = scheduler.pending(round, &self.sink);
             for batch in pending.chunks(experiment.batch) {
                 self.dispatcher.execute(experiment, round, batch, &mut self.sink)?;
@@ -95,11 +113,12 @@ impl<'a> Session<'a> {
                     break;
                 }
             }
-            if !pending.is_empty() {
-                self.sink.sync()?;
+            if pending.is_empty() {
+                return Ok(());
             }
-            if self.dispatcher.is_interrupted() || scheduler.finish_round(round, &mut self.sink)? {
-                break;
+            self.sink.sync()?;
+            if self.dispatcher.is_interrupted() {
+                return Ok(());
             }
         }
         Ok(())

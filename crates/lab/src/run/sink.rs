@@ -1,6 +1,5 @@
 //! Destinations of samples: the journal, the observer and the summary of the session.
 
-use std::collections::HashSet;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use machine::environment::Environment;
@@ -9,11 +8,11 @@ use machine::usage::Usage;
 use super::remaining::RemainingWork;
 use super::{Event, RunError, RunObserver, RunSummary};
 use crate::experiment::{Experiment, Profile};
-use crate::journal::{Journal, Settled, Voids};
+use crate::journal::{Journal, Voids};
 use crate::link::Origin;
 use crate::metric::{Better, Metric};
 use crate::point::Point;
-use crate::sample::{Failure, FailureKind, Item, MAX_ATTEMPTS, Sample};
+use crate::sample::{Failure, Item, MAX_ATTEMPTS, Sample};
 
 /// The experiment of the lab's overhead.
 pub(crate) const SESSION: &str = "lab/session";
@@ -48,8 +47,8 @@ pub(super) struct JournalSink<'a> {
     observer: &'a mut dyn RunObserver,
     profile: Profile,
     remaining: RemainingWork,
-    /// Items that a host cannot measure, by environment and experiment. They are tried once per session.
-    unavailable: HashSet<(String, String, Item)>,
+    /// The number of this session.
+    session: u32,
     summary: RunSummary,
     start: Instant,
     seconds_in_samples: f64,
@@ -68,10 +67,10 @@ impl<'a> JournalSink<'a> {
             RunSummary { folder, environment, samples: 0, faults: Vec::new(), interrupted: false };
         Self {
             profile: journal.record.profile,
+            session: journal.record.last_session(),
             journal,
             observer,
             remaining,
-            unavailable: HashSet::new(),
             summary,
             start: Instant::now(),
             seconds_in_samples: 0.0,
@@ -83,31 +82,19 @@ impl<'a> JournalSink<'a> {
         self.journal.record.seed
     }
 
+    /// Returns the number of this session.
+    pub(super) fn session(&self) -> u32 {
+        self.session
+    }
+
     /// Passes an event to the observer.
     pub(super) fn observe(&mut self, event: Event<'_>) {
         self.observer.event(event);
     }
 
-    /// Returns what the journal has of an item in a round and environment; `None` if it is still to be measured.
-    pub(super) fn settled(
-        &self,
-        experiment: &Experiment,
-        item: &Item,
-        round: u32,
-        environment: &str,
-    ) -> Option<Settled> {
-        self.journal.settled(&experiment.id(), item, round, environment)
-    }
-
-    /// Returns whether this session found that an item cannot be measured in an environment.
-    pub(super) fn is_unavailable(
-        &self,
-        experiment: &Experiment,
-        item: &Item,
-        environment: &str,
-    ) -> bool {
-        let item = Item { twin: false, ..item.clone() };
-        self.unavailable.contains(&(environment.to_owned(), experiment.id(), item))
+    /// Returns the journal.
+    pub(super) fn journal(&self) -> &Journal {
+        &self.journal
     }
 
     /// Appends a sample to the journal.
@@ -115,18 +102,14 @@ impl<'a> JournalSink<'a> {
     /// # Errors
     /// Returns an error if the journal cannot be written.
     pub(super) fn keep(&mut self, sample: Sample) -> Result<(), RunError> {
+        let sample = Sample { session: self.session, ..sample };
         self.journal.append(&sample)?;
         self.observer.event(Event::Sample(&sample));
         self.seconds_in_samples += sample.seconds;
         self.summary.samples += 1;
         self.remaining.record(&sample);
-        match sample.error.as_ref().map(|failure| failure.kind) {
-            Some(FailureKind::Unavailable | FailureKind::Unsupported) => {
-                let item = Item { point: sample.point, twin: false };
-                self.unavailable.insert((sample.environment, sample.experiment, item));
-            }
-            Some(_) => self.summary.faults.push(sample),
-            None => {}
+        if sample.error.as_ref().is_some_and(|failure| failure.kind.is_fault()) {
+            self.summary.faults.push(sample);
         }
         Ok(())
     }
@@ -237,6 +220,7 @@ impl<'a> JournalSink<'a> {
             experiment: SESSION.into(),
             point: Point::from([("profile", self.profile.name())]),
             round: u32::try_from(self.journal.lines()).unwrap_or(u32::MAX),
+            session: self.session,
             attempt: 1,
             seconds: wall,
             values: values.into(),

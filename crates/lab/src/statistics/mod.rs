@@ -18,7 +18,7 @@ pub use estimate::{
 };
 pub use interval::{BOOTSTRAP_ROUNDS, CONFIDENCE, Interval, IntervalKind, ORDER_STATISTIC_ROUNDS};
 pub use order::{Choice, choose_and_judge};
-pub use ratio::{NoiseFloor, Ratio, Resolution, Unresolved, paired_ratio, resolve};
+pub use ratio::{LostRounds, NoiseFloor, Ratio, Resolution, Unresolved, paired_ratio, resolve};
 
 /// An error of a summary of values. Indices count from 0 in the given slice.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, thiserror::Error)]

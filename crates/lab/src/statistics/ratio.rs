@@ -19,8 +19,26 @@ pub struct Ratio {
     pub interval: Interval,
     /// Number of rounds with a pair.
     pub rounds: usize,
-    /// Number of rounds without a pair: a value is missing, or the classes differ.
-    pub lost: usize,
+    /// Rounds without a pair.
+    pub lost: LostRounds,
+}
+
+/// Numbers of rounds in which two points have no pair of values, by cause.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct LostRounds {
+    /// A value is missing.
+    pub missing: usize,
+    /// The cores were near each other in one sample and far apart in the other.
+    pub other_class: usize,
+    /// Different sessions measured the two samples, at times that may be far apart.
+    pub other_session: usize,
+}
+
+impl LostRounds {
+    /// Returns the number of all lost rounds.
+    pub fn total(&self) -> usize {
+        self.missing + self.other_class + self.other_session
+    }
 }
 
 impl Ratio {
@@ -31,12 +49,12 @@ impl Ratio {
     }
 }
 
-/// Returns the ratio from one pair (numerator, denominator) per round. `lost` is the number of
-/// rounds without a pair.
+/// Returns the ratio from one pair (numerator, denominator) per round. `lost` are the rounds without
+/// a pair.
 ///
 /// # Errors
 /// Returns an error without pairs, or if a value is not finite and positive.
-pub fn paired_ratio(pairs: &[(f64, f64)], lost: usize) -> Result<Ratio, StatisticsError> {
+pub fn paired_ratio(pairs: &[(f64, f64)], lost: LostRounds) -> Result<Ratio, StatisticsError> {
     let logarithms = pairs
         .iter()
         .enumerate()

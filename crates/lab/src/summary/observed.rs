@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 
 use crate::point::{Level, Point};
-use crate::statistics::{NoiseFloor, Ratio, StatisticsError, paired_ratio};
+use crate::statistics::{LostRounds, NoiseFloor, Ratio, StatisticsError, paired_ratio};
 
 /// Value of one point in one round.
 #[derive(Debug, Clone, PartialEq)]
@@ -14,6 +14,8 @@ pub struct Observation {
     pub value: f64,
     /// Proximity of the cores, if the point uses two.
     pub class: Option<Level>,
+    /// Number of the session that measured it, from 1.
+    pub session: u32,
 }
 
 /// Observations of one point by round.
@@ -54,17 +56,22 @@ impl Observed {
     }
 }
 
-/// Returns the pairs of values of the rounds in which both points have the same class, and the
-/// number of rounds without a pair. A point without a class pairs with any.
-pub fn pairs(numerator: &Rounds, denominator: &Rounds) -> (Vec<(f64, f64)>, usize) {
-    let all: BTreeSet<_> = numerator.keys().chain(denominator.keys()).collect();
-    let pair = |round| {
-        let (above, below) = (numerator.get(round)?, denominator.get(round)?);
-        let differ = matches!((&above.class, &below.class), (Some(a), Some(b)) if a != b);
-        (!differ).then_some((above.value, below.value))
-    };
-    let pairs: Vec<_> = all.iter().filter_map(|round| pair(*round)).collect();
-    let lost = all.len() - pairs.len();
+/// Returns the pairs of values of the rounds in which one session measured both points with the same
+/// class, and the rounds without a pair. A point without a class pairs with any.
+pub fn pairs(numerator: &Rounds, denominator: &Rounds) -> (Vec<(f64, f64)>, LostRounds) {
+    let rounds: BTreeSet<_> = numerator.keys().chain(denominator.keys()).collect();
+    let (mut pairs, mut lost) = (Vec::new(), LostRounds::default());
+    for round in rounds {
+        match (numerator.get(round), denominator.get(round)) {
+            (Some(above), Some(below)) if above.session != below.session => lost.other_session += 1,
+            (
+                Some(Observation { class: Some(above), .. }),
+                Some(Observation { class: Some(below), .. }),
+            ) if above != below => lost.other_class += 1,
+            (Some(above), Some(below)) => pairs.push((above.value, below.value)),
+            (None, _) | (_, None) => lost.missing += 1,
+        }
+    }
     (pairs, lost)
 }
 
@@ -132,7 +139,7 @@ mod tests {
 
     fn floor(share: f64) -> NoiseFloor {
         let pairs: Vec<_> = (0..20).map(|_| (1.0 + share, 1.0)).collect();
-        NoiseFloor::from_twins(&[paired_ratio(&pairs, 0).unwrap()]).unwrap()
+        NoiseFloor::from_twins(&[paired_ratio(&pairs, LostRounds::default()).unwrap()]).unwrap()
     }
 
     #[test]

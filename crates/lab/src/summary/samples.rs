@@ -101,8 +101,9 @@ impl<'a> Samples<'a> {
         let mut observed = Observed::default();
         for ((point, twin), samples) in &self.last {
             let observation = |(round, sample): (&u32, &&Sample)| {
-                let class = sample.covariates.get(CLASS).cloned();
-                Some((*round, Observation { value: value(sample, metric, unit)?, class }))
+                let (class, session) = (class(sample).cloned(), sample.session);
+                let value = value(sample, metric, unit)?;
+                Some((*round, Observation { value, class, session }))
             };
             let rounds: BTreeMap<_, _> = samples.iter().filter_map(observation).collect();
             let side = if *twin { &mut observed.twins } else { &mut observed.points };

@@ -33,7 +33,7 @@ fn the_best_is_found_and_named() {
         "{}",
         verdict.values().next().unwrap().label
     );
-    assert!(reasons(&verdict).contains(r#""ratio":{"of_best":true}"#), "{verdict:?}");
+    assert!(reasons(&verdict).contains(r#""ratio":{"of_best":true,"#), "{verdict:?}");
     assert_kind(&format!("expect = {{ {BEST}, at_least = 1.7 }}"), &run, Contradicted);
     // The best time is the smallest.
     let mut times = made_up(1);

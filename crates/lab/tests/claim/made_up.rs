@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use lab::experiment::{Effort, Experiment, Profile};
-use lab::journal::{FORMAT, Run, RunRecord};
+use lab::journal::{FORMAT, Run, RunRecord, SessionRecord};
 use lab::metric::{Better, MetricRecord};
 use lab::point::Point;
 use lab::sample::{Clock, Failure, Sample};
@@ -54,6 +54,7 @@ impl MadeUp {
             point: point.clone(),
             twin,
             round,
+            session: 1,
             host: "here".into(),
             environment: "e1".into(),
             attempt: 1,
@@ -116,6 +117,7 @@ impl MadeUp {
             options: BTreeMap::new(),
             nice: 0,
             code: BTreeMap::new(),
+            sessions: vec![SessionRecord::starting(String::new())],
             environments: BTreeMap::new(),
             experiments: [(EXPERIMENT.to_string(), self.experiment())].into(),
             metrics: [("copy".to_string(), metrics)].into(),

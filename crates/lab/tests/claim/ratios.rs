@@ -224,7 +224,24 @@ fn rounds_without_a_common_class_are_inconclusive() {
     }
     let keys = format!("expect = {{ {RATIO}, each = [\"length\"], at_least = 0.5 }}");
     let verdict = assert_kind(&keys, &run, Inconclusive);
-    assert!(reasons(&verdict).contains(r#""reason":"no-common-round","lost":20"#), "{verdict:?}");
+    let lost = r#""lost":{"missing":0,"other_class":20,"other_session":0}"#;
+    assert!(reasons(&verdict).contains(lost), "{verdict:?}");
+}
+
+#[test]
+fn sides_that_two_sessions_measured_are_inconclusive() {
+    let mut run = functions(&["glibc", "apex"]).run(|point| match point.text("function") {
+        "apex" => 20e9,
+        _ => 10e9,
+    });
+    for sample in run.samples.iter_mut().filter(|one| one.point.text("function") == "apex") {
+        sample.session = 2;
+    }
+    let keys = format!("expect = {{ {RATIO}, each = [\"length\"], at_least = 1.5 }}");
+    let verdict = assert_kind(&keys, &run, Inconclusive);
+    let lost = r#""lost":{"missing":0,"other_class":0,"other_session":20}"#;
+    assert!(reasons(&verdict).contains(lost), "{verdict:?}");
+    assert!(reasons(&verdict).contains("tollgate run --claim"), "{verdict:?}");
 }
 
 #[test]

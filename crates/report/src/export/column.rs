@@ -155,6 +155,7 @@ fn position() -> Vec<Column> {
     vec![
         Column::new("twin", ColumnType::Boolean, |row| Some(Cell::Boolean(row.sample.twin))),
         integer("round", |row| Some(row.sample.round.into())),
+        integer("session", |row| Some(row.sample.session.into())),
         integer("position", |row| Some(row.sample.position.into())),
         text("host", |row| Some(&row.sample.host)),
         text("environment", |row| Some(&row.sample.environment)),

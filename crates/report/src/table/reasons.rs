@@ -3,7 +3,7 @@
 use lab::claim::{
     Bounds, Judgement, MeasuredValue, Quantifier, Reason, Relation, Statistic, Verdict, VerdictKind,
 };
-use lab::statistics::{Resolution, Unresolved};
+use lab::statistics::{LostRounds, Resolution, Unresolved};
 
 use lab::format::{count, interval, judged as stated};
 
@@ -146,7 +146,7 @@ fn statistic(value: &MeasuredValue, statistic: &Statistic) -> String {
             };
             format!("{text} over {rounds}{lost}")
         }
-        Statistic::Ratio { of_best } => ratio(&text, *of_best, value.rounds, value.lost),
+        Statistic::Ratio { of_best, lost } => ratio(&text, *of_best, value.rounds, lost),
         Statistic::TwinDifference => format!("twins differ by {text} over {rounds}"),
         Statistic::Span { low, high, step, steps, recorded } => {
             let [low, high, step] = [low, high, step].map(|it| stated(*it, &value.unit));
@@ -165,10 +165,28 @@ fn statistic(value: &MeasuredValue, statistic: &Statistic) -> String {
 }
 
 /// `1.02 (1.01 to 1.03), 20 rounds`
-fn ratio(text: &str, of_best: bool, rounds: usize, lost: usize) -> String {
+fn ratio(text: &str, of_best: bool, rounds: usize, lost: &LostRounds) -> String {
     let of_best = if of_best { "the best chosen on the other rounds, " } else { "" };
-    let lost = if lost > 0 { format!(" ({lost} lost)") } else { String::new() };
+    let lost = match lost_rounds(lost) {
+        lost if lost.is_empty() => lost,
+        lost => format!(" ({lost})"),
+    };
     format!("{text}, {of_best}{}{lost}", count(rounds, "round"))
+}
+
+/// `3 lost: 1 missing, 2 in different sessions`; empty if no round is lost.
+fn lost_rounds(lost: &LostRounds) -> String {
+    let causes = [
+        (lost.missing, "missing"),
+        (lost.other_class, "near and far"),
+        (lost.other_session, "in different sessions"),
+    ];
+    let causes = causes.iter().filter(|(rounds, _)| *rounds > 0);
+    let causes: Vec<_> = causes.map(|(rounds, cause)| format!("{rounds} {cause}")).collect();
+    match lost.total() {
+        0 => String::new(),
+        total => format!("{total} lost: {}", causes.join(", ")),
+    }
 }
 
 /// `64 KiB: apex`, or all levels that may be the best there.
@@ -245,7 +263,7 @@ fn reason(reason: &Reason) -> String {
         }
         Reason::MachineLimit { ratio: limit, of_best } => {
             let text = interval(limit.ratio, &limit.interval, "1");
-            let limit = ratio(&text, *of_best, limit.rounds, limit.lost);
+            let limit = ratio(&text, *of_best, limit.rounds, &limit.lost);
             format!("this machine's limit is {limit}")
         }
         Reason::At { label, why } => format!("{label}: {}", self::reason(why)),
@@ -264,8 +282,9 @@ fn reason(reason: &Reason) -> String {
                 format!("the cores were {class} in no round and {last} in the last; measure again");
             again(&text, command.as_ref())
         }
-        Reason::NoCommonRound { lost } => {
-            format!("no round has both in one class: {lost} rounds lost")
+        Reason::NoCommonRound { lost, command } => {
+            let lost = lost_rounds(lost);
+            again(&format!("no round has both in one session and class: {lost}"), Some(command))
         }
         Reason::NoDirection => "the metric has no better direction to rank by".into(),
         Reason::NoBest { error } => format!("no best point can be chosen: {error}"),

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use lab::experiment::{Effort, Experiment, Profile};
-use lab::journal::{FORMAT, Run, RunRecord};
+use lab::journal::{FORMAT, Run, RunRecord, SessionRecord};
 use lab::measure::Measurement;
 use lab::metric::{Better, MetricRecord};
 use lab::point::{Level, Point};
@@ -119,6 +119,7 @@ pub(crate) fn sample(point: &Point, twin: bool, round: u32) -> Sample {
         point: point.clone(),
         twin,
         round,
+        session: 1,
         position: round % 7,
         host: "testbed".into(),
         environment: "e1".into(),
@@ -163,6 +164,7 @@ pub(crate) fn empty(experiment: &Experiment) -> Run {
             options: BTreeMap::new(),
             nice: 0,
             code: BTreeMap::new(),
+            sessions: vec![SessionRecord::starting(String::new())],
             environments: [("e1".to_string(), environment)].into(),
             experiments: [(experiment.id(), experiment.clone())].into(),
             metrics: [("copy".to_string(), metrics)].into(),

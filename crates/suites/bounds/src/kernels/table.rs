@@ -180,8 +180,9 @@ mod tests {
         let mut observed = Observed::default();
         for (level, mechanism, values) in values {
             let point = Point::from([(factor, *level), ("mechanism", *mechanism)]);
-            let rounds =
-                (0..).zip(values.map(|value| Observation { value, class: None })).collect();
+            let rounds = (0..)
+                .zip(values.map(|value| Observation { value, class: None, session: 1 }))
+                .collect();
             observed.points.insert(point, rounds);
         }
         observed
