@@ -34,7 +34,8 @@ pub fn faults(suite: &Suite) -> Result<Vec<String>, String> {
     let standard = experiments(Profile::Standard)?;
     for claim in catalogue.claims().map_err(|error| error.to_string())? {
         let is_needed = |one| !crate::claim::needs(&claim, one).is_empty();
-        if claim.experiment != crate::run::SESSION && !standard.iter().any(is_needed) {
+        let is_measured = claim.experiment != crate::run::SESSION && claim.unmeasurable.is_none();
+        if is_measured && !standard.iter().any(is_needed) {
             faults.push(format!("claim {} matches no point", claim.id));
         }
     }

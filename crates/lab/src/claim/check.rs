@@ -37,9 +37,9 @@ pub fn check(
 }
 
 /// Returns the points of an experiment that a claim requires; none if it is about another
-/// experiment. If none of them has a twin, a point with a twin is added for the noise floor.
+/// experiment or cannot be measured. If none of them has a twin, a point with a twin is added for the noise floor.
 pub fn needs(claim: &Claim, experiment: &Experiment) -> BTreeSet<Point> {
-    if experiment.id() != claim.experiment {
+    if experiment.id() != claim.experiment || claim.unmeasurable.is_some() {
         return BTreeSet::new();
     }
     let sides: Vec<Filter> = match claim.expect.as_ref().map(|expect| &expect.kind) {

@@ -17,7 +17,10 @@ const LOWEST: f64 = -HIGHEST;
 /// Judges a claim by a run. `cores` is the number of physical cores of this machine; if the run
 /// records the machine that measured, the number of that machine applies.
 pub fn judge(claim: &Claim, run: Option<&Run>, cores: usize) -> Verdict {
-    let evidence = lacking_cores(claim, run, cores)
+    let unmeasurable = claim.unmeasurable.clone();
+    let evidence = unmeasurable
+        .map(|why| NoVerdict::unmeasurable(Reason::NoMethod { why }))
+        .or_else(|| lacking_cores(claim, run, cores))
         .or_else(|| other_profile(claim, run))
         .map_or_else(|| run.ok_or_else(|| claim.not_measured()), Err)
         .and_then(|run| Evidence::gather(claim, run));

@@ -60,6 +60,8 @@ pub struct Claim {
     pub class: Option<Class>,
     /// Number of rounds required; see [`Claim::rounds_needed`].
     pub rounds: Option<usize>,
+    /// Why no machine can measure it, or tollgate cannot yet.
+    pub unmeasurable: Option<String>,
     /// Condition that must be true.
     pub expect: Option<Expect>,
     /// Location of its declaration.

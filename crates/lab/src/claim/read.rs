@@ -31,6 +31,7 @@ pub(crate) struct Declared {
     profile: Option<Profile>,
     class: Option<Class>,
     rounds: Option<usize>,
+    unmeasurable: Option<String>,
     expect: Option<Expect>,
 }
 
@@ -72,6 +73,7 @@ impl Declared {
             profile: self.profile,
             class: self.class,
             rounds: self.rounds,
+            unmeasurable: self.unmeasurable,
             expect: self.expect,
             location,
         };

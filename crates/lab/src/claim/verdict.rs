@@ -260,6 +260,11 @@ pub enum Reason {
         /// Command that measures them.
         command: String,
     },
+    /// No method can measure the claim.
+    NoMethod {
+        /// The reason, as the claim declares it.
+        why: String,
+    },
     /// The last sample failed.
     Failed {
         /// The failure.

@@ -332,3 +332,11 @@ fn the_cost_of_the_lab_is_judged_by_one_row() {
     run.samples.last_mut().unwrap().values.insert("outside_samples".into(), 0.5);
     assert_eq!(judge(&claim, Some(&run), 4).kind, Contradicted);
 }
+
+#[test]
+fn a_claim_without_a_method_is_unmeasurable_whatever_was_measured() {
+    let run = MadeUp::new(product(&["glibc"], &["4 KiB"], &["0"])).run(|_| 10e9);
+    let keys = "unmeasurable = \"no machine has it\"\nexpect = { at_most = 1 }";
+    let verdict = assert_kind(keys, &run, Unmeasurable);
+    assert!(reasons(&verdict).contains("no machine has it"), "{verdict:?}");
+}

@@ -55,7 +55,7 @@ pub(super) fn fsrm() -> State {
 }
 
 pub(super) fn mpx() -> State {
-    let remedy = "use an Intel CPU of 2015 to 2019 with a kernel before 5.6, or qemu-x86_64 -cpu max for functional tests only";
+    let remedy = "use an Intel CPU of 2015 to 2019 (Linux keeps its MPX state enabled, after 5.6 for guests); in a VM let the hypervisor expose MPX; qemu-x86_64 -cpu max suffices for functional tests";
     State::when(cpu::has_mpx(), "CPUID and XCR0", "not in CPUID or not in XCR0", remedy)
 }
 

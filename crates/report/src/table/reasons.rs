@@ -268,6 +268,7 @@ fn reason(reason: &Reason) -> String {
         }
         Reason::At { label, why } => format!("{label}: {}", self::reason(why)),
         Reason::NotMeasured { command } => format!("not measured yet: {command}"),
+        Reason::NoMethod { why } => why.clone(),
         Reason::Failed { failure, command } => again(&failure.to_string(), command.as_ref()),
         Reason::Void { cause, command } => {
             again(&format!("every round is void: {cause}"), command.as_ref())

@@ -99,6 +99,7 @@ impl DeclaredTable {
             profile: None,
             class: None,
             rounds: None,
+            unmeasurable: None,
             expect: None,
         }
     }

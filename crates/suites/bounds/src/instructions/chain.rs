@@ -260,6 +260,38 @@ mod tests {
     }
 
     #[test]
+    fn bounds_return_through_memory() {
+        if let Err(failure) = crate::assembler::AS.find() {
+            return machine::untested::note("bounds: round trips of MPX", &failure);
+        }
+        let list = super::super::list::BUILT_IN.as_ref().unwrap();
+        let forms = list.forms.iter().filter(|form| form.class == "mpx");
+        let trips: Vec<[String; 2]> = forms
+            .filter_map(|form| plan(form).round_trip(form))
+            .map(|trip| {
+                for code in super::super::prepared::assembled(trip.clone()) {
+                    let effects = super::super::effects::Effects::of(&code.unwrap()).unwrap();
+                    assert!(effects.features.contains(&iced_x86::CpuidFeature::MPX), "{trip:?}");
+                }
+                trip.map(|line| if let Line::Text(text) = line { text } else { String::new() })
+            })
+            .collect();
+        let [load, store] = ["bndmov bnd0, xmmword ptr [r14]", "bndmov xmmword ptr [r14], bnd0"];
+        let [from_table, to_table] = ["bndldx bnd0, [r14+rsi]", "bndstx [r14+rsi], bnd0"];
+        let to_index = "bndmov xmmword ptr [r14], bnd0; mov rsi, qword ptr [r14]; and rsi, 0";
+        assert_eq!(
+            trips,
+            [
+                ["bndmk bnd0, [r14+rsi]", to_index],
+                [load, store],
+                [store, load],
+                [from_table, to_table],
+                [to_table, from_table],
+            ]
+        );
+    }
+
+    #[test]
     fn a_form_without_a_chain_has_a_reason() {
         let why = |text: &str| {
             let form = form(&format!("form = \"{text}\""));

@@ -74,10 +74,10 @@ const METRICS: &[Metric] = &[
     Metric::time("user", "CPU time of one store in user mode, as accounted by the kernel"),
     Metric::time("system", "CPU time of one store in the kernel, as accounted by the kernel"),
     Metric::new(
-        "system_share",
+        "table_system_share",
         "share",
         Better::Neither,
-        "share of the kernel in the CPU time of a store, as accounted by the kernel",
+        "share of the kernel in the CPU time that tables add to a store, as accounted by the kernel",
     ),
     Metric::new("faults", "1", Better::Lower, "page faults per store"),
     Metric::new("user_instructions", "1", Better::Lower, "instructions per store in user mode"),
@@ -151,7 +151,7 @@ fn to_measurement(params: &TableParams, pairs: &[PassPair]) -> Measurement {
         ("over_baseline", median_of(&|pair| Some(pair.measured.time / plain(pair)?))),
         ("user", Some(mean(&|cost| nanoseconds(cost.usage.user)))),
         ("system", Some(mean(&|cost| nanoseconds(cost.usage.system)))),
-        ("system_share", system_share(pairs)),
+        ("table_system_share", table_system_share(pairs)),
         ("faults", Some(mean(&|cost| cost.usage.faults() as f64))),
         ("user_instructions", instructions(0)),
         ("system_instructions", instructions(1)),
@@ -165,11 +165,36 @@ fn nanoseconds(time: Duration) -> f64 {
     time.as_nanos() as f64
 }
 
-/// Returns the kernel's share of all passes; `None` if they were too short for the kernel's accounting.
-fn system_share(pairs: &[PassPair]) -> Option<f64> {
-    let sum = |time: fn(&Usage) -> Duration| {
-        pairs.iter().map(|pair| nanoseconds(time(&pair.measured.usage))).sum::<f64>()
+/// Returns the kernel's share of the difference between the passes with tables and those without; `None` if the
+/// kernel's accounting shows no difference.
+fn table_system_share(pairs: &[PassPair]) -> Option<f64> {
+    let added = |time: fn(&Usage) -> Duration| -> Option<f64> {
+        let differences = pairs.iter().map(|pair| {
+            let plain = pair.plain.as_ref()?;
+            Some(nanoseconds(time(&pair.measured.usage)) - nanoseconds(time(&plain.usage)))
+        });
+        differences.sum()
     };
-    let (system, user) = (sum(|usage| usage.system), sum(|usage| usage.user));
+    let (system, user) = (added(|usage| usage.system)?, added(|usage| usage.user)?);
     (system + user > 0.0).then(|| system / (system + user))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_share_of_the_kernel_is_that_of_the_difference() {
+        let cost = |user, system| {
+            let [user, system] = [user, system].map(Duration::from_micros);
+            PassCost { usage: Usage { user, system, ..Usage::default() }, ..PassCost::default() }
+        };
+        let pair = |measured, plain| PassPair { measured, plain: Some(plain) };
+        // The tables add 30 us, 27 of them in the kernel; all of the store is 70% in the kernel.
+        let passes = [pair(cost(20, 30), cost(18, 20)), pair(cost(10, 40), cost(9, 23))];
+        assert_eq!(table_system_share(&passes), Some(0.9));
+        assert_eq!(table_system_share(&[pair(cost(1, 2), cost(2, 2))]), None);
+        let none = PassPair { measured: cost(1, 1), plain: None };
+        assert_eq!(table_system_share(&[none]), None);
+    }
 }
