@@ -189,6 +189,10 @@ fn check_contents(sample: &Sample, metrics: &[Metric]) -> Result<(), String> {
             return Err(format!("a clock is {wrong} Hz"));
         }
         hertz.into_iter().try_for_each(|hertz| finite("a clock", hertz))?;
+        let rates = clock.issue_before.into_iter().chain(clock.issue_after);
+        if let Some(wrong) = rates.into_iter().find(|rate| !(0.0..100.0).contains(rate)) {
+            return Err(format!("a core executes {wrong} adds per cycle"));
+        }
     }
     Ok(())
 }
@@ -373,6 +377,8 @@ mod tests {
             core_after: 1e9,
             second_before: None,
             second_after: Some(f64::NAN),
+            issue_before: None,
+            issue_after: None,
         };
         let trial = |level| Trial { level, holds: None, void: None, values: Default::default() };
         let wrong: [(Sample, &str); 8] = [

@@ -38,6 +38,7 @@ pub mod quantity;
 pub mod run;
 pub mod sample;
 pub mod search;
+pub mod sharing;
 pub mod soundness;
 pub mod spreadsheet;
 pub mod statistics;

@@ -5,7 +5,8 @@ use std::os::fd::AsRawFd;
 use std::sync::mpsc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use machine::core_clock;
+use machine::core_clock::{self, CoreClock};
+use machine::issue_rate;
 use machine::noise::Noise;
 use machine::tsc::Tsc;
 
@@ -176,26 +177,31 @@ fn measure(
     };
     let tsc = tsc.ok();
     let noise = Noise::snapshot();
-    let before = tsc.map(|_| core_clock()).transpose()?;
+    let before = tsc.map(core_state).transpose()?;
     let start = Instant::now();
     let outcome = void_as_sample(probe.measure(&mut context, &ordered.point));
     let duration = start.elapsed();
-    let after = tsc.map(|_| core_clock()).transpose()?;
+    let after = tsc.map(core_state).transpose()?;
     let noise = Noise::snapshot().since(&noise);
     let measurement = outcome?;
     if let Some((metric, value)) = measurement.values.iter().find(|(_, value)| !value.is_finite()) {
         return Err(Failure::check(format!("'{metric}' is {value}")));
     }
-    let is_guessed = [before, after].iter().flatten().any(|clock| !clock.is_known);
+    let is_guessed = [before, after].iter().flatten().any(|(clock, _)| !clock.is_known);
     let guessed = || is_guessed.then(|| UNKNOWN_LATENCIES.to_owned());
-    let clock = tsc.zip(before.zip(after)).map(|(tsc, (before, after))| Clock {
-        tsc_hertz: tsc.hertz,
-        tsc_step: tsc.step,
-        tsc_overhead: tsc.overhead,
-        core_before: before.hertz,
-        core_after: after.hertz,
-        second_before: Some(before.second_hertz),
-        second_after: Some(after.second_hertz),
+    let clock = tsc.zip(before.zip(after)).map(|(tsc, states)| {
+        let ((before, issue_before), (after, issue_after)) = states;
+        Clock {
+            tsc_hertz: tsc.hertz,
+            tsc_step: tsc.step,
+            tsc_overhead: tsc.overhead,
+            core_before: before.hertz,
+            core_after: after.hertz,
+            second_before: Some(before.second_hertz),
+            second_after: Some(after.second_hertz),
+            issue_before: Some(issue_before),
+            issue_after: Some(issue_after),
+        }
     });
     let disturbance = || disturbed(clock.as_ref(), &noise, duration);
     sample.void = measurement.void.clone().or_else(guessed).or_else(disturbance);
@@ -228,8 +234,11 @@ fn disturbed(
     clock.and_then(Clock::void).or_else(|| over(steal, MAX_STEAL, "steal time"))
 }
 
-fn core_clock() -> Result<core_clock::CoreClock, Failure> {
-    core_clock::calibrate().map_err(|why| Failure::failed(format!("the core clock: {why}")))
+/// Measures the core clock, and the independent adds per cycle.
+fn core_state(tsc: &Tsc) -> Result<(CoreClock, f64), Failure> {
+    let clock = core_clock::calibrate();
+    let clock = clock.map_err(|why| Failure::failed(format!("the core clock: {why}")))?;
+    Ok((clock, issue_rate::measure(tsc, clock.hertz)))
 }
 
 fn fill(sample: &mut Sample, measurement: Measurement) {
@@ -254,6 +263,8 @@ mod tests {
             core_after: after,
             second_before: Some(before),
             second_after: Some(after),
+            issue_before: None,
+            issue_after: None,
         }
     }
 

@@ -119,6 +119,13 @@ pub struct Clock {
     /// The same after the sample.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub second_after: Option<f64>,
+    /// The independent adds per cycle before the sample, which a busy SMT sibling lowers; `None` in a guest without an
+    /// operating system.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub issue_before: Option<f64>,
+    /// The same after the sample.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub issue_after: Option<f64>,
 }
 
 impl Clock {

@@ -79,7 +79,7 @@ proptest! {
     #[test]
     fn swapping_a_ratio_inverts_it(pairs in pairs()) {
         let turned: Vec<(f64, f64)> = pairs.iter().map(|&(a, b)| (b, a)).collect();
-        let lost = LostRounds { missing: 1, other_class: 0, other_session: 2 };
+        let lost = LostRounds { missing: 1, other_session: 2, ..LostRounds::default() };
         let (one, other) = (paired_ratio(&pairs, lost).unwrap(), paired_ratio(&turned, lost).unwrap());
         prop_assert!(close(one.ratio, 1.0 / other.ratio));
         prop_assert!(close(one.interval.low, 1.0 / other.interval.high));

@@ -70,6 +70,11 @@ const CHECKS: &[Check] = &[
     },
     Check { name: "core-clock", about: "stable core clock", state: cpu::core_clock },
     Check {
+        name: "own-core",
+        about: "core not shared with a busy SMT sibling",
+        state: cpu::own_core,
+    },
+    Check {
         name: "performance-counters",
         about: "hardware cycle counter",
         state: kernel::performance_counters,
@@ -108,7 +113,7 @@ impl Check {
 }
 
 impl Capability {
-    /// Checks every capability now, in a few milliseconds once the time-stamp counter is calibrated.
+    /// Checks every capability now, in about 0.1 s once the time-stamp counter is calibrated.
     pub fn all() -> Vec<Self> {
         CHECKS.iter().map(Check::run).collect()
     }

@@ -17,6 +17,7 @@ pub mod file;
 #[cfg(test)]
 mod forked;
 pub mod huge_pages;
+pub mod issue_rate;
 pub mod kvm;
 pub mod mapping;
 pub mod memfd;

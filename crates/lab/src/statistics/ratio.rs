@@ -30,6 +30,8 @@ pub struct LostRounds {
     pub missing: usize,
     /// The cores were near each other in one sample and far apart in the other.
     pub other_class: usize,
+    /// A busy SMT sibling shared the core in one sample and not in the other, or in a part of one of them.
+    pub other_sharing: usize,
     /// Different sessions measured the two samples, at times that may be far apart.
     pub other_session: usize,
 }
@@ -37,7 +39,7 @@ pub struct LostRounds {
 impl LostRounds {
     /// Returns the number of all lost rounds.
     pub fn total(&self) -> usize {
-        self.missing + self.other_class + self.other_session
+        self.missing + self.other_class + self.other_sharing + self.other_session
     }
 }
 

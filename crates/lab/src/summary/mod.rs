@@ -20,6 +20,7 @@ pub use unit::Unit;
 use crate::journal::Run;
 use crate::metric::MetricRecord;
 use crate::point::Point;
+use crate::sharing::SharingCounts;
 use crate::statistics::Ratio;
 
 /// An error of a summary, in one line.
@@ -69,6 +70,8 @@ pub struct Summary {
     pub environment: String,
     /// Number of other environments of the run with samples of the experiment.
     pub other_environments: usize,
+    /// Number of samples by whether a busy SMT sibling shared their core.
+    pub sharing: SharingCounts,
     /// A row per point with samples, in the order of the declaration.
     pub rows: Vec<Row>,
     /// Each point with a twin, and the ratio of the two.
@@ -103,6 +106,7 @@ pub fn summarise(
         record: unit.applied(metric, record)?,
         environment: samples.environment.into(),
         other_environments: samples.other_environments,
+        sharing: samples.sharing(),
         rows: row::rows(&samples, metric, unit),
         twins: observed.twin_ratios(),
         floors: Floors::of(&observed),

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 
 use crate::point::{Level, Point};
+use crate::sharing::Sharing;
 use crate::statistics::{LostRounds, NoiseFloor, Ratio, StatisticsError, paired_ratio};
 
 /// Value of one point in one round.
@@ -16,6 +17,8 @@ pub struct Observation {
     pub class: Option<Level>,
     /// Number of the session that measured it, from 1.
     pub session: u32,
+    /// Whether a busy SMT sibling shared the core, if known.
+    pub sharing: Option<Sharing>,
 }
 
 /// Observations of one point by round.
@@ -57,7 +60,7 @@ impl Observed {
 }
 
 /// Returns the pairs of values of the rounds in which one session measured both points with the same
-/// class, and the rounds without a pair. A point without a class pairs with any.
+/// class and sharing of the core, and the rounds without a pair. A point without a class pairs with any.
 pub fn pairs(numerator: &Rounds, denominator: &Rounds) -> (Vec<(f64, f64)>, LostRounds) {
     let rounds: BTreeSet<_> = numerator.keys().chain(denominator.keys()).collect();
     let (mut pairs, mut lost) = (Vec::new(), LostRounds::default());
@@ -68,6 +71,9 @@ pub fn pairs(numerator: &Rounds, denominator: &Rounds) -> (Vec<(f64, f64)>, Lost
                 Some(Observation { class: Some(above), .. }),
                 Some(Observation { class: Some(below), .. }),
             ) if above != below => lost.other_class += 1,
+            (Some(above), Some(below)) if !Sharing::allows_pair(above.sharing, below.sharing) => {
+                lost.other_sharing += 1;
+            }
             (Some(above), Some(below)) => pairs.push((above.value, below.value)),
             (None, _) | (_, None) => lost.missing += 1,
         }

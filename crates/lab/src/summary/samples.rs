@@ -8,6 +8,7 @@ use crate::journal::Run;
 use crate::metric::MetricRecord;
 use crate::point::{Level, Point};
 use crate::sample::Sample;
+use crate::sharing::{self, Sharing, SharingCounts};
 
 /// Covariate that splits rounds into classes that are not compared: the proximity of two cores.
 pub const CLASS: &str = "proximity";
@@ -27,6 +28,8 @@ pub struct Samples<'a> {
     pub other_environments: usize,
     /// Every sample in the order of the journal.
     all: Vec<&'a Sample>,
+    /// Best rate of independent adds of the machine in this run, in adds per cycle.
+    best_rate: f64,
     /// The last sample of each point, twin and round, which is the one that counts.
     last: BTreeMap<(&'a Point, bool), BTreeMap<u32, &'a Sample>>,
 }
@@ -57,7 +60,9 @@ impl<'a> Samples<'a> {
             last.entry((&sample.point, sample.twin)).or_default().insert(sample.round, *sample);
         }
         let other_environments = environments.difference(&boots).count();
-        Self { run, experiment, environment, other_environments, all, last }
+        let of_machine = run.samples.iter().filter(|one| boots.contains(one.environment.as_str()));
+        let best_rate = sharing::best_rate(of_machine);
+        Self { run, experiment, environment, other_environments, all, best_rate, last }
     }
 
     /// Returns the experiment as declared in the run.
@@ -73,6 +78,11 @@ impl<'a> Samples<'a> {
     /// Returns every sample in the order of the journal, repeated attempts included.
     pub fn all(&self) -> impl Iterator<Item = &'a Sample> {
         self.all.iter().copied()
+    }
+
+    /// Counts the samples by whether a busy SMT sibling shared their core.
+    pub fn sharing(&self) -> SharingCounts {
+        SharingCounts::of(self.all(), self.best_rate)
     }
 
     /// Returns the points with samples, without their twins.
@@ -103,7 +113,8 @@ impl<'a> Samples<'a> {
             let observation = |(round, sample): (&u32, &&Sample)| {
                 let (class, session) = (class(sample).cloned(), sample.session);
                 let value = value(sample, metric, unit)?;
-                Some((*round, Observation { value, class, session }))
+                let sharing = sample.clock.and_then(|clock| Sharing::of(&clock, self.best_rate));
+                Some((*round, Observation { value, class, sharing, session }))
             };
             let rounds: BTreeMap<_, _> = samples.iter().filter_map(observation).collect();
             let side = if *twin { &mut observed.twins } else { &mut observed.points };

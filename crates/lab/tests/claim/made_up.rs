@@ -68,6 +68,8 @@ impl MadeUp {
                 core_after: 4.1e9,
                 second_before: Some(3.9e9),
                 second_after: Some(4.1e9),
+                issue_before: None,
+                issue_after: None,
             }),
             ..Sample::default()
         }

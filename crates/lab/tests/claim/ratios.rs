@@ -224,7 +224,7 @@ fn rounds_without_a_common_class_are_inconclusive() {
     }
     let keys = format!("expect = {{ {RATIO}, each = [\"length\"], at_least = 0.5 }}");
     let verdict = assert_kind(&keys, &run, Inconclusive);
-    let lost = r#""lost":{"missing":0,"other_class":20,"other_session":0}"#;
+    let lost = r#""lost":{"missing":0,"other_class":20,"other_sharing":0,"other_session":0}"#;
     assert!(reasons(&verdict).contains(lost), "{verdict:?}");
 }
 
@@ -239,7 +239,7 @@ fn sides_that_two_sessions_measured_are_inconclusive() {
     }
     let keys = format!("expect = {{ {RATIO}, each = [\"length\"], at_least = 1.5 }}");
     let verdict = assert_kind(&keys, &run, Inconclusive);
-    let lost = r#""lost":{"missing":0,"other_class":0,"other_session":20}"#;
+    let lost = r#""lost":{"missing":0,"other_class":0,"other_sharing":0,"other_session":20}"#;
     assert!(reasons(&verdict).contains(lost), "{verdict:?}");
     assert!(reasons(&verdict).contains("tollgate run --claim"), "{verdict:?}");
 }

@@ -4,6 +4,7 @@ use super::State;
 use crate::Unavailable;
 use crate::core_clock::{self, Doubtful};
 use crate::cpu;
+use crate::issue_rate::{self, Moments};
 use crate::tsc::Tsc;
 
 const OTHER_CPU: &str = "use a CPU that has it, or expose it to the VM";
@@ -30,6 +31,23 @@ pub(super) fn core_clock() -> State {
             why.to_string(),
             "stop other processes, or fix the clock frequency with `cpupower frequency-set`",
         ),
+    }
+}
+
+pub(super) fn own_core() -> State {
+    match issue_rate::moments() {
+        Ok(Moments { best, alone }) if alone > 0.95 => State::present(format!(
+            "{best:.1} independent adds per cycle, no less at {:.0}% of 50 moments",
+            alone * 100.0
+        )),
+        Ok(Moments { best, alone }) => State::absent(
+            format!(
+                "at {:.0}% of 50 moments it executed less than 95% of {best:.1} adds per cycle",
+                (1.0 - alone) * 100.0
+            ),
+            "stop what runs on the SMT sibling, or use a host that does not share cores",
+        ),
+        Err(why) => State::absent(why.to_string(), "see core-clock"),
     }
 }
 

@@ -208,6 +208,8 @@ fn clock() -> Vec<Column> {
         hertz("clock.core_after", |clock| clock.core_after),
         float("clock.second_before", |row| row.sample.clock?.second_before),
         float("clock.second_after", |row| row.sample.clock?.second_after),
+        float("clock.issue_before", |row| row.sample.clock?.issue_before),
+        float("clock.issue_after", |row| row.sample.clock?.issue_after),
     ]
 }
 

@@ -179,6 +179,7 @@ fn lost_rounds(lost: &LostRounds) -> String {
     let causes = [
         (lost.missing, "missing"),
         (lost.other_class, "near and far"),
+        (lost.other_sharing, "with and without a busy SMT sibling"),
         (lost.other_session, "in different sessions"),
     ];
     let causes = causes.iter().filter(|(rounds, _)| *rounds > 0);

@@ -4,6 +4,7 @@ use lab::experiment::{Experiment, suite_name};
 use lab::journal::Run;
 use lab::metric::Better;
 use lab::point::{Filter, Point};
+use lab::sharing::SharingCounts;
 use lab::statistics::NoiseFloor;
 use lab::summary::{Floors, Row, Summary, SummaryError, Unit, summarise};
 use serde_json::{Value, json};
@@ -158,6 +159,7 @@ impl<'a> ShownExperiment<'a> {
             rounds_of(rows.iter().copied()),
             format!("host {}{cpu}", self.run.record.host),
             noise_floor(&summary.floors),
+            shared_core(&summary.sharing),
         ];
         let facts: Vec<_> = facts.into_iter().filter(|fact| !fact.is_empty()).collect();
         text += &page.paragraph(&facts.join("; "), 0, Emphasis::Plain);
@@ -211,6 +213,16 @@ pub(crate) fn caption(section: &Section, format: &ValueFormat<'_>) -> String {
     let mut parts = vec![factors.join(" × "), section.caption(&Point::default()), unit];
     parts.retain(|part| !part.is_empty());
     parts.join("; ")
+}
+
+/// States for what share of the samples a busy SMT sibling shared the core; empty if for none.
+fn shared_core(counts: &SharingCounts) -> String {
+    match counts.share() {
+        Some(share) if share > 0.0 => {
+            format!("core shared by a busy SMT sibling in {:.1}% of the samples", share * 100.0)
+        }
+        _ => String::new(),
+    }
 }
 
 /// Describes the metric, e.g. `throughput in B/s, higher is better`.

@@ -62,6 +62,8 @@ fn sample(experiment: &str, point: &Point, round: u32, values: BTreeMap<String, 
         core_after: 4e9,
         second_before: None,
         second_after: None,
+        issue_before: None,
+        issue_after: None,
     };
     Sample {
         experiment: experiment.into(),

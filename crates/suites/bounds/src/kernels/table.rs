@@ -181,7 +181,12 @@ mod tests {
         for (level, mechanism, values) in values {
             let point = Point::from([(factor, *level), ("mechanism", *mechanism)]);
             let rounds = (0..)
-                .zip(values.map(|value| Observation { value, class: None, session: 1 }))
+                .zip(values.map(|value| Observation {
+                    value,
+                    class: None,
+                    sharing: None,
+                    session: 1,
+                }))
                 .collect();
             observed.points.insert(point, rounds);
         }

@@ -248,6 +248,8 @@ impl Report {
             core_after,
             second_before,
             second_after,
+            issue_before: None,
+            issue_after: None,
         })
     }
 }

@@ -1,0 +1,124 @@
+//! Whether a busy SMT sibling shared the core of a sample, by the rate of independent adds before and after it.
+//!
+//! A sibling of another virtual machine is visible only in this rate, relative to the best that the machine reached in
+//! the run. On a machine whose core is always shared, all samples look alone.
+
+use machine::issue_rate::ALONE;
+use serde::Serialize;
+
+use crate::sample::{Clock, Sample};
+
+/// State of the core before and after a sample. Only samples of the same state are paired.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Sharing {
+    /// Not shared, before and after.
+    Alone,
+    /// Shared, before and after.
+    Shared,
+    /// Shared either before or after, so that the state during the sample is unknown. Such samples are not paired.
+    Changed,
+}
+
+impl Sharing {
+    /// Returns the state for the best rate of the machine, in adds per cycle; `None` without rates.
+    pub fn of(clock: &Clock, best: f64) -> Option<Self> {
+        let is_alone = |rate: f64| rate >= ALONE * best;
+        Some(match (is_alone(clock.issue_before?), is_alone(clock.issue_after?)) {
+            (true, true) => Self::Alone,
+            (false, false) => Self::Shared,
+            (true, false) | (false, true) => Self::Changed,
+        })
+    }
+
+    /// Returns whether two samples of a round are comparable. A sample without rates is comparable with any.
+    pub fn allows_pair(one: Option<Self>, other: Option<Self>) -> bool {
+        match (one, other) {
+            (Some(Self::Changed), _) | (_, Some(Self::Changed)) => false,
+            (Some(one), Some(other)) => one == other,
+            (None, _) | (_, None) => true,
+        }
+    }
+}
+
+/// Returns the best rate of some samples of a machine, in adds per cycle; 0 without rates.
+pub fn best_rate<'a>(samples: impl Iterator<Item = &'a Sample>) -> f64 {
+    let clocks = samples.filter_map(|sample| sample.clock);
+    let rates = clocks.flat_map(|clock| [clock.issue_before, clock.issue_after]);
+    rates.flatten().fold(0.0, f64::max)
+}
+
+/// Number of samples by the state of their core.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct SharingCounts {
+    /// Samples on a core that was not shared.
+    pub alone: usize,
+    /// Samples on a shared core.
+    pub shared: usize,
+    /// Samples whose core was shared before or after them.
+    pub changed: usize,
+}
+
+impl SharingCounts {
+    /// Counts samples of a machine with this best rate, in adds per cycle.
+    pub fn of<'a>(samples: impl Iterator<Item = &'a Sample>, best: f64) -> Self {
+        let mut counts = Self::default();
+        for clock in samples.filter_map(|sample| sample.clock) {
+            match Sharing::of(&clock, best) {
+                Some(Sharing::Alone) => counts.alone += 1,
+                Some(Sharing::Shared) => counts.shared += 1,
+                Some(Sharing::Changed) => counts.changed += 1,
+                None => {}
+            }
+        }
+        counts
+    }
+
+    /// Returns the share (0 to 1) of the samples whose core was shared before or after them; `None` without rates.
+    pub fn share(&self) -> Option<f64> {
+        let Self { alone, shared, changed } = *self;
+        let all = alone + shared + changed;
+        (all > 0).then(|| (shared + changed) as f64 / all as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(before: f64, after: f64) -> Sample {
+        let clock = Clock {
+            tsc_hertz: 1e9,
+            tsc_step: 1,
+            tsc_overhead: 1,
+            core_before: 1e9,
+            core_after: 1e9,
+            second_before: None,
+            second_after: None,
+            issue_before: Some(before),
+            issue_after: Some(after),
+        };
+        Sample { clock: Some(clock), ..Sample::default() }
+    }
+
+    #[test]
+    fn samples_are_counted_by_the_state_of_their_core() {
+        let without = Sample::default();
+        let samples =
+            [sample(5.1, 5.0), sample(3.9, 4.4), sample(5.0, 4.4), sample(4.4, 5.1), without];
+        assert_eq!(best_rate(samples.iter()), 5.1);
+        let counts = SharingCounts::of(samples.iter(), 5.1);
+        assert_eq!(counts, SharingCounts { alone: 1, shared: 1, changed: 2 });
+        assert_eq!(counts.share(), Some(0.75));
+        assert_eq!(SharingCounts::of(samples[4..].iter(), 5.1).share(), None);
+    }
+
+    #[test]
+    fn only_samples_of_the_same_known_state_are_paired() {
+        use Sharing::{Alone, Changed, Shared};
+        let pairs = |one, other| Sharing::allows_pair(one, other);
+        assert!(pairs(Some(Alone), Some(Alone)) && pairs(Some(Shared), Some(Shared)));
+        assert!(!pairs(Some(Alone), Some(Shared)) && !pairs(Some(Changed), Some(Changed)));
+        assert!(pairs(None, Some(Alone)) && pairs(None, None) && !pairs(None, Some(Changed)));
+    }
+}
