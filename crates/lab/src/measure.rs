@@ -12,6 +12,9 @@ use crate::message::{Answer, Rendezvous, RoleMessage};
 use crate::point::Level;
 use crate::sample::{Failure, Trial};
 
+/// Covariate that names the metrics whose value is the limit of their search, separated by spaces.
+pub const CAPPED: &str = "capped";
+
 /// The conditions under which a probe measures one point.
 pub struct Context<'a> {
     /// The time to measure, without preparation.
@@ -117,6 +120,12 @@ impl Measurement {
     pub fn covariate(mut self, name: &str, level: impl Into<Level>) -> Self {
         self.covariates.insert(name.into(), level.into());
         self
+    }
+
+    /// Records which metrics have the limit of their search as their value: the true value may be higher.
+    #[must_use]
+    pub fn capped(self, metrics: &[&str]) -> Self {
+        if metrics.is_empty() { self } else { self.covariate(CAPPED, metrics.join(" ").as_str()) }
     }
 
     /// Adds a histogram of one metric.

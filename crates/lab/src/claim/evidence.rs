@@ -49,6 +49,7 @@ pub(super) struct Missing {
 pub(super) struct Evidence<'a> {
     pub(super) claim: &'a Claim,
     samples: Samples<'a>,
+    pub(super) metric: &'a str,
     /// Unit and direction of the metric; the unit is that of the published value.
     pub(super) record: MetricRecord,
     /// Values of the points that the claim matches, and of their twins.
@@ -105,6 +106,7 @@ impl<'a> Evidence<'a> {
             rounds: rounds.into_iter().collect(),
             seed: seed_of(&claim.id, run.record.seed),
             samples,
+            metric,
             observed,
         })
     }

@@ -2,11 +2,12 @@
 
 use std::iter::repeat_n;
 
+use super::capped::Capped;
 use super::evidence::Evidence;
 use super::verdict::{Judgement, MeasuredValue, NoVerdict, Reason, Statistic, combine};
 use super::{Bounds, Claim, Condition, Published, Quantifier, Verdict, VerdictKind};
 use crate::journal::Run;
-use crate::point::Point;
+use crate::point::{Filter, Point};
 use crate::statistics::estimate;
 use crate::summary::Samples;
 
@@ -78,7 +79,12 @@ impl Evidence<'_> {
     }
 
     fn judge_condition(&self, condition: &Condition, each: &[String]) -> Vec<Judgement> {
-        let for_each = |filters: &[_], judge: &dyn Fn(&Point) -> Judgement| {
+        let for_each = |filters: &[&Filter], judge: &dyn Fn(&Point) -> Judgement| {
+            let is_absent =
+                |filter: &&Filter| !self.known.iter().any(|point| filter.matches(point));
+            if filters.iter().any(is_absent) {
+                return vec![Judgement::missing("", self.claim.not_measured())];
+            }
             let combinations = self.combinations(each, filters);
             if combinations.is_empty() {
                 let lack = Reason::NoCombination { factors: each.to_vec() };
@@ -151,6 +157,8 @@ impl Evidence<'_> {
             kind = VerdictKind::Inconclusive;
             reasons.push(Reason::FailuresMayDecide);
         }
+        let capped = Capped { above: self.capped(point), below: 0 };
+        capped.weaken(bounds, &estimated.interval, &mut kind, &mut reasons);
         Self::limit_failures(&counts, &mut kind, &mut reasons);
         self.require_rounds(&mut kind, estimated.rounds, &mut reasons);
         MeasuredValue {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::capped::Capped;
 use super::evidence::{Evidence, Missing, Side};
 use super::verdict::{
     Judgement, LeftOut, MeasuredValue, NoVerdict, Reason, Relation, Statistic, leave_out,
@@ -223,8 +224,9 @@ impl Evidence<'_> {
         claimed: Reason,
         combination: &Point,
     ) -> MeasuredValue {
-        let (kind, unresolved) = within_bounds(judged, bounds, self.floor(paired));
-        let reasons = std::iter::once(claimed).chain(unresolved).collect();
+        let (mut kind, unresolved) = within_bounds(judged, bounds, self.floor(paired));
+        let mut reasons: Vec<_> = std::iter::once(claimed).chain(unresolved).collect();
+        self.capped_sides(paired, judged).weaken(bounds, &judged.interval, &mut kind, &mut reasons);
         self.ratio_value(paired, combination, kind, reasons)
     }
 
@@ -239,13 +241,16 @@ impl Evidence<'_> {
     ) -> MeasuredValue {
         let floor = self.floor(paired);
         let resolution = resolve(judged, floor);
-        let kind = match resolution {
+        let mut kind = match resolution {
             Resolution::Higher => VerdictKind::Reproduced,
             Resolution::Lower => VerdictKind::Contradicted,
             Resolution::Unresolved { .. } => VerdictKind::Inconclusive,
         };
         let floor = floor.map(|noise| noise.floor);
-        let reasons = vec![Reason::Resolved { relation, resolution, floor }];
+        let mut reasons = vec![Reason::Resolved { relation, resolution, floor }];
+        let above_one = Bounds { at_least: Some(1.0), at_most: None };
+        let capped = self.capped_sides(paired, judged);
+        capped.weaken(&above_one, &judged.interval, &mut kind, &mut reasons);
         self.ratio_value(paired, combination, kind, reasons)
     }
 
@@ -256,6 +261,13 @@ impl Evidence<'_> {
             return Err(Reason::NoCommonRound { lost, command: self.claim.command() }.into());
         }
         paired_ratio(&pairs, lost).map_err(|error| Reason::NotSummarised { error }.into())
+    }
+
+    /// Counts the capped rounds of the sides of `judged`, which is the ratio of two sides or its
+    /// inverse.
+    fn capped_sides(&self, paired: &Paired, judged: &Ratio) -> Capped {
+        let capped = Capped { above: self.capped(paired.above), below: self.capped(paired.below) };
+        if *judged == paired.ratio { capped } else { capped.inverted() }
     }
 
     fn ratio_value(

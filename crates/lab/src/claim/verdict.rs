@@ -205,6 +205,13 @@ pub enum Reason {
         /// Noise floor, as a share.
         floor: f64,
     },
+    /// Searches ended at their limit, so that the true values may be higher.
+    Capped {
+        /// Number of rounds of the value, or of the numerator.
+        above: usize,
+        /// Number of rounds of the denominator.
+        below: usize,
+    },
     /// Which level is best at all levels of the other factor.
     BestEverywhere {
         /// The level; `None` if no level is.

@@ -247,6 +247,10 @@ fn reason(reason: &Reason) -> String {
         Reason::NearBound { floor } => {
             format!("unresolved: closer to the bound than the noise floor of {}", share(*floor))
         }
+        Reason::Capped { above, below } => {
+            let rounds = count(above + below, "search");
+            format!("{rounds} ended at the highest load, so the true value may be higher; raise it")
+        }
         Reason::BestEverywhere { level, rounds, .. } => {
             let level = level.as_deref().unwrap_or("no level");
             format!("{level} is best everywhere, {rounds} judged rounds")

@@ -70,6 +70,15 @@ pub(super) fn measure(
     };
     let mlrsearch = search::loss_ratios(&search, &mut trial)?;
     let (ndr, pdr) = (mlrsearch.goals[0], mlrsearch.goals[1]);
+    let capped = [
+        (&["rfc2544", "rfc2544_wire"][..], rfc2544.bounds.lower),
+        (&["ndr", "ndr_wire"], ndr.lower),
+        (&["ndr_strict"], ndr.strict),
+        (&["pdr"], pdr.lower),
+    ];
+    let is_capped = |(_, load): &(&[&str], Option<f64>)| *load == Some(maximum);
+    let capped: Vec<&str> =
+        capped.into_iter().filter(is_capped).flat_map(|(metrics, _)| metrics).copied().collect();
     // 0 if no load succeeded.
     let packets = |load: Option<f64>| load.unwrap_or(0.0) / config.wire_bits();
     let mut measurement = Measurement::default()
@@ -79,7 +88,8 @@ pub(super) fn measure(
         .value("ndr_wire", ndr.lower.unwrap_or(0.0))
         .value("ndr_strict", packets(ndr.strict))
         .value("pdr", packets(pdr.lower))
-        .value("trials", (rfc2544.trials.len() + mlrsearch.trials.len()) as f64);
+        .value("trials", (rfc2544.trials.len() + mlrsearch.trials.len()) as f64)
+        .capped(&capped);
     let tag = |search: f64| {
         move |mut trial: Trial| {
             trial.values.insert(SEARCH.into(), search);
