@@ -228,6 +228,7 @@ pub fn unpaired_ratio(numerator: &[f64], denominator: &[f64]) -> Option<Ratio> {
     Some(Ratio {
         ratio: centre.exp(),
         interval,
+        lag_1: None,
         rounds: weaker.rounds,
         lost: LostRounds::default(),
     })

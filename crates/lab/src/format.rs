@@ -160,7 +160,7 @@ pub fn interval(centre: f64, interval: &Interval, unit: &str) -> String {
     match interval.kind {
         IntervalKind::Single => centre,
         IntervalKind::Range => format!("{centre} (range {ends})"),
-        IntervalKind::OrderStatistic | IntervalKind::Bootstrap => format!("{centre} ({ends})"),
+        IntervalKind::Confidence => format!("{centre} ({ends})"),
     }
 }
 

@@ -70,13 +70,13 @@ fn unnamed_factors_have_their_baseline_level() {
 fn notes_state_host_method_and_missing_values() {
     let picture = drawn("x = 'length'\nseries = 'memory'");
     insta::assert_snapshot!(picture.notes.join("\n"), @"
-    testbed, Test CPU; profile quick; 12 rounds; noise floor ±0.9% (twins)
+    testbed, Test CPU; profile quick; 12 rounds; noise floor ±1.0% (twins)
     write, glibc, 0 threads
     bars: 95% interval of the median
     no value: device (unavailable: there is no /dev/mem)
     ");
     let few = picture_of(3);
-    assert!(few.notes.contains(&"bars: range (under 6 rounds)".to_string()), "{:?}", few.notes);
+    assert!(few.notes.contains(&"bars: range (too few rounds)".to_string()), "{:?}", few.notes);
     assert!(picture_of(1).curves[0].marks[0].interval.is_none());
 }
 

@@ -8,7 +8,7 @@ use crate::experiment::Experiment;
 use crate::metric::{Better, Metric, MetricRecord};
 use crate::point::{Filter, Point};
 use crate::run::{METRICS, SESSION};
-use crate::statistics::ORDER_STATISTIC_ROUNDS;
+use crate::statistics::INTERVAL_ROUNDS;
 use crate::subject::Subject;
 use crate::suite::Suite;
 use crate::summary::Unit;
@@ -63,19 +63,20 @@ pub fn needs(claim: &Claim, experiment: &Experiment) -> BTreeSet<Point> {
     let needed = |point: &&Point| claim.filter.matches(point) && is_on_side(point);
     let mut points: BTreeSet<Point> = experiment.points.iter().filter(needed).cloned().collect();
     if !points.is_empty() && !experiment.twins.iter().any(|twin| points.contains(twin)) {
-        points.extend(experiment.twins.first().cloned());
+        let distance = |twin: &&Point| points.iter().map(|point| twin.differing(point)).min();
+        points.extend(experiment.twins.iter().min_by_key(distance).cloned());
     }
     points
 }
 
 fn fit(claim: &Claim, subject: &Subject) -> Result<Claim, String> {
     // A promise on an experiment of few rounds is about values that do not vary.
-    let few = |rounds: usize| rounds < ORDER_STATISTIC_ROUNDS;
+    let few = |rounds: usize| rounds < INTERVAL_ROUNDS;
     let exempt = claim.is_promise() && few(subject.experiment.effort.rounds as usize);
     if claim.rounds.is_some_and(few) && !exempt {
         return Err(format!(
-            "rounds: fewer than {ORDER_STATISTIC_ROUNDS} have no 95% interval; \
-             set {ORDER_STATISTIC_ROUNDS} or more, or leave it out"
+            "rounds: fewer than {INTERVAL_ROUNDS} have no 95% interval; \
+             set {INTERVAL_ROUNDS} or more, or leave it out"
         ));
     }
     let metric = subject.metric(claim.metric.as_deref())?;
@@ -99,6 +100,12 @@ fn fit(claim: &Claim, subject: &Subject) -> Result<Claim, String> {
             subject.factor("each", factor)?;
         }
         fit_condition(&mut expect.kind, subject, metric)?;
+        if expect.kind.compares_points() && subject.experiment.twins.is_empty() && !exempt {
+            return Err(format!(
+                "{} has no twins, which measure the noise floor of a comparison; add 'twins' to it",
+                subject.experiment.id()
+            ));
+        }
     }
     Ok(fitted)
 }

@@ -10,8 +10,8 @@ use crate::plan::seed_of;
 use crate::point::{Filter, Level, Point};
 use crate::proximity::name;
 use crate::sample::{FailureKind, Sample};
-use crate::statistics::ORDER_STATISTIC_ROUNDS;
-use crate::summary::{CLASS, Floors, Observed, Rounds, Samples, Unit, metric_record};
+use crate::statistics::{INTERVAL_ROUNDS, Interval, IntervalKind};
+use crate::summary::{CLASS, Floors, Observed, Rounds, Samples, TwinAlarm, Unit, metric_record};
 
 /// Maximum share of a point's rounds that may have failed if the others are to be judged.
 const MAX_FAILED: f64 = 0.1;
@@ -56,6 +56,8 @@ pub(super) struct Evidence<'a> {
     pub(super) observed: Observed,
     /// Noise floors of every twin of the experiment.
     pub(super) floors: Floors,
+    /// Twins of the experiment that differ.
+    pub(super) alarms: Vec<TwinAlarm>,
     /// Maximum number of rounds that twins have in common.
     twin_rounds: usize,
     /// Every point that the claim matches, measured or planned.
@@ -85,6 +87,7 @@ impl<'a> Evidence<'a> {
             observed.keep(|one| one.class.as_ref().is_some_and(|of| of.as_str() == name(class)));
         }
         let floors = Floors::of(&observed);
+        let alarms = TwinAlarm::all(&samples, metric, &observed);
         let twin_rounds = observed.twin_rounds();
         observed.points.retain(|point, _| claim.filter.matches(point));
         observed.twins.retain(|point, _| claim.filter.matches(point));
@@ -100,6 +103,7 @@ impl<'a> Evidence<'a> {
             claim,
             record,
             floors,
+            alarms,
             twin_rounds,
             varying: open_factors(known.iter(), &[]),
             known,
@@ -284,6 +288,23 @@ impl<'a> Evidence<'a> {
         }
     }
 
+    /// Weakens a result whose rounds, although enough, are too correlated for a 95% interval.
+    pub(super) fn require_interval(
+        &self,
+        kind: &mut VerdictKind,
+        interval: &Interval,
+        lag_1: Option<f64>,
+        reasons: &mut Vec<Reason>,
+    ) {
+        let is_range = interval.kind == IntervalKind::Range;
+        if let (Some(lag_1), true) =
+            (lag_1, is_range && self.claim.rounds_needed() >= INTERVAL_ROUNDS)
+        {
+            *kind = VerdictKind::Inconclusive;
+            reasons.push(Reason::Correlated { lag_1, command: self.claim.command() });
+        }
+    }
+
     /// Weakens the result of a comparison: by too few rounds, by failed rounds of its points, and
     /// without a noise floor.
     pub(super) fn require_comparable(
@@ -295,7 +316,7 @@ impl<'a> Evidence<'a> {
     ) {
         self.require_rounds(kind, rounds, reasons);
         Self::limit_failures(&self.round_counts(points), kind, reasons);
-        if let Some(why) = self.no_floor() {
+        if let Some(why) = self.no_floor(points) {
             *kind = VerdictKind::Inconclusive;
             reasons.push(why);
         }
@@ -332,13 +353,16 @@ impl<'a> Evidence<'a> {
         RoundCounts { measured: rounds.len() - failed - void, failed, void }
     }
 
-    /// Returns a reason if the experiment has twins, but they have too few rounds for a noise
-    /// floor. A promise that requires fewer rounds than a floor does needs none.
-    fn no_floor(&self) -> Option<Reason> {
-        let has_twins = self.samples.declared().is_some_and(|one| !one.twins.is_empty());
-        let (rounds, needed) = (self.twin_rounds, ORDER_STATISTIC_ROUNDS);
-        let lacks = has_twins && rounds < needed && self.claim.rounds_needed() >= needed;
-        lacks.then(|| Reason::NoFloor { rounds, needed, command: self.claim.command() })
+    /// Returns a reason if no twins near some points have enough rounds for a noise floor. A promise
+    /// that requires fewer rounds than a floor does needs none.
+    fn no_floor(&self, points: &[&Point]) -> Option<Reason> {
+        let needed = INTERVAL_ROUNDS;
+        if self.claim.rounds_needed() < needed || self.floors.near(points).is_some() {
+            return None;
+        }
+        let has_twins = self.samples.declared().is_none_or(|one| !one.twins.is_empty());
+        let rounds = has_twins.then_some(self.twin_rounds);
+        Some(Reason::NoFloor { rounds, needed, command: self.claim.command() })
     }
 }
 

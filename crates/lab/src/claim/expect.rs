@@ -98,6 +98,22 @@ pub enum Condition {
     RoundsDifferAtMost(f64),
 }
 
+impl Condition {
+    /// Returns whether points are compared with each other, which requires a noise floor.
+    pub(super) fn compares_points(&self) -> bool {
+        match self {
+            Self::Ratio { .. }
+            | Self::Ranking(_)
+            | Self::WinnerChanges { .. }
+            | Self::Shape { .. } => true,
+            Self::Value(_)
+            | Self::TwinsDifferAtMost(_)
+            | Self::RoundsDifferAtMostSteps(_)
+            | Self::RoundsDifferAtMost(_) => false,
+        }
+    }
+}
+
 /// Trend of values along the levels of a factor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -29,12 +29,14 @@ pub fn judge(claim: &Claim, run: Option<&Run>, cores: usize) -> Verdict {
         Ok(evidence) => evidence.judge(),
         Err(lack) => vec![Judgement::missing("", lack.clone())],
     };
+    let alarms = evidence.as_ref().map(|evidence| evidence.alarms.clone()).unwrap_or_default();
     let quantifier = claim.expect.as_ref().map_or(Quantifier::All, |expect| expect.hold);
     let kind = combine(&judgements, quantifier);
     let is_shown_only = claim.expect.is_none()
         && !claim.carries_over
         && evidence.is_ok_and(|evidence| !evidence.observed.points.is_empty());
-    let mut verdict = Verdict { kind, quantifier, judgements, published: claim.published.clone() };
+    let published = claim.published.clone();
+    let mut verdict = Verdict { kind, quantifier, judgements, published, alarms };
     if is_shown_only {
         verdict.kind = VerdictKind::Incomparable;
         for judgement in &mut verdict.judgements {
@@ -161,6 +163,7 @@ impl Evidence<'_> {
         capped.weaken(bounds, &estimated.interval, &mut kind, &mut reasons);
         Self::limit_failures(&counts, &mut kind, &mut reasons);
         self.require_rounds(&mut kind, estimated.rounds, &mut reasons);
+        self.require_interval(&mut kind, &estimated.interval, estimated.lag_1, &mut reasons);
         MeasuredValue {
             label: self.label(point),
             value: Some(estimated.median),

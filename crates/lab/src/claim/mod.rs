@@ -28,7 +28,7 @@ pub use verdict::{
 use crate::data::{DataError, SourceLocation};
 use crate::experiment::Profile;
 use crate::point::Filter;
-use crate::statistics::ORDER_STATISTIC_ROUNDS;
+use crate::statistics::INTERVAL_ROUNDS;
 
 /// Source of the promises of tollgate itself.
 pub const PROMISE: &str = "tollgate";
@@ -91,7 +91,7 @@ impl Claim {
     /// Returns the number of rounds required for a verdict: unless the claim sets one, the smallest
     /// number whose interval covers 95%. With fewer the verdict is inconclusive.
     pub fn rounds_needed(&self) -> usize {
-        self.rounds.unwrap_or(ORDER_STATISTIC_ROUNDS)
+        self.rounds.unwrap_or(INTERVAL_ROUNDS)
     }
 
     fn error(&self, what: &str) -> DataError {

@@ -118,6 +118,8 @@ impl Evidence<'_> {
         let (mut kind, _) = within_bounds(&highest.ratio, &lower, self.floor(&highest));
         let points = [highest.above, highest.below];
         self.require_comparable(&mut kind, highest.ratio.rounds, &points, &mut Vec::new());
+        let Ratio { interval, lag_1, .. } = &highest.ratio;
+        self.require_interval(&mut kind, interval, *lag_1, &mut Vec::new());
         if kind == VerdictKind::Contradicted && missing.open.is_none() {
             value.kind = VerdictKind::Unmeasurable;
             let Paired { ratio, of_best, .. } = highest;
@@ -279,6 +281,8 @@ impl Evidence<'_> {
     ) -> MeasuredValue {
         let points = [paired.above, paired.below];
         self.require_comparable(&mut kind, paired.ratio.rounds, &points, &mut reasons);
+        let Ratio { interval, lag_1, .. } = &paired.ratio;
+        self.require_interval(&mut kind, interval, *lag_1, &mut reasons);
         let has_combinations = self.claim.expect.as_ref().is_some_and(|e| !e.each.is_empty());
         let names = paired.names();
         MeasuredValue {

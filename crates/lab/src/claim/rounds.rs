@@ -47,6 +47,7 @@ impl Evidence<'_> {
         let mut kind = bounds.judge(&estimate.interval);
         let mut reasons = vec![at_most(max, &unit)];
         self.require_rounds(&mut kind, estimate.rounds, &mut reasons);
+        self.require_interval(&mut kind, &estimate.interval, estimate.lag_1, &mut reasons);
         MeasuredValue {
             label: self.label(point),
             value: Some(estimate.median),

@@ -9,7 +9,7 @@ use super::{Bounds, Published, Quantifier};
 use crate::experiment::Profile;
 use crate::sample::Failure;
 use crate::statistics::{Interval, LostRounds, Ratio, Resolution, StatisticsError};
-use crate::summary::SummaryError;
+use crate::summary::{SummaryError, TwinAlarm};
 
 /// Result of judging a claim by a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -61,6 +61,8 @@ pub struct Verdict {
     pub judgements: Vec<Judgement>,
     /// Value as published.
     pub published: Option<Published>,
+    /// Twins of the experiment that differ.
+    pub alarms: Vec<TwinAlarm>,
 }
 
 impl Verdict {
@@ -239,10 +241,17 @@ pub enum Reason {
     },
     /// The values of the failed rounds, if known, might change the result.
     FailuresMayDecide,
-    /// The twins have too few rounds for a noise floor.
+    /// The rounds are too few for a 95% interval, given their correlation.
+    Correlated {
+        /// Lag-1 correlation of the rounds.
+        lag_1: f64,
+        /// Command that measures more.
+        command: String,
+    },
+    /// No twins have enough rounds for a noise floor.
     NoFloor {
-        /// Rounds that twins have in common.
-        rounds: usize,
+        /// Rounds that twins have in common; `None` if the experiment has no twins.
+        rounds: Option<usize>,
         /// Number required.
         needed: usize,
         /// Command that measures them.

@@ -7,31 +7,35 @@ use super::evidence::{Evidence, Side, includes};
 use super::shape::number;
 use super::verdict::{Judgement, LeftOut, MeasuredValue, NoVerdict, Reason, Statistic, leave_out};
 use crate::point::{Filter, Level, Point};
-use crate::statistics::{Resolution, estimate, resolve};
-use crate::summary::Rounds;
+use crate::statistics::{StatisticsError, estimate};
+use crate::summary::{Contest, Rounds};
 
 /// Levels that may be the best at one level of the other factor.
-struct Contest<'a> {
+struct LevelContest<'a> {
     at: &'a Level,
-    best: &'a Level,
-    /// Levels that are not resolved worse than the best.
+    /// Level with the best median.
+    leader: &'a Level,
+    /// Levels that are not resolved worse than another one.
     candidates: BTreeSet<&'a Level>,
-    judged: Rounds,
+    /// Rounds of the leader.
+    rounds: &'a Rounds,
+    /// Smallest number of rounds that two levels have in common.
+    common: usize,
 }
 
 impl Evidence<'_> {
     /// Judges whether no level of `factor` is the best at all levels of `along`.
     ///
-    /// At each level the best is chosen on half of the rounds and compared with each other level on
-    /// the other half: a level that is resolved worse cannot be the best there. The winner changes
-    /// if no level can be the best at all levels; it does not change if one level is resolved best
-    /// at all levels.
+    /// At each level of `along`, every two levels are compared, corrected for the number of
+    /// comparisons: a level that is resolved worse than another cannot be the best there. The
+    /// winner changes if no level can be the best at all levels; it does not change if one level is
+    /// resolved best at all levels.
     pub(super) fn judge_winner(&self, factor: &str, along: &str, combination: &Point) -> Judgement {
         let (contests, left_out) = match self.contests(factor, along, combination) {
             Ok(contests) => contests,
             Err(lack) => return Judgement::missing(combination.to_string(), lack),
         };
-        let rounds = contests.iter().map(|contest| contest.judged.len()).min().unwrap_or(0);
+        let rounds = contests.iter().map(|contest| contest.common).min().unwrap_or(0);
         let sets = contests.iter().map(|contest| contest.candidates.clone());
         let everywhere =
             sets.reduce(|a, b| a.intersection(&b).copied().collect()).unwrap_or_default();
@@ -56,7 +60,7 @@ impl Evidence<'_> {
         factor: &str,
         along: &str,
         combination: &Point,
-    ) -> Result<(Vec<Contest<'_>>, Vec<LeftOut>), NoVerdict> {
+    ) -> Result<(Vec<LevelContest<'_>>, Vec<LeftOut>), NoVerdict> {
         self.require_fixed(combination, &[factor, along])?;
         let Side { points: side, missing } = self.side(&Filter::default(), combination)?;
         if let Some(lack) = missing.open {
@@ -93,47 +97,36 @@ impl Evidence<'_> {
             let is_unmeasurable = incomplete.kind == VerdictKind::Unmeasurable;
             return Err(if is_unmeasurable { incomplete } else { no_contest(factor, along) });
         }
-        let contest = |level: &&'_ Level| {
-            let there = side.iter().copied().filter(|(point, _)| {
-                point.get(along) == Some(*level)
-                    && point.get(factor).is_some_and(|level| common.contains(level))
-            });
-            self.contest(&there.collect::<Vec<_>>(), factor, along)
-        };
-        Ok((levels.iter().map(contest).collect::<Result<_, NoVerdict>>()?, left_out))
+        let sides: Vec<Vec<_>> = levels
+            .iter()
+            .map(|level| {
+                let there = side.iter().copied().filter(|(point, _)| {
+                    point.get(along) == Some(*level)
+                        && point.get(factor).is_some_and(|level| common.contains(level))
+                });
+                there.collect()
+            })
+            .collect();
+        let contests = Contest::all(&sides, self.record.better, &self.floors);
+        let contests = contests.map_err(|error| match error {
+            StatisticsError::NoDirection => NoVerdict::from(Reason::NoDirection),
+            error => Reason::NotSummarised { error }.into(),
+        })?;
+        let contests = levels.iter().zip(&contests).map(|(at, contest)| {
+            let (leader, rounds) = contest.leader()?;
+            let candidates = contest.candidates().filter_map(|point| point.get(factor)).collect();
+            let (leader, common) = (leader.get(factor)?, contest.rounds());
+            Some(LevelContest { at, leader, candidates, rounds, common })
+        });
+        let contests: Option<Vec<_>> = contests.collect();
+        Ok((contests.ok_or_else(|| no_contest(factor, along))?, left_out))
     }
 
-    fn contest<'s>(
-        &self,
-        side: &[(&'s Point, &'s Rounds)],
-        factor: &str,
-        along: &str,
-    ) -> Result<Contest<'s>, NoVerdict> {
-        let (best, judged) = self.best(side)?;
-        let (Some(at), Some(winner)) = (best.get(along), best.get(factor)) else {
-            return Err(no_contest(factor, along));
-        };
-        let mut candidates = BTreeSet::new();
-        for (point, rounds) in side {
-            let in_half = rounds.iter().filter(|(round, _)| judged.contains_key(round));
-            let in_half: Rounds = in_half.map(|(round, o)| (*round, o.clone())).collect();
-            let is_worse = *point != best && {
-                let better = self.improvement(&self.ratio(&judged, &in_half)?)?;
-                better.rounds >= self.claim.rounds_needed()
-                    && resolve(&better, self.floors.near(&[best, *point])) == Resolution::Higher
-            };
-            if let (false, Some(level)) = (is_worse, point.get(factor)) {
-                candidates.insert(level);
-            }
-        }
-        Ok(Contest { at, best: winner, candidates, judged })
-    }
-
-    fn contest_value(&self, contest: &Contest, factor: &str, along: &str) -> MeasuredValue {
-        let values: Vec<f64> = contest.judged.values().map(|o| o.value).collect();
+    fn contest_value(&self, contest: &LevelContest, factor: &str, along: &str) -> MeasuredValue {
+        let values: Vec<f64> = contest.rounds.values().map(|o| o.value).collect();
         let estimate = estimate(&values).ok();
         MeasuredValue {
-            label: format!("{along}={}: {factor}={}", contest.at, contest.best),
+            label: format!("{along}={}: {factor}={}", contest.at, contest.leader),
             value: estimate.map(|e| e.median),
             interval: estimate.filter(|e| e.rounds > 1).map(|e| e.interval),
             unit: self.record.unit.clone(),

@@ -5,7 +5,7 @@ use crate::journal::Settled;
 use crate::link::Origin;
 use crate::plan;
 use crate::sample::Item;
-use crate::statistics::{self, ORDER_STATISTIC_ROUNDS};
+use crate::statistics::{self, INTERVAL_ROUNDS};
 
 use super::RunError;
 use super::sink::JournalSink;
@@ -147,7 +147,7 @@ pub fn is_narrow(values: &[f64], effort: &Effort) -> bool {
 
 /// Returns the number of rounds before the first check: enough for a 95% interval.
 fn first_check(effort: &Effort) -> usize {
-    (effort.min_rounds as usize).max(ORDER_STATISTIC_ROUNDS)
+    (effort.min_rounds as usize).max(INTERVAL_ROUNDS)
 }
 
 /// Returns whether the width is checked after `rounds` rounds: 1, 2, 4, ... times the first check.

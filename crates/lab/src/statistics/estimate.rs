@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 
-use super::bootstrap::percentile_interval;
-use super::interval::BOOTSTRAP_ROUNDS;
-use super::{Interval, StatisticsError};
+use super::correlation::{inflation, lag_1};
+use super::interval::{inflated, interpolated};
+use super::{INTERVAL_ROUNDS, Interval, IntervalKind, StatisticsError};
 
 /// Maximum number of rounds that [`rounds_needed`] returns, which stands for this many or more.
 pub const MAX_PROJECTED_ROUNDS: usize = 10_000;
@@ -16,6 +16,9 @@ pub struct Estimate {
     pub median: f64,
     /// Interval of the median.
     pub interval: Interval,
+    /// Correlation of successive rounds, for which the interval is widened; see
+    /// [`lag_1`](super::lag_1). `None` under 6 rounds and for equal values.
+    pub lag_1: Option<f64>,
     /// Median absolute deviation, not scaled.
     pub mad: f64,
     /// Smallest value.
@@ -32,15 +35,17 @@ impl Estimate {
     }
 }
 
-/// Estimates a point from one value per round.
+/// Estimates a point from one value per round, in the order of the rounds.
 ///
 /// # Errors
 /// Returns an error without values, or if a value is not finite.
 pub fn estimate(values: &[f64]) -> Result<Estimate, StatisticsError> {
     let sorted = sorted(values)?;
+    let lag_1 = lag_1(values);
     Ok(Estimate {
         median: median_of_sorted(&sorted),
-        interval: Interval::of_sorted(&sorted),
+        interval: Interval::of_sorted(&sorted, inflation(lag_1, values.len())),
+        lag_1,
         mad: mad(&sorted).ok_or(StatisticsError::Empty)?,
         minimum: sorted[0],
         rounds: sorted.len(),
@@ -48,25 +53,26 @@ pub fn estimate(values: &[f64]) -> Result<Estimate, StatisticsError> {
 }
 
 /// Returns the half-width that decides whether a point may stop, as a share of the median: that of
-/// the 95% interval, and, for a bootstrap, at least 0.76 times that of the 99% interval, which is
-/// equal for normal values. The 99% interval depends on more of the values, so that it is seldom
-/// narrow by chance when the 95% interval is. Infinite without an interval.
+/// the 95% interval, and at least 0.76 times that of the 99% interval, which is equal for normal
+/// values. The 99% interval depends on more of the values, so that it is seldom narrow by chance
+/// when the 95% interval is. Infinite without an interval.
 pub fn stopping_half_width(values: &[f64]) -> f64 {
     let (Ok(estimate), Ok(sorted)) = (estimate(values), sorted(values)) else {
         return f64::INFINITY;
     };
-    let half_width = estimate.relative_half_width();
-    if sorted.len() < BOOTSTRAP_ROUNDS {
-        return half_width;
+    if estimate.interval.kind != IntervalKind::Confidence {
+        return f64::INFINITY;
     }
-    let (low, high) = percentile_interval(&sorted, 0.005);
+    let inflation = inflation(estimate.lag_1, values.len());
+    let (low, high) = interpolated(&sorted, inflated(0.99, inflation));
     let wider = Interval { low, high, ..estimate.interval };
+    let half_width = estimate.relative_half_width();
     half_width.max(0.76 * wider.relative_half_width(estimate.median))
 }
 
 /// Projects the total number of rounds at which the half-width reaches `target` (0.02 is 2%).
-/// Widths fall with the square root of the rounds: `rounds * (width / target)^2`, at least the 10
-/// of a bootstrap and at most [`MAX_PROJECTED_ROUNDS`]. Returns the present number if the interval
+/// Widths fall with the square root of the rounds: `rounds * (width / target)^2`, at least 6 and
+/// at most [`MAX_PROJECTED_ROUNDS`]. Returns the present number if the interval
 /// is narrow enough, and `None` for one round, a median of 0, or a target that is not positive.
 ///
 /// The projection ignores drift slower than the run, which does not average out.
@@ -76,7 +82,7 @@ pub fn rounds_needed(estimate: &Estimate, target: f64) -> Option<usize> {
         return None;
     }
     let projected = (estimate.rounds as f64 * (width / target).powi(2)).ceil();
-    let min = estimate.rounds.max(BOOTSTRAP_ROUNDS);
+    let min = estimate.rounds.max(INTERVAL_ROUNDS);
     Some((projected as usize).min(MAX_PROJECTED_ROUNDS).max(min))
 }
 

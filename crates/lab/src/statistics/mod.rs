@@ -1,24 +1,27 @@
 //! Statistics of the method: medians with their intervals, ratios paired within rounds, noise
-//! floors, and randomised orders.
+//! floors, correlation of rounds, and randomised orders.
 //!
 //! All functions are pure. Each value is that of one round; repetitions within a round are
 //! summarised before. No value is dropped, and no distribution is assumed.
 
 use serde::Serialize;
 
-mod bootstrap;
+mod correlation;
 mod estimate;
 mod interval;
 pub mod order;
 mod ratio;
 
+pub use correlation::{NOTABLE_CORRELATION, lag_1};
 pub use estimate::{
     Estimate, MAX_PROJECTED_ROUNDS, estimate, mad, median, minimum, quantile, rounds_needed,
     stopping_half_width,
 };
-pub use interval::{BOOTSTRAP_ROUNDS, CONFIDENCE, Interval, IntervalKind, ORDER_STATISTIC_ROUNDS};
+pub use interval::{CONFIDENCE, INTERVAL_ROUNDS, Interval, IntervalKind};
 pub use order::{Choice, choose_and_judge};
-pub use ratio::{LostRounds, NoiseFloor, Ratio, Resolution, Unresolved, paired_ratio, resolve};
+pub use ratio::{
+    LostRounds, NoiseFloor, Ratio, Resolution, Unresolved, holm, paired_ratio, resolve, sign_test,
+};
 
 /// An error of a summary of values. Indices count from 0 in the given slice.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, thiserror::Error)]

@@ -6,9 +6,12 @@
 use std::fmt;
 
 use serde::Serialize;
+use statrs::distribution::{Binomial, DiscreteCDF};
 
+use super::correlation::{inflation, lag_1};
 use super::estimate::{median_of_sorted, sorted};
-use super::{Interval, IntervalKind, ORDER_STATISTIC_ROUNDS, StatisticsError};
+use super::interval::deflated;
+use super::{INTERVAL_ROUNDS, Interval, IntervalKind, StatisticsError};
 
 /// Ratio of two points.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -17,6 +20,8 @@ pub struct Ratio {
     pub ratio: f64,
     /// Its interval, computed on the logarithmic scale like that of any median.
     pub interval: Interval,
+    /// Correlation of the logarithms of successive rounds; see [`lag_1`].
+    pub lag_1: Option<f64>,
     /// Number of rounds with a pair.
     pub rounds: usize,
     /// Rounds without a pair.
@@ -51,31 +56,72 @@ impl Ratio {
     }
 }
 
-/// Returns the ratio from one pair (numerator, denominator) per round. `lost` are the rounds without
-/// a pair.
+/// Returns the ratio from one pair (numerator, denominator) per round, in the order of the rounds.
+/// `lost` are the rounds without a pair.
 ///
 /// # Errors
 /// Returns an error without pairs, or if a value is not finite and positive.
 pub fn paired_ratio(pairs: &[(f64, f64)], lost: LostRounds) -> Result<Ratio, StatisticsError> {
-    let logarithms = pairs
-        .iter()
-        .enumerate()
-        .map(|(index, &(numerator, denominator))| {
-            let usable = |value: f64| value.is_finite() && value > 0.0;
-            if usable(numerator) && usable(denominator) {
-                Ok(numerator.ln() - denominator.ln())
-            } else {
-                Err(StatisticsError::NotPositive { index, numerator, denominator })
-            }
-        })
-        .collect::<Result<Vec<f64>, _>>()?;
-    let logarithms = sorted(&logarithms)?;
+    let logarithms = logarithms(pairs)?;
+    let lag_1 = lag_1(&logarithms);
+    let sorted = sorted(&logarithms)?;
+    let interval = Interval::of_sorted(&sorted, inflation(lag_1, sorted.len()));
     Ok(Ratio {
-        ratio: median_of_sorted(&logarithms).exp(),
-        interval: Interval::of_sorted(&logarithms).map(f64::exp),
+        ratio: median_of_sorted(&sorted).exp(),
+        interval: interval.map(f64::exp),
+        lag_1,
         rounds: pairs.len(),
         lost,
     })
+}
+
+/// Returns the logarithm of each pair's ratio.
+fn logarithms(pairs: &[(f64, f64)]) -> Result<Vec<f64>, StatisticsError> {
+    let logarithm = |(index, &(numerator, denominator)): (usize, &(f64, f64))| {
+        let usable = |value: f64| value.is_finite() && value > 0.0;
+        if usable(numerator) && usable(denominator) {
+            Ok(numerator.ln() - denominator.ln())
+        } else {
+            Err(StatisticsError::NotPositive { index, numerator, denominator })
+        }
+    };
+    pairs.iter().enumerate().map(logarithm).collect()
+}
+
+/// Returns the two-sided p-value of the sign test that the ratio is 1: the probability that as many
+/// pairs of equal points differ in one direction. Pairs without a difference count against one, and
+/// correlation of the rounds raises the probability as it widens the interval.
+///
+/// # Errors
+/// Returns an error without pairs, or if a value is not finite and positive.
+pub fn sign_test(pairs: &[(f64, f64)]) -> Result<f64, StatisticsError> {
+    let logarithms = logarithms(pairs)?;
+    let coin = Binomial::new(0.5, pairs.len() as u64).ok().filter(|_| !pairs.is_empty());
+    let coin = coin.ok_or(StatisticsError::Empty)?;
+    let above = logarithms.iter().filter(|log| **log > 0.0).count();
+    let below = logarithms.iter().filter(|log| **log < 0.0).count();
+    let p = match above.max(below) {
+        0 => 1.0,
+        most => (2.0 * coin.sf(most as u64 - 1)).min(1.0),
+    };
+    let inflation = inflation(lag_1(&logarithms), pairs.len());
+    Ok(if inflation > 1.0 { 1.0 - deflated(1.0 - p, inflation) } else { p })
+}
+
+/// Returns which of several hypotheses are rejected at `level` in total, given their p-values:
+/// the probability that any true one is rejected is at most `level` (Holm, 1979, Scandinavian
+/// Journal of Statistics 6).
+pub fn holm(p_values: &[f64], level: f64) -> Vec<bool> {
+    let mut order: Vec<usize> = (0..p_values.len()).collect();
+    order.sort_by(|&a, &b| p_values[a].total_cmp(&p_values[b]));
+    let mut rejected = vec![false; p_values.len()];
+    for (smaller, &index) in order.iter().enumerate() {
+        if p_values[index] > level / (p_values.len() - smaller) as f64 {
+            break;
+        }
+        rejected[index] = true;
+    }
+    rejected
 }
 
 /// Noise floor: the ratio of twins, two measurements of one point in each round.
@@ -94,7 +140,7 @@ impl NoiseFloor {
     pub fn from_twins(twins: &[Ratio]) -> Option<Self> {
         twins
             .iter()
-            .filter(|twins| twins.rounds >= ORDER_STATISTIC_ROUNDS)
+            .filter(|twins| twins.rounds >= INTERVAL_ROUNDS)
             .map(|Ratio { interval, .. }| Self {
                 interval: *interval,
                 floor: interval.low.ln().abs().max(interval.high.ln().abs()),
@@ -124,10 +170,12 @@ pub enum Resolution {
 pub enum Unresolved {
     /// A single round has no interval.
     SingleRound,
-    /// A range of 2 to 5 rounds is not a 95% interval.
+    /// A range of too few rounds is not a 95% interval.
     TooFewRounds,
     /// The interval includes 1.
     IncludesOne,
+    /// No twins with 6 rounds measure the noise floor.
+    NoFloor,
     /// The difference is smaller than that between twins.
     BelowFloor,
 }
@@ -138,25 +186,28 @@ impl fmt::Display for Unresolved {
             Self::SingleRound => "a single round has no interval",
             Self::TooFewRounds => "too few rounds",
             Self::IncludesOne => "the interval includes 1",
+            Self::NoFloor => "no noise floor",
             Self::BelowFloor => "the difference is below the noise floor",
         })
     }
 }
 
-/// Returns whether a ratio differs from 1: its interval must exclude 1, and the difference must be
-/// at least the noise floor, if there is one.
+/// Returns whether a ratio differs from 1: its 95% interval must exclude 1, and the difference must
+/// be at least the noise floor.
 pub fn resolve(ratio: &Ratio, floor: Option<&NoiseFloor>) -> Resolution {
     let unresolved = |why| Resolution::Unresolved { why };
     match ratio.interval.kind {
         IntervalKind::Single => return unresolved(Unresolved::SingleRound),
         IntervalKind::Range => return unresolved(Unresolved::TooFewRounds),
-        IntervalKind::OrderStatistic | IntervalKind::Bootstrap => {}
+        IntervalKind::Confidence => {}
     }
     if ratio.interval.includes(1.0) {
         return unresolved(Unresolved::IncludesOne);
     }
-    if floor.is_some_and(|noise| ratio.ratio.ln().abs() < noise.floor) {
-        return unresolved(Unresolved::BelowFloor);
+    match floor {
+        None => unresolved(Unresolved::NoFloor),
+        Some(noise) if ratio.ratio.ln().abs() < noise.floor => unresolved(Unresolved::BelowFloor),
+        Some(_) if ratio.ratio > 1.0 => Resolution::Higher,
+        Some(_) => Resolution::Lower,
     }
-    if ratio.ratio > 1.0 { Resolution::Higher } else { Resolution::Lower }
 }

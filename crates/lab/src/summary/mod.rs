@@ -4,19 +4,24 @@
 //! the others are counted. The last sample of a point and round counts, void or not. Outliers are
 //! flagged and stay in the estimate.
 
+mod contest;
 mod observed;
 mod row;
 mod samples;
 mod unit;
 
+use std::fmt;
+
 use serde::Serialize;
 
+pub use contest::Contest;
 pub(crate) use observed::quotients;
 pub use observed::{Floors, Observation, Observed, Rounds, paired, pairs};
 pub use row::{FailureCount, Outlier, Row};
 pub use samples::{CLASS, Samples};
 pub use unit::Unit;
 
+use crate::format;
 use crate::journal::Run;
 use crate::metric::MetricRecord;
 use crate::point::Point;
@@ -78,9 +83,51 @@ pub struct Summary {
     pub twins: Vec<(Point, Ratio)>,
     /// Noise floor of each pair of twins.
     pub floors: Floors,
+    /// Twins that differ.
+    pub alarms: Vec<TwinAlarm>,
     /// Every value by point and round.
     #[serde(skip)]
     pub observed: Observed,
+}
+
+/// Twins that differ: equal points whose ratio has an interval that excludes 1. Their experiment may
+/// have a fault, e.g. an effect of the order in which points are measured.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct TwinAlarm {
+    /// ID of the experiment.
+    pub experiment: String,
+    /// Name of the metric.
+    pub metric: String,
+    /// Levels of the point that are not defaults of the method.
+    pub point: Point,
+    /// Ratio of the point to its twin.
+    pub ratio: Ratio,
+}
+
+impl TwinAlarm {
+    /// Returns the alarms of an experiment.
+    pub(crate) fn all(samples: &Samples, metric: &str, observed: &Observed) -> Vec<Self> {
+        let alarm = |(point, ratio)| Self {
+            experiment: samples.experiment.into(),
+            metric: metric.into(),
+            point: samples.declared().map_or_else(|| Point::clone(&point), |one| one.brief(&point)),
+            ratio,
+        };
+        observed.differing_twins().map(alarm).collect()
+    }
+}
+
+impl fmt::Display for TwinAlarm {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { experiment, metric, point, ratio } = self;
+        let text = format::interval(ratio.ratio, &ratio.interval, "1");
+        write!(
+            formatter,
+            "warning: the twins of {experiment} at {point} differ in {metric}: ratio {text}, {}; of 20 \
+             pairs of twins, 1 does by chance",
+            format::count(ratio.rounds, "round")
+        )
+    }
 }
 
 /// Summarises one metric of an experiment.
@@ -110,6 +157,7 @@ pub fn summarise(
         rows: row::rows(&samples, metric, unit),
         twins: observed.twin_ratios(),
         floors: Floors::of(&observed),
+        alarms: TwinAlarm::all(&samples, metric, &observed),
         observed,
     })
 }

@@ -6,7 +6,9 @@ use serde::Serialize;
 
 use crate::point::{Level, Point};
 use crate::sharing::Sharing;
-use crate::statistics::{LostRounds, NoiseFloor, Ratio, StatisticsError, paired_ratio};
+use crate::statistics::{
+    IntervalKind, LostRounds, NoiseFloor, Ratio, StatisticsError, paired_ratio,
+};
 
 /// Value of one point in one round.
 #[derive(Debug, Clone, PartialEq)]
@@ -49,6 +51,14 @@ impl Observed {
             Some((Point::clone(point), paired(rounds, twin).ok()?))
         };
         self.twins.iter().filter_map(ratio).collect()
+    }
+
+    /// Returns each point that differs from its twin: the 95% interval of their ratio excludes 1.
+    pub(crate) fn differing_twins(&self) -> impl Iterator<Item = (Point, Ratio)> {
+        let differs = |(_, ratio): &(Point, Ratio)| {
+            ratio.interval.kind == IntervalKind::Confidence && !ratio.interval.includes(1.0)
+        };
+        self.twin_ratios().into_iter().filter(differs)
     }
 
     /// Returns the maximum number of rounds that a point and its twin have in common; 0 without
@@ -114,14 +124,17 @@ impl Floors {
         Self(observed.twin_ratios().into_iter().filter_map(floor).collect())
     }
 
-    /// Returns the floor for a comparison of these points: that of the nearest twins, which differ
-    /// from one of them in the fewest factors; of equally near ones, the highest. `None` without
-    /// twins.
+    /// Returns the floor for a comparison of some points: the highest of the floors of each point.
+    /// That of a point is the floor of its nearest twins, which differ from it in the fewest
+    /// factors; of equally near ones, the highest. `None` without twins.
     pub fn near(&self, points: &[&Point]) -> Option<&NoiseFloor> {
-        let distance = |twin: &Point| points.iter().map(|point| twin.differing(point)).min();
-        let nearest = self.0.iter().map(|(twin, _)| distance(twin)).min()?;
-        let near = self.0.iter().filter(|(twin, _)| distance(twin) == nearest);
-        near.map(|(_, floor)| floor).max_by(|a, b| a.floor.total_cmp(&b.floor))
+        let highest = |a: &&NoiseFloor, b: &&NoiseFloor| a.floor.total_cmp(&b.floor);
+        let near = |point: &&Point| {
+            let nearest = self.0.iter().map(|(twin, _)| twin.differing(point)).min()?;
+            let near = self.0.iter().filter(|(twin, _)| twin.differing(point) == nearest);
+            near.map(|(_, floor)| floor).max_by(highest)
+        };
+        points.iter().filter_map(near).max_by(highest)
     }
 
     /// Returns the lowest and the highest floor.
@@ -160,6 +173,9 @@ mod tests {
         assert!(near(&at("1 MiB", "ours")) > 0.3);
         // Equally far from both: the higher.
         assert!(near(&at("4 KiB", "glibc")) > 0.3);
+        // Each side has its own nearest twins, and the higher floor counts.
+        let (short, long) = (at("16 B", "glibc"), at("1 MiB", "ours"));
+        assert!(floors.near(&[&short, &long]).unwrap().floor > 0.3);
         assert_eq!(Floors::default().near(&[&at("16 B", "glibc")]), None);
     }
 }

@@ -41,6 +41,9 @@ pub struct Row {
     pub tsc_hertz: Option<f64>,
     /// Step of the time-stamp counter in the row's unit, if values are multiples of it.
     pub step: Option<f64>,
+    /// Start of the first and end of the last valid sample, s since 1970: the time that the estimate
+    /// describes. `None` without one.
+    pub span: Option<(f64, f64)>,
     /// Time of all samples of the point, s: void and failed ones included, twins excluded.
     pub seconds: f64,
 }
@@ -116,6 +119,7 @@ impl PointSamples<'_> {
             outliers: self.outliers(&values),
             core_hertz: median(&clocks().map(|c| c.core_hertz()).collect::<Vec<_>>()),
             step: median(&self.last.iter().filter_map(step).collect::<Vec<_>>()),
+            span: span(&valid),
             tsc_hertz: median(&clocks().map(|c| c.tsc_hertz).collect::<Vec<_>>()),
             seconds: self.all.iter().map(|sample| sample.seconds).sum(),
         }
@@ -162,6 +166,12 @@ impl PointSamples<'_> {
         };
         self.last.iter().filter_map(flagged).collect()
     }
+}
+
+/// Returns the start of the first and the end of the last of some samples, s since 1970.
+fn span(samples: &[&Sample]) -> Option<(f64, f64)> {
+    let times = samples.iter().map(|sample| (sample.at, sample.at + sample.seconds));
+    times.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
 }
 
 fn counted(causes: impl Iterator<Item = String>) -> BTreeMap<String, usize> {

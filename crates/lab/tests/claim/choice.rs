@@ -16,7 +16,8 @@ const BEST: &str =
 
 fn made_up(seed: u64) -> MadeUp {
     let mut made_up = MadeUp::new(product(&CANDIDATES, &["4 KiB"], &["0"]));
-    made_up.twins.clear();
+    // The tests let no sample of this point fail.
+    made_up.twins = made_up.points[5..].to_vec();
     made_up.seed = seed;
     made_up.noise = 0.05;
     made_up

@@ -126,7 +126,24 @@ fn a_difference_below_the_noise_floor_is_not_resolved() {
         Inconclusive,
     );
     made_up.twins.clear();
-    assert_kind(&keys, &made_up.run(truth), Reproduced);
+    let verdict = assert_kind(&keys, &made_up.run(truth), Inconclusive);
+    assert!(reasons(&verdict).contains(r#""reason":"no-floor","rounds":null"#), "{verdict:?}");
+}
+
+#[test]
+fn twins_that_differ_raise_an_alarm() {
+    let mut run = functions(&["glibc", "apex"]).run(|_| 10e9);
+    assert_eq!(crate::verdict("expect = { at_least = 0 }", &run).alarms, []);
+    for sample in run.samples.iter_mut().filter(|sample| sample.twin) {
+        *sample.values.get_mut("throughput").unwrap() *= 1.08;
+    }
+    // Also for a claim on other points than the twins.
+    let keys = "where = { function = \"apex\" }\nexpect = { at_least = 0 }";
+    let alarms = assert_kind(keys, &run, Reproduced).alarms;
+    let [alarm] = alarms.as_slice() else { panic!("{alarms:?}") };
+    assert!((alarm.ratio.ratio - 1.0 / 1.08).abs() < 0.01, "{alarm}");
+    let text = alarm.to_string();
+    assert!(text.starts_with("warning: the twins of copy/throughput at function=glibc"), "{text}");
 }
 
 #[test]
@@ -326,10 +343,11 @@ fn without_a_noise_floor_there_is_no_verdict() {
             let verdict = assert_kind(keys, &with(twins), Inconclusive);
             assert!(reasons(&verdict).contains(r#""reason":"no-floor""#), "{verdict:?}");
         }
-        // An experiment that only counts declares no floor.
+        // An experiment without twins has no floor either.
         let mut counts = with(0);
         counts.record.experiments.values_mut().for_each(|one| one.twins.clear());
-        assert_kind(keys, &counts, kind);
+        let verdict = assert_kind(keys, &counts, Inconclusive);
+        assert!(reasons(&verdict).contains(r#""reason":"no-floor","rounds":null"#), "{verdict:?}");
     }
 }
 
@@ -349,7 +367,7 @@ fn a_limit_needs_rounds_and_is_clear_of_the_bound() {
             .retain(|sample| sample.point.text("function") != "stores" || sample.round < rounds);
         run
     };
-    assert_kind(&keys, &with(6), Unmeasurable);
+    assert_kind(&keys, &with(10), Unmeasurable);
     assert_kind(&keys, &with(1), Contradicted);
     assert_kind(&keys, &with(5), Contradicted);
     // The ratio of 1.05 differs from the bound by more than the noise floor; the limit of 1.15 does not.

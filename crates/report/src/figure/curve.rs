@@ -105,11 +105,11 @@ fn error_bar_note(selection: &Selection<'_>) -> Option<String> {
     let kinds: Vec<_> =
         selection.rows.values().filter_map(|row| Some(row.estimate?.interval.kind)).collect();
     let has = |kind| kinds.contains(&kind);
-    let has_interval = has(IntervalKind::Bootstrap) || has(IntervalKind::OrderStatistic);
+    let has_interval = has(IntervalKind::Confidence);
     match (has_interval, has(IntervalKind::Range)) {
-        (true, true) => Some("bars: 95% interval of the median; range if under 6 rounds".into()),
+        (true, true) => Some("bars: 95% interval of the median; range if too few rounds".into()),
         (true, false) => Some("bars: 95% interval of the median".into()),
-        (false, true) => Some("bars: range (under 6 rounds)".into()),
+        (false, true) => Some("bars: range (too few rounds)".into()),
         (false, false) => None,
     }
 }

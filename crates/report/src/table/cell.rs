@@ -1,11 +1,11 @@
 //! Table cells of points: value, half-width and marks, aligned in columns; and the best of several points.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use lab::metric::Better;
 use lab::point::Point;
-use lab::statistics::{Estimate, IntervalKind, Resolution, choose_and_judge, resolve};
-use lab::summary::{Floors, Observed, Rounds, Row, paired};
+use lab::statistics::{Estimate, IntervalKind};
+use lab::summary::{Contest, Floors, Observed, Row};
 use lab::table::{Emphasis, TableCell};
 
 use super::notes::{Mark, Notes, half};
@@ -133,41 +133,16 @@ pub(crate) struct BestSelector<'a> {
     pub(crate) observed: &'a Observed,
     pub(crate) better: Better,
     pub(crate) floors: &'a Floors,
-    pub(crate) seed: u64,
 }
 
 impl BestSelector<'_> {
-    /// Returns the best of some points: it is chosen on half of the rounds and is, on the other half,
-    /// better than each other point by more than the noise floor. `None` if no point is.
+    /// Returns the best of some points: each other one is resolved worse, corrected for the number of
+    /// comparisons. `None` if several points may be the best.
     pub(crate) fn best<'p>(&self, points: &[&'p Point]) -> Option<&'p Point> {
-        let wins = match self.better {
-            Better::Higher => Resolution::Higher,
-            Better::Lower => Resolution::Lower,
-            Better::Neither => return None,
-        };
-        let (points, rounds): (Vec<&'p Point>, Vec<&Rounds>) = points
-            .iter()
-            .filter_map(|point| Some((*point, self.observed.points.get(*point)?)))
-            .unzip();
-        if points.len() < 2 {
-            return None;
-        }
-        let present: BTreeSet<u32> = rounds.iter().flat_map(|r| r.keys().copied()).collect();
-        let present: Vec<u32> = present.into_iter().collect();
-        let values = |of: &&Rounds| present.iter().map(|at| of.get(at).map(|o| o.value)).collect();
-        let candidates: Vec<Vec<Option<f64>>> = rounds.iter().map(values).collect();
-        let choice = choose_and_judge(&candidates, self.better, self.seed).ok()?;
-        let judged: BTreeSet<u32> = choice.judged_rounds.iter().map(|at| present[*at]).collect();
-        let judging = |of: &Rounds| -> Rounds {
-            let is_judged = |round: &u32| judged.contains(round);
-            of.iter().filter(|(r, _)| is_judged(r)).map(|(r, o)| (*r, o.clone())).collect()
-        };
-        let chosen = judging(rounds[choice.index]);
-        let floor = self.floors.near(&points);
-        let is_beaten = |other: &&Rounds| {
-            paired(&chosen, &judging(other)).is_ok_and(|ratio| resolve(&ratio, floor) == wins)
-        };
-        let others = rounds.iter().enumerate().filter(|(at, _)| *at != choice.index);
-        others.map(|(_, other)| other).all(is_beaten).then(|| points[choice.index])
+        let with_values =
+            points.iter().filter_map(|point| self.observed.points.get_key_value(*point));
+        let contests = Contest::all(&[with_values.collect()], self.better, self.floors).ok()?;
+        let best = contests.first()?.best()?;
+        points.iter().find(|point| **point == best).copied()
     }
 }

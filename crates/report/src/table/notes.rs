@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use lab::point::Point;
 use lab::sample::FailureKind;
+use lab::statistics::NOTABLE_CORRELATION;
 use lab::summary::{FailureCount, Row};
 
 use super::section::phrase;
@@ -22,7 +23,7 @@ pub(crate) struct Notes {
 pub(crate) enum Mark {
     /// The best of the compared points, resolved from the others.
     Best,
-    /// Fewer than six rounds: the half-width is half the range.
+    /// Too few rounds for an interval: the half-width is half the range.
     Range,
     /// The median is over rounds of two covariate classes.
     Mixed,
@@ -43,9 +44,9 @@ impl Mark {
     fn meaning(self) -> &'static str {
         match self {
             Self::Best => {
-                "best of the compared points: chosen on half of the rounds, resolved on the other half"
+                "best of the compared points: each other one is resolved worse, corrected for their number"
             }
-            Self::Range => "range: fewer than 6 rounds give no interval",
+            Self::Range => "range: too few rounds for a 95% interval",
             Self::Mixed => "median over rounds with near and with far cores",
             Self::Pending => "not measured yet: run again to resume",
         }
@@ -90,7 +91,7 @@ impl Notes {
     }
 }
 
-/// Returns remarks on void samples, counter resolution, outliers and mixed classes of all rows.
+/// Returns remarks on void samples, counter resolution, correlation, outliers and mixed classes of all rows.
 pub(crate) fn remarks(rows: &[&Row], baseline: &Point, unit: &str) -> Vec<String> {
     let mut lines = Vec::new();
     let voids: usize = rows.iter().map(|row| row.voids).sum();
@@ -112,6 +113,7 @@ pub(crate) fn remarks(rows: &[&Row], baseline: &Point, unit: &str) -> Vec<String
         let step = format::value(step, None, unit);
         lines.push(format!("counter resolution: {step}"));
     }
+    lines.extend(correlation(rows));
     let outliers: usize = rows.iter().map(|row| row.outliers.len()).sum();
     if outliers > 0 {
         let points = rows.iter().filter(|row| !row.outliers.is_empty()).count();
@@ -127,6 +129,18 @@ pub(crate) fn remarks(rows: &[&Row], baseline: &Point, unit: &str) -> Vec<String
         format!("{}: {}", difference(&row.point, baseline), classes.join(", "))
     }));
     lines
+}
+
+/// Returns a remark on points whose rounds are correlated.
+fn correlation(rows: &[&Row]) -> Option<String> {
+    let known: Vec<f64> = rows.iter().filter_map(|row| row.estimate?.lag_1).collect();
+    let notable = known.iter().filter(|lag_1| **lag_1 > NOTABLE_CORRELATION);
+    let (count, highest) = (notable.clone().count(), notable.copied().reduce(f64::max)?);
+    Some(format!(
+        "correlated rounds: lag-1 above {NOTABLE_CORRELATION} at {count} of {}, at most {highest:.2}; \
+         intervals are widened for it",
+        format::count(known.len(), "point")
+    ))
 }
 
 fn is_time(unit: &str) -> bool {

@@ -86,7 +86,7 @@ fn spread(rows: &[Option<&Row>], format: &ValueFormat<'_>) -> Vec<Column> {
     let mut columns = Vec::new();
     let known: Vec<Estimate> = rows.iter().filter_map(estimate).collect();
     let has = |kind| known.iter().any(|e: &Estimate| e.interval.kind == kind);
-    let has_interval = has(IntervalKind::Bootstrap) || has(IntervalKind::OrderStatistic);
+    let has_interval = has(IntervalKind::Confidence);
     let title = match (has_interval, has(IntervalKind::Range)) {
         (true, true) => Some("95% interval or range"),
         (true, false) => Some("95% interval"),

@@ -262,10 +262,17 @@ fn reason(reason: &Reason) -> String {
             format!("{failed} of {rounds} rounds failed, more than {}", share(*max))
         }
         Reason::FailuresMayDecide => "the failed rounds may change it".into(),
-        Reason::NoFloor { rounds, needed, command } => {
-            let rounds = count(*rounds, "round");
-            format!("no noise floor: twins have {rounds} in common and require {needed}: {command}")
-        }
+        Reason::Correlated { lag_1, command } => format!(
+            "too few rounds for a 95% interval, because they are correlated (lag-1 {lag_1:.2}): \
+             {command}"
+        ),
+        Reason::NoFloor { rounds, needed, command } => match rounds {
+            Some(rounds) => format!(
+                "no noise floor: twins have {} in common and require {needed}: {command}",
+                count(*rounds, "round")
+            ),
+            None => "no noise floor: the experiment has no twins; add 'twins' to it".into(),
+        },
         Reason::MachineLimit { ratio: limit, of_best } => {
             let text = interval(limit.ratio, &limit.interval, "1");
             let limit = ratio(&text, *of_best, limit.rounds, &limit.lost);

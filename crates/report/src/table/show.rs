@@ -119,7 +119,6 @@ impl<'a> ShownExperiment<'a> {
             observed: &self.summary.observed,
             better: self.summary.record.better,
             floors: &self.summary.floors,
-            seed: self.run.record.seed,
         };
         let mut notes = Notes::default();
         let measured = self.summary.rows.iter().map(|row| &row.point);
@@ -156,13 +155,16 @@ impl<'a> ShownExperiment<'a> {
         let cpu = environment.map(|e| format!(" ({})", e.cpu.brand)).unwrap_or_default();
         let facts = [
             metric(summary),
-            rounds_of(rows.iter().copied()),
+            rounds_of(rows.iter().copied()) + &time_covered(rows),
             format!("host {}{cpu}", self.run.record.host),
             noise_floor(&summary.floors),
             shared_core(&summary.sharing),
         ];
         let facts: Vec<_> = facts.into_iter().filter(|fact| !fact.is_empty()).collect();
         text += &page.paragraph(&facts.join("; "), 0, Emphasis::Plain);
+        for alarm in &summary.alarms {
+            text += &page.paragraph(&alarm.to_string(), 0, Emphasis::Doubtful);
+        }
         if summary.other_environments > 0 {
             let others = format::count(summary.other_environments, "other environment");
             let line = format!(
@@ -247,6 +249,15 @@ pub(crate) fn rounds_of<'a>(rows: impl Iterator<Item = &'a Row> + Clone) -> Stri
         (Some(min), _) => format::count(min, "round"),
         _ => "no values".into(),
     }
+}
+
+/// Returns the time from the first to the last valid sample, e.g. ` in 14 s`; empty without any.
+fn time_covered(rows: &[&Row]) -> String {
+    let spans = rows.iter().filter_map(|row| row.span);
+    let span = spans.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
+    span.map_or_else(String::new, |(start, end)| {
+        format!(" in {}", format::value((end - start) * 1e9, None, "ns"))
+    })
 }
 
 /// Describes the noise floors, which twins measure.

@@ -1,10 +1,13 @@
 //! Claims: published and measured values with their verdicts.
 
+use std::collections::BTreeSet;
+
 use lab::claim::{Claim, MeasuredValue, Published, Verdict, VerdictKind};
 use serde_json::{Value, json};
 
 use super::reasons::why;
 use lab::format;
+use lab::summary::TwinAlarm;
 use lab::table::{ColumnHeader, Emphasis, Page, TableCell};
 
 /// Maximum number of measured values shown per claim; JSON has all.
@@ -42,7 +45,14 @@ pub fn verdicts(judged: &[(Claim, Verdict)], page: Page) -> String {
         let rows = of_source().filter(is_value).map(|(c, v)| value_row(c, v)).collect();
         text += &table(page, &["not comparable", "published", "measured"], rows);
     }
-    text + &page.paragraph(&counts(judged), 2, Emphasis::Strong)
+    text + &alarms(judged, page) + &page.paragraph(&counts(judged), 2, Emphasis::Strong)
+}
+
+/// Renders each alarm once: twins that differ make the claims on their experiment doubtful.
+fn alarms(judged: &[(Claim, Verdict)], page: Page) -> String {
+    let all = judged.iter().flat_map(|(_, verdict)| &verdict.alarms);
+    let lines: BTreeSet<String> = all.map(TwinAlarm::to_string).collect();
+    lines.iter().map(|line| page.paragraph(line, 2, Emphasis::Doubtful)).collect()
 }
 
 /// Returns whether a verdict is a single absolute value of other hardware, which needs no explanation.
@@ -74,6 +84,7 @@ pub fn verdicts_json(judged: &[(Claim, Verdict)]) -> Value {
             "quantifier": verdict.quantifier,
             "judgements": verdict.judgements,
             "published": verdict.published,
+            "alarms": verdict.alarms,
         })
     };
     judged.iter().map(object).collect()

@@ -149,7 +149,7 @@ fn interval_name(ratio: &Ratio) -> Option<&'static str> {
     match ratio.interval.kind {
         IntervalKind::Single => None,
         IntervalKind::Range => Some("  range"),
-        IntervalKind::Bootstrap | IntervalKind::OrderStatistic => Some("  interval"),
+        IntervalKind::Confidence => Some("  interval"),
     }
 }
 

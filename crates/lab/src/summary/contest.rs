@@ -1,0 +1,126 @@
+//! Contests: which of several points may be the best.
+//!
+//! Every two points are compared on all of their common rounds, so that no choice precedes the
+//! comparisons. A point cannot be the best if it is resolved worse than another. Because one of many
+//! comparisons of a point looks different by chance, their p-values (sign test) are corrected by
+//! Holm's method: the best point is excluded with a probability of at most 5%.
+
+use super::observed::pairs;
+use super::{Floors, Rounds};
+use crate::metric::Better;
+use crate::point::Point;
+use crate::statistics::{
+    CONFIDENCE, Resolution, StatisticsError, holm, median, paired_ratio, resolve, sign_test,
+};
+
+/// Comparisons of every two of some points.
+#[derive(Debug, Clone)]
+pub struct Contest<'a> {
+    points: Vec<(&'a Point, &'a Rounds)>,
+    better: Better,
+    /// Whether each point is resolved worse than another one.
+    is_beaten: Vec<bool>,
+    /// Smallest number of rounds that two points have in common.
+    rounds: usize,
+}
+
+/// Comparison of two points.
+#[derive(Debug, Clone, Copy)]
+struct Comparison {
+    /// Index of the worse point; `None` if the points are not resolved.
+    worse: Option<usize>,
+    /// P-value of the sign test.
+    p: f64,
+    /// Number of common rounds.
+    rounds: usize,
+}
+
+impl<'a> Contest<'a> {
+    /// Compares the points of each contest. The correction is for all contests together: the
+    /// probability that the best point of any of them is excluded is at most 5%.
+    ///
+    /// # Errors
+    /// Returns an error if the metric has no direction, two points of a contest have no round in
+    /// common, or a value is not positive.
+    pub fn all(
+        contests: &[Vec<(&'a Point, &'a Rounds)>],
+        better: Better,
+        floors: &Floors,
+    ) -> Result<Vec<Self>, StatisticsError> {
+        let level = (1.0 - CONFIDENCE) / contests.len() as f64;
+        contests.iter().map(|points| Self::new(points, better, floors, level)).collect()
+    }
+
+    fn new(
+        points: &[(&'a Point, &'a Rounds)],
+        better: Better,
+        floors: &Floors,
+        level: f64,
+    ) -> Result<Self, StatisticsError> {
+        let mut of_each = vec![Vec::new(); points.len()];
+        for a in 0..points.len() {
+            for b in a + 1..points.len() {
+                let one = compare((a, points[a]), (b, points[b]), better, floors)?;
+                of_each[a].push(one);
+                of_each[b].push(one);
+            }
+        }
+        let is_beaten = |(index, comparisons): (usize, &Vec<Comparison>)| {
+            let p_values: Vec<f64> = comparisons.iter().map(|one| one.p).collect();
+            let rejected = holm(&p_values, level);
+            comparisons
+                .iter()
+                .zip(rejected)
+                .any(|(one, rejected)| rejected && one.worse == Some(index))
+        };
+        let rounds = of_each.iter().flatten().map(|one| one.rounds).min().unwrap_or(0);
+        let is_beaten = of_each.iter().enumerate().map(is_beaten).collect();
+        Ok(Self { points: points.to_vec(), better, is_beaten, rounds })
+    }
+
+    /// Returns the points that may be the best: no other one is resolved better.
+    pub fn candidates(&self) -> impl Iterator<Item = &'a Point> {
+        let points = self.points.iter().zip(&self.is_beaten);
+        points.filter(|(_, is_beaten)| !**is_beaten).map(|((point, _), _)| *point)
+    }
+
+    /// Returns the only point that may be the best, if there are others.
+    pub fn best(&self) -> Option<&'a Point> {
+        let mut candidates = self.candidates();
+        let best = candidates.next()?;
+        (self.points.len() > 1 && candidates.next().is_none()).then_some(best)
+    }
+
+    /// Returns the point with the best median, resolved or not.
+    pub fn leader(&self) -> Option<(&'a Point, &'a Rounds)> {
+        let value = |rounds: &Rounds| {
+            let median = median(&rounds.values().map(|one| one.value).collect::<Vec<_>>());
+            median.map(|median| if self.better == Better::Lower { -median } else { median })
+        };
+        let with_values = self.points.iter().filter_map(|one| Some((one, value(one.1)?)));
+        with_values.max_by(|(_, a), (_, b)| a.total_cmp(b)).map(|(one, _)| *one)
+    }
+
+    /// Returns the smallest number of rounds that any two points have in common.
+    pub fn rounds(&self) -> usize {
+        self.rounds
+    }
+}
+
+/// Compares two points of a contest, each with its index.
+fn compare(
+    (a, (first, above)): (usize, (&Point, &Rounds)),
+    (b, (second, below)): (usize, (&Point, &Rounds)),
+    better: Better,
+    floors: &Floors,
+) -> Result<Comparison, StatisticsError> {
+    let (pairs, lost) = pairs(above, below);
+    let ratio = paired_ratio(&pairs, lost)?;
+    let worse = match (resolve(&ratio, floors.near(&[first, second])), better) {
+        (_, Better::Neither) => return Err(StatisticsError::NoDirection),
+        (Resolution::Unresolved { .. }, _) => None,
+        (Resolution::Higher, Better::Higher) | (Resolution::Lower, Better::Lower) => Some(b),
+        (Resolution::Higher, Better::Lower) | (Resolution::Lower, Better::Higher) => Some(a),
+    };
+    Ok(Comparison { worse, p: sign_test(&pairs)?, rounds: ratio.rounds })
+}
