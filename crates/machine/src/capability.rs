@@ -119,6 +119,11 @@ impl Capability {
     }
 }
 
+/// Returns the names of all capabilities.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    CHECKS.iter().map(|check| check.name)
+}
+
 /// Checks the capability of this name now; `None` if the name is unknown.
 pub fn find(name: &str) -> Option<Capability> {
     CHECKS.iter().find(|check| check.name == name).map(Check::run)

@@ -10,6 +10,7 @@ use std::process::Command;
 use serde::{Deserialize, Serialize};
 
 use crate::cache::Caches;
+use crate::capability::Capability;
 use crate::cpu::Cpu;
 use crate::proc;
 use crate::topology::Topology;
@@ -73,6 +74,10 @@ pub struct Environment {
     pub libc: Option<String>,
     /// glibc's thresholds for choosing a copy method, by tunable.
     pub libc_tunables: BTreeMap<String, String>,
+    /// Names of the capabilities that are present.
+    pub capabilities: Vec<String>,
+    /// PCI vendor and device of each network interface, as `8086:1572`, sorted.
+    pub nics: Vec<String>,
     /// Memory size in bytes.
     pub memory: u64,
     /// Version of this program.
@@ -104,6 +109,12 @@ impl Environment {
                 .and_then(|setting| chosen(&setting)),
             libc: libc_version(),
             libc_tunables: libc_tunables(),
+            capabilities: Capability::all()
+                .into_iter()
+                .filter(|capability| capability.state.is_present())
+                .map(|capability| capability.name)
+                .collect(),
+            nics: nics(Path::new("/sys/bus/pci/devices")),
             memory: proc::total_memory(),
             program_version: env!("CARGO_PKG_VERSION").to_owned(),
             program_hash: program_hash(),
@@ -120,11 +131,12 @@ impl Environment {
 
     /// Returns 12 hexadecimal digits that are equal for comparable results: same machine, same boot, same
     /// program. Values that vary between two captures of one environment (the calibrated counter, the memory
-    /// that a hypervisor lends) are excluded.
+    /// that a hypervisor lends, capabilities such as a stable core clock) are excluded.
     pub fn id(&self) -> String {
         let mut stable = self.clone();
         stable.tsc_hertz = None;
         stable.memory = 0;
+        stable.capabilities.clear();
         for node in &mut stable.topology.nodes {
             node.memory = 0;
         }
@@ -138,6 +150,20 @@ impl Environment {
 /// Reads a one-line file of the kernel.
 fn line(path: impl AsRef<Path>) -> Option<String> {
     Some(fs::read_to_string(path).ok()?.trim().to_owned())
+}
+
+/// Returns the PCI vendor and device of the network interfaces (class 0x02) in a folder of PCI devices.
+fn nics(devices: &Path) -> Vec<String> {
+    let folders = fs::read_dir(devices).into_iter().flatten().flatten();
+    let id = |folder: fs::DirEntry| {
+        let number =
+            |file: &str| line(folder.path().join(file))?.strip_prefix("0x").map(str::to_owned);
+        let is_network = number("class")?.starts_with("02");
+        is_network.then(|| Some(format!("{}:{}", number("vendor")?, number("device")?)))?
+    };
+    let mut found: Vec<String> = folders.filter_map(id).collect();
+    found.sort();
+    found
 }
 
 /// Reads the files of a folder: contents by name.
@@ -256,6 +282,7 @@ mod tests {
         assert_ne!(other(|environment| environment.program_hash = None), id);
         assert_ne!(other(|environment| environment.governor = Some("none".into())), id);
         assert_eq!(other(|environment| environment.memory += 1), id);
+        assert_eq!(other(|environment| environment.capabilities.clear()), id);
         assert_eq!(other(|environment| environment.tsc_hertz = Some(1.0)), id);
     }
 
@@ -285,6 +312,20 @@ mod tests {
         let words =
             mitigation_words("root=/dev/vda secret=1 mitigations=auto,nosmt nopti quiet tsx=off");
         assert_eq!(words, ["mitigations=auto,nosmt", "nopti", "tsx=off"]);
+    }
+
+    #[test]
+    fn network_interfaces_have_their_pci_class() {
+        let root = tempfile::tempdir().unwrap();
+        for (name, class) in [("0000:00:01.0", "0x020000"), ("0000:00:02.0", "0x010802")] {
+            let device = root.path().join(name);
+            fs::create_dir(&device).unwrap();
+            for (file, text) in [("class", class), ("vendor", "0x8086"), ("device", "0x1572")] {
+                fs::write(device.join(file), format!("{text}\n")).unwrap();
+            }
+        }
+        assert_eq!(nics(root.path()), ["8086:1572"]);
+        assert!(nics(Path::new("/nonexistent")).is_empty());
     }
 
     #[test]

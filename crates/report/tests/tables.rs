@@ -147,7 +147,7 @@ experiment = "copy/throughput"
 where = { length = "16 MiB", memory = "heap", direction = "write", function = "glibc", threads = 0 }
 metric = "throughput"
 published = { value = 23.46e9, unit = "B/s", on = "Xeon hosts with DDR4-2933" }
-carries_over = false
+carries_over = "nowhere"
 
 [[claim]]
 id = "device-slow"

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Claim, Condition, Trend};
+use super::{CarriesOver, Claim, Condition, Trend};
 use crate::data::DataError;
 use crate::experiment::Experiment;
 use crate::metric::{Better, Metric, MetricRecord};
@@ -50,6 +50,7 @@ pub fn needs(claim: &Claim, experiment: &Experiment) -> BTreeSet<Point> {
         Some(Condition::Ranking(ranking)) => ranking.clone(),
         Some(
             Condition::Value(_)
+            | Condition::EverySample(_)
             | Condition::WinnerChanges { .. }
             | Condition::Shape { .. }
             | Condition::TwinsDifferAtMost(_)
@@ -91,6 +92,9 @@ fn fit(claim: &Claim, subject: &Subject) -> Result<Claim, String> {
             let measured = measured.unit;
             return Err(format!("published in {unit}, but '{name}' is in {measured}"));
         }
+    }
+    if let Some(CarriesOver::To(setup)) = &mut fitted.carries_over {
+        setup.filter = subject.filter("carries_over: where", &setup.filter)?;
     }
     if let Some(expect) = &mut fitted.expect {
         if matches!(expect.kind, Condition::RoundsDifferAtMostSteps(_)) && metric.unit != "ns" {
@@ -143,6 +147,7 @@ fn fit_condition(
             *form == Trend::Saturates
         }
         Condition::Value(_)
+        | Condition::EverySample(_)
         | Condition::TwinsDifferAtMost(_)
         | Condition::RoundsDifferAtMostSteps(_)
         | Condition::RoundsDifferAtMost(_) => false,

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use machine::environment::Environment;
+
 use super::verdict::{LeftOut, NoVerdict, Reason, leave_out};
 use super::{Claim, VerdictKind};
 use crate::journal::Run;
@@ -11,7 +13,9 @@ use crate::point::{Filter, Level, Point};
 use crate::proximity::name;
 use crate::sample::{FailureKind, Sample};
 use crate::statistics::{INTERVAL_ROUNDS, Interval, IntervalKind};
-use crate::summary::{CLASS, Floors, Observed, Rounds, Samples, TwinAlarm, Unit, metric_record};
+use crate::summary::{
+    CLASS, Floors, Observed, Rounds, Samples, TwinAlarm, Unit, metric_record, recorded,
+};
 
 /// Maximum share of a point's rounds that may have failed if the others are to be judged.
 const MAX_FAILED: f64 = 0.1;
@@ -50,6 +54,7 @@ pub(super) struct Evidence<'a> {
     pub(super) claim: &'a Claim,
     samples: Samples<'a>,
     pub(super) metric: &'a str,
+    unit: Unit,
     /// Unit and direction of the metric; the unit is that of the published value.
     pub(super) record: MetricRecord,
     /// Values of the points that the claim matches, and of their twins.
@@ -111,6 +116,7 @@ impl<'a> Evidence<'a> {
             seed: seed_of(&claim.id, run.record.seed),
             samples,
             metric,
+            unit,
             observed,
         })
     }
@@ -233,6 +239,26 @@ impl<'a> Evidence<'a> {
             (None, Some(cause)) => Reason::Void { cause: cause.clone(), command },
             (None, None) => Reason::NoValue { command },
         }
+    }
+
+    /// Returns the machine and program that measured, if the run records it.
+    pub(super) fn machine(&self) -> Option<&'a Environment> {
+        self.samples.machine()
+    }
+
+    /// Returns every sample with a value of the claimed points, with that value: twins, every
+    /// attempt, and void samples. A void sample counts for any class if its class is unknown.
+    pub(super) fn every_sample(&self) -> impl Iterator<Item = (&'a Sample, f64)> {
+        let of_class = |sample: &Sample| {
+            let class = sample.covariates.get(CLASS).map(Level::as_str);
+            let is_unknown = class.is_none() && sample.void.is_some();
+            self.claim.class.is_none_or(|claimed| class == Some(name(claimed)) || is_unknown)
+        };
+        let samples = self.samples.all().filter(|sample| sample.error.is_none());
+        let claimed = samples.filter(|sample| self.claim.filter.matches(&sample.point));
+        claimed
+            .filter(move |sample| of_class(sample))
+            .filter_map(|sample| Some((sample, recorded(sample, self.metric, self.unit)?)))
     }
 
     /// Returns the sample that counts for a point and round.

@@ -50,6 +50,9 @@ impl TryFrom<Level> for Quantifier {
 pub enum Condition {
     /// The estimate of each point is within bounds, in the unit of the metric.
     Value(Bounds),
+    /// The value of every sample is within bounds, in the unit of the metric. One valid sample
+    /// outside contradicts; void samples are inspected and listed separately.
+    EverySample(Bounds),
     /// The ratio within rounds is within bounds. It is the ratio of the two values, whichever
     /// direction is better: twice as slow is 2. If a side has several points, the best by the
     /// direction of the metric is chosen on half of the rounds and judged on the other half.
@@ -107,6 +110,7 @@ impl Condition {
             | Self::WinnerChanges { .. }
             | Self::Shape { .. } => true,
             Self::Value(_)
+            | Self::EverySample(_)
             | Self::TwinsDifferAtMost(_)
             | Self::RoundsDifferAtMostSteps(_)
             | Self::RoundsDifferAtMost(_) => false,
@@ -144,6 +148,8 @@ pub struct Bounds {
 struct Table {
     at_least: Option<f64>,
     at_most: Option<f64>,
+    never: Option<Never>,
+    always: Option<Always>,
     ratio_of: Option<Filter>,
     to: Option<Filter>,
     limit: Option<Filter>,
@@ -161,6 +167,22 @@ struct Table {
     hold: Option<Quantifier>,
 }
 
+/// Values that no sample has.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Never {
+    above: Option<f64>,
+    below: Option<f64>,
+}
+
+/// Bounds of the value of every sample.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Always {
+    at_least: Option<f64>,
+    at_most: Option<f64>,
+}
+
 /// A share: `"10%"` or `0.1`.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(try_from = "Level")]
@@ -175,7 +197,9 @@ impl TryFrom<Level> for Share {
 }
 
 /// Keys that determine the condition, with the other keys that it takes.
-const KINDS: [(&str, &[&str]); 7] = [
+const KINDS: [(&str, &[&str]); 9] = [
+    ("never", &[]),
+    ("always", &[]),
     ("ratio_of", &["to", "at_least", "at_most", "limit", "baselines", "each", "hold"]),
     ("ranking", &["each", "hold"]),
     ("winner_changes", &["along", "each", "hold"]),
@@ -204,6 +228,8 @@ impl Table {
         let keys = [
             ("at_least", self.at_least.is_some()),
             ("at_most", self.at_most.is_some()),
+            ("never", self.never.is_some()),
+            ("always", self.always.is_some()),
             ("ratio_of", self.ratio_of.is_some()),
             ("to", self.to.is_some()),
             ("limit", self.limit.is_some()),
@@ -230,12 +256,20 @@ impl Table {
         let kind = KINDS.iter().find(|(kind, _)| keys.contains(kind));
         let (name, takes) = kind.map_or(("a value", VALUE), |(kind, takes)| (*kind, *takes));
         match keys.iter().find(|key| **key != name && !takes.contains(key)) {
+            Some(key) if takes.is_empty() => Err(format!("{name} takes no '{key}'; remove it")),
             Some(key) => Err(format!("{name} takes no '{key}', only {}", takes.join(", "))),
             None => Ok(()),
         }
     }
 
     fn kind(self) -> Result<Condition, String> {
+        if let Some(Never { above, below }) = self.never {
+            let bounds = Bounds::new_named(below, above, ["below", "above"]);
+            return bounds.map(Condition::EverySample);
+        }
+        if let Some(Always { at_least, at_most }) = self.always {
+            return Bounds::new(at_least, at_most).map(Condition::EverySample);
+        }
         let along = || self.along.clone().ok_or("'along' is missing; name a factor");
         if let Some(of) = self.ratio_of {
             let to = self.to.ok_or("'ratio_of' requires 'to', the points of the denominator")?;
@@ -310,13 +344,34 @@ impl Trend {
 }
 
 impl Bounds {
+    /// Returns whether a value is within the bounds.
+    pub(super) fn includes(&self, value: f64) -> bool {
+        self.excess(value) <= 0.0
+    }
+
+    /// Returns the distance of a value outside the bounds to them; negative inside.
+    pub(super) fn excess(&self, value: f64) -> f64 {
+        let below = self.at_least.map(|low| low - value);
+        let above = self.at_most.map(|high| value - high);
+        [below, above].into_iter().flatten().fold(f64::NEG_INFINITY, f64::max)
+    }
+
     fn new(at_least: Option<f64>, at_most: Option<f64>) -> Result<Self, String> {
+        Self::new_named(at_least, at_most, ["at_least", "at_most"])
+    }
+
+    /// Checks bounds; `keys` names the lower and the upper one in errors.
+    fn new_named(
+        at_least: Option<f64>,
+        at_most: Option<f64>,
+        [lower, upper]: [&str; 2],
+    ) -> Result<Self, String> {
         let finite = [at_least, at_most].into_iter().flatten().all(f64::is_finite);
         match (at_least, at_most) {
-            (None, None) => Err("'at_least' or 'at_most' is missing".into()),
+            (None, None) => Err(format!("'{lower}' or '{upper}' is missing")),
             _ if !finite => Err("a bound must be a finite number".into()),
             (Some(low), Some(high)) if low > high => {
-                Err(format!("'at_least' {low} is above 'at_most' {high}"))
+                Err(format!("'{lower}' {low} is above '{upper}' {high}"))
             }
             _ => Ok(Self { at_least, at_most }),
         }

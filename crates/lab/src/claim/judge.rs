@@ -2,10 +2,15 @@
 
 use std::iter::repeat_n;
 
+use machine::environment::Environment;
+
 use super::capped::Capped;
 use super::evidence::Evidence;
 use super::verdict::{Judgement, MeasuredValue, NoVerdict, Reason, Statistic, combine};
-use super::{Bounds, Claim, Condition, Published, Quantifier, Verdict, VerdictKind};
+use super::{
+    Bounds, CarriesOver, Claim, Condition, Published, Quantifier, Setup, Unmet, Verdict,
+    VerdictKind,
+};
 use crate::journal::Run;
 use crate::point::{Filter, Point};
 use crate::statistics::estimate;
@@ -23,6 +28,7 @@ pub fn judge(claim: &Claim, run: Option<&Run>, cores: usize) -> Verdict {
         .map(|why| NoVerdict::unmeasurable(Reason::NoMethod { why }))
         .or_else(|| lacking_cores(claim, run, cores))
         .or_else(|| other_profile(claim, run))
+        .or_else(|| other_machine(claim, run))
         .map_or_else(|| run.ok_or_else(|| claim.not_measured()), Err)
         .and_then(|run| Evidence::gather(claim, run));
     let judgements = match &evidence {
@@ -32,34 +38,30 @@ pub fn judge(claim: &Claim, run: Option<&Run>, cores: usize) -> Verdict {
     let alarms = evidence.as_ref().map(|evidence| evidence.alarms.clone()).unwrap_or_default();
     let quantifier = claim.expect.as_ref().map_or(Quantifier::All, |expect| expect.hold);
     let kind = combine(&judgements, quantifier);
-    let is_shown_only = claim.expect.is_none()
-        && !claim.carries_over
-        && evidence.is_ok_and(|evidence| !evidence.observed.points.is_empty());
     let published = claim.published.clone();
-    let mut verdict = Verdict { kind, quantifier, judgements, published, alarms };
-    if is_shown_only {
-        verdict.kind = VerdictKind::Incomparable;
-        for judgement in &mut verdict.judgements {
-            for value in judgement.values.iter_mut().filter(|value| value.value.is_some()) {
-                value.kind = VerdictKind::Incomparable;
-            }
-        }
-    }
-    verdict
+    Verdict { kind, quantifier, judgements, published, alarms }
 }
 
 /// Returns a reason if the machine that measured has fewer physical cores than the claim requires.
 fn lacking_cores(claim: &Claim, run: Option<&Run>, cores: usize) -> Option<NoVerdict> {
     let needed = claim.cores?;
-    let samples = run.and_then(|run| Samples::newest(run, &claim.experiment));
-    let environment =
-        samples.and_then(|samples| samples.run.record.environments.get(samples.environment));
-    let topology = environment.map(|environment| &environment.topology);
+    let topology = measured_on(claim, run).map(|environment| &environment.topology);
     let cores = topology.map_or(cores, |topology| topology.physical_cores());
     let threads_per_core =
         topology.map(|topology| topology.online.len() as f64 / cores.max(1) as f64);
     let reason = Reason::TooFewCores { needed, cores, threads_per_core };
     (cores < needed).then(|| NoVerdict::unmeasurable(reason))
+}
+
+/// Returns the machine that measured the claim's experiment last, if the run records it.
+fn measured_on<'r>(claim: &'r Claim, run: Option<&'r Run>) -> Option<&'r Environment> {
+    Samples::newest(run?, &claim.experiment)?.machine()
+}
+
+/// Returns a reason if the machine that measured lacks what the claim requires.
+fn other_machine(claim: &Claim, run: Option<&Run>) -> Option<NoVerdict> {
+    let unmet = claim.requires.as_ref()?.unmet(Some(measured_on(claim, run)?));
+    (!unmet.is_empty()).then(|| NoVerdict::unmeasurable(Reason::OtherMachine { unmet }))
 }
 
 fn other_profile(claim: &Claim, run: Option<&Run>) -> Option<NoVerdict> {
@@ -99,6 +101,7 @@ impl Evidence<'_> {
                 let unit = self.record.unit.clone();
                 self.judge_values(bounds, &Reason::Claimed { bounds: *bounds, unit })
             }
+            Condition::EverySample(bounds) => vec![self.judge_every_sample(bounds)],
             Condition::TwinsDifferAtMost(max) => self.judge_twins(*max),
             Condition::RoundsDifferAtMostSteps(max) => self.judge_steps(*max),
             Condition::RoundsDifferAtMost(share) => self.judge_repeats(*share),
@@ -131,7 +134,26 @@ impl Evidence<'_> {
             Bounds { at_least: Some(value - difference), at_most: Some(value + difference) };
         let claimed =
             Reason::ClaimedValue { value: *value, unit: unit.clone(), tolerance: *tolerance };
-        self.judge_values(&bounds, &claimed)
+        let (setup, elsewhere) = match &self.claim.carries_over {
+            Some(CarriesOver::To(setup)) => (setup.clone(), setup.unmet(self.machine())),
+            Some(CarriesOver::Nowhere) => (Setup::default(), vec![Unmet::no_hardware_named()]),
+            Some(CarriesOver::Anywhere) | None => Default::default(),
+        };
+        let judged = |point: &Point| {
+            let mut value = self.point_value(point, &bounds, &claimed);
+            let unmet: Vec<_> = elsewhere.iter().cloned().chain(setup.unmet_by(point)).collect();
+            if value.value.is_some() && !unmet.is_empty() {
+                value.kind = VerdictKind::Incomparable;
+                value.reasons = vec![claimed.clone(), Reason::NotComparable { unmet }];
+            }
+            Judgement::of_all(vec![value])
+        };
+        // If no point can be judged, those without a value do not matter.
+        let is_shown = |point: &&Point| {
+            let points = &self.observed.points;
+            elsewhere.is_empty() || points.is_empty() || points.contains_key(*point)
+        };
+        self.known.iter().filter(is_shown).map(judged).collect()
     }
 
     /// Judges the estimate of each point by its interval.

@@ -4,12 +4,14 @@
 
 mod capped;
 mod check;
+mod every_sample;
 mod evidence;
 mod expect;
 mod judge;
 mod ratio;
 mod read;
 mod rounds;
+mod setup;
 mod shape;
 mod verdict;
 mod winner;
@@ -21,8 +23,10 @@ pub use check::{check, needs};
 pub use expect::{Bounds, Condition, Expect, Quantifier, Trend};
 pub use judge::judge;
 pub(crate) use read::{Declared, DeclaredTable};
+pub use setup::{CarriesOver, CpuModel, Setup, Unmet};
 pub use verdict::{
     Judgement, LeftOut, MeasuredValue, Reason, Relation, Statistic, Verdict, VerdictKind,
+    Violations,
 };
 
 use crate::data::{DataError, SourceLocation};
@@ -50,9 +54,11 @@ pub struct Claim {
     pub metric: Option<String>,
     /// Value as published.
     pub published: Option<Published>,
-    /// Whether the published value is expected on any hardware. If not, and without `expect`, it is
-    /// shown next to the measured value and not judged.
-    pub carries_over: bool,
+    /// Where the published value is expected; `None` if `expect` is judged instead. Elsewhere the
+    /// value is shown next to the measured one and not judged.
+    pub carries_over: Option<CarriesOver>,
+    /// Properties of the machine without which the claim is unmeasurable.
+    pub requires: Option<Setup>,
     /// Number of physical cores required.
     pub cores: Option<usize>,
     /// Profile required of the run.

@@ -8,7 +8,7 @@ use serde::Deserialize;
 pub(crate) use table::DeclaredTable;
 
 use super::expect::Share;
-use super::{Claim, Expect, Published};
+use super::{CarriesOver, Claim, Expect, Published, Setup};
 use crate::data::{DataError, SourceLocation};
 use crate::experiment::Profile;
 use crate::point::Filter;
@@ -25,8 +25,8 @@ pub(crate) struct Declared {
     filter: Filter,
     metric: Option<String>,
     published: Option<DeclaredValue>,
-    #[serde(default = "yes")]
-    carries_over: bool,
+    carries_over: Option<CarriesOver>,
+    requires: Option<Setup>,
     cores: Option<usize>,
     profile: Option<Profile>,
     class: Option<Class>,
@@ -42,10 +42,6 @@ struct DeclaredValue {
     unit: String,
     tolerance: Option<Share>,
     on: Option<String>,
-}
-
-fn yes() -> bool {
-    true
 }
 
 impl Declared {
@@ -69,6 +65,7 @@ impl Declared {
             metric: self.metric,
             published,
             carries_over: self.carries_over,
+            requires: self.requires,
             cores: self.cores,
             profile: self.profile,
             class: self.class,
@@ -87,15 +84,34 @@ impl Claim {
         if self.rounds == Some(0) {
             return Err("rounds must be 1 or more".into());
         }
+        if self.requires.as_ref().is_some_and(|setup| !setup.filter.0.is_empty()) {
+            return Err("requires: takes no 'where'; set the claim's 'where'".into());
+        }
         match (&self.published, &self.expect) {
             (None, None) => Err("'published' or 'expect' is missing".into()),
             (Some(published), _) if !published.value.is_finite() => {
                 Err("the published value must be a finite number".into())
             }
-            (Some(published), None) if self.carries_over && published.tolerance.is_none() => {
-                Err("a value that carries over requires 'tolerance', e.g. \"10%\"; \
-                     for a value of other hardware set carries_over = false"
+            (Some(published), None) if self.unmeasurable.is_none() => self.check_value(published),
+            (_, Some(_)) if self.carries_over.is_some() => {
+                Err("'carries_over' applies to a published value without 'expect'; remove one"
                     .into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks a published value that is judged itself.
+    fn check_value(&self, published: &Published) -> Result<(), String> {
+        match (&self.carries_over, published.tolerance) {
+            (None, _) => Err("'carries_over' is missing; set \"anywhere\", \"nowhere\", or the \
+                              hardware of the value, e.g. { cpu = \"Intel family 6 model 94\" }"
+                .into()),
+            (Some(CarriesOver::Nowhere), Some(_)) => {
+                Err("a value that carries over nowhere takes no 'tolerance'; remove it".into())
+            }
+            (Some(CarriesOver::Anywhere | CarriesOver::To(_)), None) => {
+                Err("a value that carries over requires 'tolerance', e.g. \"10%\"".into())
             }
             _ => Ok(()),
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use machine::proximity::Class;
 use serde::Serialize;
 
-use super::{Bounds, Published, Quantifier};
+use super::{Bounds, Published, Quantifier, Unmet};
 use crate::experiment::Profile;
 use crate::sample::Failure;
 use crate::statistics::{Interval, LostRounds, Ratio, Resolution, StatisticsError};
@@ -21,7 +21,7 @@ pub enum VerdictKind {
     Contradicted,
     /// The samples do not decide, or there are none.
     Inconclusive,
-    /// An absolute value of other hardware, not judged.
+    /// An absolute value that does not apply to this machine, not judged.
     Incomparable,
     /// This machine cannot measure it.
     Unmeasurable,
@@ -147,6 +147,17 @@ pub enum Statistic {
         /// Number of rounds on an idle core or not.
         recorded: usize,
     },
+    /// Share of the valid samples whose value is outside the claimed bounds.
+    Violations {
+        /// Valid samples outside the bounds, and all valid samples, twins included.
+        valid: Violations,
+        /// The same of void samples, every attempt included.
+        void: Violations,
+        /// Exact 95% upper limit of the rate among valid samples, as a share.
+        upper_limit: f64,
+        /// Points with valid samples outside the bounds.
+        points: BTreeSet<String>,
+    },
     /// Median of the level chosen as best.
     Best {
         /// Level along which the best changes.
@@ -154,6 +165,17 @@ pub enum Statistic {
         /// Levels that are not resolved worse than the best.
         candidates: Vec<String>,
     },
+}
+
+/// Samples whose value is outside bounds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct Violations {
+    /// Number of samples outside.
+    pub count: usize,
+    /// Number of samples.
+    pub of: usize,
+    /// The value furthest outside, in the unit of the metric.
+    pub worst: Option<f64>,
 }
 
 /// Direction of a comparison.
@@ -179,6 +201,13 @@ pub enum Reason {
         /// Unit of the metric, `1` for a ratio, or `steps` of the time-stamp counter.
         unit: String,
     },
+    /// The claimed bounds of the value of every sample.
+    ClaimedAlways {
+        /// Bounds in `unit`.
+        bounds: Bounds,
+        /// Unit of the metric.
+        unit: String,
+    },
     /// The claimed bounds of a ratio taken so that above 1 is better.
     ClaimedImprovement {
         /// Bounds of the ratio.
@@ -192,6 +221,16 @@ pub enum Reason {
         unit: String,
         /// Permitted difference, as a share of the value.
         tolerance: Option<f64>,
+    },
+    /// The published value does not apply to this machine or point.
+    NotComparable {
+        /// What the machine or point lacks.
+        unmet: Vec<Unmet>,
+    },
+    /// This machine lacks what the claim requires.
+    OtherMachine {
+        /// What it lacks.
+        unmet: Vec<Unmet>,
     },
     /// Whether a ratio is resolved in the claimed direction.
     Resolved {
@@ -469,12 +508,17 @@ impl Judgement {
     }
 }
 
-/// Combines judgements. With [`Quantifier::All`] and a share, those that cannot be measured do not
+/// Combines judgements. Those on values that are only shown do not count, unless all others cannot
+/// be measured. With [`Quantifier::All`] and a share, those that cannot be measured do not
 /// count; with [`Quantifier::Some`] they leave the result open.
 pub(super) fn combine(judgements: &[Judgement], quantifier: Quantifier) -> VerdictKind {
-    use VerdictKind::{Contradicted, Inconclusive, Reproduced, Unmeasurable};
+    use VerdictKind::{Contradicted, Incomparable, Inconclusive, Reproduced, Unmeasurable};
     let count = |kind| judgements.iter().filter(|judgement| judgement.kind == kind).count();
-    let (all, absent) = (judgements.len(), count(Unmeasurable));
+    let (shown, absent) = (count(Incomparable), count(Unmeasurable));
+    if shown > 0 && shown + absent == judgements.len() {
+        return Incomparable;
+    }
+    let all = judgements.len() - shown;
     let any = |kind| count(kind) > 0;
     match quantifier {
         _ if all == absent && all > 0 => Unmeasurable,

@@ -10,6 +10,7 @@ mod correlation;
 mod estimate;
 mod interval;
 pub mod order;
+mod rate;
 mod ratio;
 
 pub use correlation::{NOTABLE_CORRELATION, lag_1};
@@ -19,6 +20,7 @@ pub use estimate::{
 };
 pub use interval::{CONFIDENCE, INTERVAL_ROUNDS, Interval, IntervalKind};
 pub use order::{Choice, choose_and_judge};
+pub use rate::rate_upper_limit;
 pub use ratio::{
     LostRounds, NoiseFloor, Ratio, Resolution, Unresolved, holm, paired_ratio, resolve, sign_test,
 };

@@ -18,6 +18,7 @@ pub use contest::Contest;
 pub(crate) use observed::quotients;
 pub use observed::{Floors, Observation, Observed, Rounds, paired, pairs};
 pub use row::{FailureCount, Outlier, Row};
+pub(crate) use samples::recorded;
 pub use samples::{CLASS, Samples};
 pub use unit::Unit;
 

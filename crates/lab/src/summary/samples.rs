@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use machine::environment::Environment;
+
 use super::{Observation, Observed, Unit};
 use crate::experiment::Experiment;
 use crate::journal::Run;
@@ -68,6 +70,11 @@ impl<'a> Samples<'a> {
     /// Returns the experiment as declared in the run.
     pub fn declared(&self) -> Option<&'a Experiment> {
         self.run.record.experiments.get(self.experiment)
+    }
+
+    /// Returns the machine and program that measured them, if the run records it.
+    pub fn machine(&self) -> Option<&'a Environment> {
+        self.run.record.environments.get(self.environment)
     }
 
     /// Returns the unit and the direction of a metric as recorded in the run.
@@ -142,8 +149,12 @@ fn boots<'a>(run: &'a Run, experiment: &str, environment: &'a str) -> BTreeSet<&
 
 /// Returns the finite value of a metric in a valid sample.
 pub(super) fn value(sample: &Sample, metric: &str, unit: Unit) -> Option<f64> {
-    let value = sample.is_valid().then(|| sample.values.get(metric))??;
-    unit.convert(*value, sample).filter(|v| v.is_finite())
+    sample.is_valid().then(|| recorded(sample, metric, unit))?
+}
+
+/// Returns the finite value of a metric in a sample, which may be void.
+pub(crate) fn recorded(sample: &Sample, metric: &str, unit: Unit) -> Option<f64> {
+    unit.convert(*sample.values.get(metric)?, sample).filter(|value| value.is_finite())
 }
 
 /// Returns the class of a sample, if its point uses two cores.

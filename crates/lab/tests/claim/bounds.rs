@@ -36,7 +36,10 @@ fn a_value_within_bounds() {
 fn a_published_value_that_carries_over() {
     let run = two_lengths().run(|_| 10e9);
     let published = |value: &str| {
-        format!("published = {{ value = {value}, unit = \"B/s\", tolerance = \"10%\" }}")
+        format!(
+            "carries_over = \"anywhere\"\n\
+             published = {{ value = {value}, unit = \"B/s\", tolerance = \"10%\" }}"
+        )
     };
     assert_kind(&published("11e9"), &run, Reproduced);
     let off = assert_kind(&published("20e9"), &run, Contradicted);
@@ -49,7 +52,7 @@ fn the_whole_interval_lies_within_the_tolerance() {
     let run = two_lengths().run(|_| 10e9);
     let published = |value: f64, tolerance: f64| {
         format!(
-            "where = {{ length = \"4 KiB\" }}\n\
+            "carries_over = \"anywhere\"\nwhere = {{ length = \"4 KiB\" }}\n\
              published = {{ value = {value:e}, unit = \"B/s\", tolerance = \"{tolerance}%\" }}"
         )
     };
@@ -67,13 +70,13 @@ fn the_whole_interval_lies_within_the_tolerance() {
 #[test]
 fn a_value_of_other_hardware_is_shown_and_not_judged() {
     let mut run = two_lengths().run(|_| 10e9);
-    let keys = "carries_over = false\n\
-                published = { value = 23.46e9, unit = \"B/s\", on = \"Xeon hosts\" }";
+    let published = "published = { value = 23.46e9, unit = \"B/s\", on = \"Xeon hosts\" }";
+    let keys = &format!("carries_over = \"nowhere\"\n{published}");
     let shown = assert_kind(keys, &run, Incomparable);
     assert_eq!(shown.published.as_ref().unwrap().on.as_deref(), Some("Xeon hosts"));
     assert!(shown.values().all(|ours| ours.value.is_some() && ours.kind == Incomparable));
     // Other expectations are still judged.
-    assert_kind(&format!("{keys}\nexpect = {{ at_least = 1e9 }}"), &run, Reproduced);
+    assert_kind(&format!("{published}\nexpect = {{ at_least = 1e9 }}"), &run, Reproduced);
     let absent = Failure::unavailable("no such memory", "attach it");
     fail(&mut run, &absent, |_| true);
     assert_kind(keys, &run, Unmeasurable);
@@ -210,12 +213,12 @@ fn ticks_and_cycles_are_compared_in_the_published_unit() {
     let run = made_up.run(|_| 100.0);
     for (unit, ours) in [("ticks", 200.0), ("cycles", 400.0), ("ns", 100.0)] {
         let keys = format!(
-            "carries_over = true\npublished = {{ value = {ours}, unit = \"{unit}\", tolerance = \"20%\" }}"
+            "carries_over = \"anywhere\"\npublished = {{ value = {ours}, unit = \"{unit}\", tolerance = \"20%\" }}"
         );
         let verdict = assert_kind(&keys, &run, Reproduced);
         assert_eq!(verdict.values().next().unwrap().unit, unit);
     }
-    let keys = "carries_over = false\npublished = { value = 600, unit = \"ticks\" }";
+    let keys = "carries_over = \"nowhere\"\npublished = { value = 600, unit = \"ticks\" }";
     assert_kind(keys, &run, Incomparable);
 }
 

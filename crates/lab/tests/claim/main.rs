@@ -7,12 +7,14 @@
 
 mod bounds;
 mod choice;
+mod every_sample;
 mod made_up;
 #[path = "../mutation/mod.rs"]
 mod mutation;
 mod never_panics;
 mod ratios;
 mod reading;
+mod setup;
 mod shapes;
 
 use lab::catalogue::DataFile;

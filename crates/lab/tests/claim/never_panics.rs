@@ -18,11 +18,16 @@ use crate::claim;
 use crate::made_up::{EXPERIMENT, MadeUp, product};
 use crate::mutation::{bounded, edits, is_one_line, mutated};
 
-const EXPECTED: [&str; 20] = [
+const EXPECTED: [&str; 25] = [
     "expect = { at_least = 1 }",
     "expect = { at_least = 0, at_most = 5, hold = \"some\" }",
-    "published = { value = 2, unit = \"B/s\", tolerance = \"10%\" }",
-    "carries_over = false\npublished = { value = 2, unit = \"B/s\" }",
+    "expect = { never = { above = 2, below = 0 } }",
+    "expect = { always = { at_least = 1 } }",
+    "carries_over = \"anywhere\"\npublished = { value = 2, unit = \"B/s\", tolerance = \"10%\" }",
+    "carries_over = \"nowhere\"\npublished = { value = 2, unit = \"B/s\" }",
+    "carries_over = { cpu = \"AMD family 25\" }\npublished = { value = 2, unit = \"B/s\", tolerance = \"50%\" }",
+    "carries_over = { where = { function = \"a\" } }\npublished = { value = 2, unit = \"B/s\", tolerance = \"50%\" }",
+    "requires = { hypervisor = true, capability = \"sgx\" }\nexpect = { at_least = 1 }",
     "expect = { ratio_of = { function = \"a\" }, to = { function = \"b\" }, at_least = 1 }",
     "expect = { ratio_of = { function = [\"a\", \"b\"] }, to = { function = \"c\" }, at_most = 2, each = [\"length\"] }",
     "expect = { ratio_of = {}, to = { length = \"1\" }, at_most = 2, each = [\"length\"] }",

@@ -29,7 +29,7 @@ source = "ESCAPE benchmarking, results B"
 experiment = "copy/throughput"
 where = { function = ["glibc", "apex"], length = "65536" }
 published = { value = 23.46e9, unit = "B/s", tolerance = "10%", on = "Xeon hosts" }
-carries_over = false
+requires = { cpu = ["Intel family 6", "AMD family 25 model 97"], hypervisor = false }
 cores = 9
 profile = "standard"
 class = "near"
@@ -56,7 +56,9 @@ fn a_claim_is_read_next_to_other_tables() {
     assert_eq!(claim.profile, Some(Profile::Standard));
     assert_eq!(claim.class, Some(Class::Near));
     assert_eq!(claim.published.as_ref().unwrap().tolerance, Some(0.1));
-    assert!(!claim.carries_over && !claim.is_promise());
+    assert!(claim.carries_over.is_none() && !claim.is_promise());
+    let cpus = claim.requires.as_ref().unwrap().cpu.iter().map(ToString::to_string);
+    assert_eq!(cpus.collect::<Vec<_>>(), ["Intel family 6", "AMD family 25 model 97"]);
     let Condition::Shape { beyond, within, .. } = &claim.expect.as_ref().unwrap().kind else {
         panic!("{claim:?}")
     };
@@ -69,7 +71,7 @@ source = "a paper"
 experiment = "copy/throughput"
 where = { threads = 1, length = 64 }
 on = "Skylake"
-carries_over = false
+carries_over = "nowhere"
 columns = { throughput = { says = "{} bytes per second", unit = "B/s" }, port_0 = { says = "{} on port 0", unit = "1" } }
 rows = [
     { id = "glibc", says = "glibc", where = { function = "glibc" }, values = { throughput = 2.5, port_0 = 1 } },
@@ -141,9 +143,36 @@ fn faults_name_file_line_and_key() {
         ("expect = { rounds_differ_at_most_steps = -1 }", "0 or more"),
         ("rounds = 0\nexpect = { at_least = 1 }", "rounds must be 1 or more"),
         ("cores = 2", "'published' or 'expect' is missing"),
-        ("published = { value = 1, unit = \"B/s\" }", "requires 'tolerance'"),
+        ("published = { value = 1, unit = \"B/s\" }", "'carries_over' is missing"),
         (
-            "published = { value = 1, unit = \"B/s\", tolerance = \"ten\" }",
+            "carries_over = \"anywhere\"\npublished = { value = 1, unit = \"B/s\" }",
+            "requires 'tolerance'",
+        ),
+        (
+            "carries_over = \"nowhere\"\npublished = { value = 1, unit = \"B/s\", tolerance = \"50%\" }",
+            "takes no 'tolerance'",
+        ),
+        ("carries_over = \"nowhere\"\nexpect = { at_least = 1 }", "remove one"),
+        ("carries_over = false", "expected \"anywhere\", \"nowhere\" or the hardware"),
+        ("carries_over = \"here\"", "expected \"anywhere\", \"nowhere\" or the hardware"),
+        ("carries_over = { cpus = 1 }", "unknown field `cpus`, expected one of `cpu`"),
+        ("carries_over = { cpu = \"Skylake\" }", "'Skylake' is not a CPU; write Intel or AMD"),
+        ("carries_over = { cpu = \"Intel family six\" }", "is not a CPU"),
+        (
+            "carries_over = { capability = \"sgx9\" }",
+            "unknown capability 'sgx9'; expected one of inv",
+        ),
+        ("carries_over = { nic = \"eth0\" }", "e.g. \"8086:1572\""),
+        ("\ncarries_over = { nic = \"eth0\" }", "claims.toml:7: "),
+        ("requires = {}", "expected cpu, capability, nic, hypervisor or where"),
+        ("requires = { where = { a = 1 } }\nexpect = { at_least = 1 }", "takes no 'where'"),
+        ("expect = { never = {} }", "'below' or 'above' is missing"),
+        ("expect = { never = { over = 1 } }", "unknown field `over`"),
+        ("expect = { never = { above = 1, below = 2 } }", "'below' 2 is above 'above' 1"),
+        ("expect = { never = { above = 1 }, hold = \"some\" }", "never takes no 'hold'"),
+        ("expect = { always = { at_least = 1 }, at_most = 1 }", "always takes no 'at_most'"),
+        (
+            "carries_over = \"anywhere\"\npublished = { value = 1, unit = \"B/s\", tolerance = \"ten\" }",
             "`claim.published.tolerance`",
         ),
         ("profile = \"slow\"\nexpect = { at_least = 1 }", "`claim.profile`"),
@@ -268,9 +297,15 @@ fn a_claim_that_does_not_fit_is_refused() {
             "unknown metric 'speed' of method 'throughput'; expected one of throughput",
         ),
         ("where = { lenght = 16 }\nexpect = { at_least = 1 }", "where: unknown factor 'lenght'"),
+        (
+            "carries_over = { where = { size = 1 } }\n\
+             published = { value = 1, unit = \"B/s\", tolerance = \"1%\" }",
+            "carries_over: where: unknown factor 'size'",
+        ),
         ("where = { length = \"long\" }\nexpect = { at_least = 1 }", "where: factor 'length'"),
         (
-            "published = { value = 1, unit = \"GB/s\", tolerance = \"1%\" }",
+            "carries_over = \"anywhere\"\n\
+             published = { value = 1, unit = \"GB/s\", tolerance = \"1%\" }",
             "in GB/s, but 'throughput' is in B/s",
         ),
         (

@@ -1,7 +1,8 @@
 //! Verdicts and their reasons as text.
 
 use lab::claim::{
-    Bounds, Judgement, MeasuredValue, Quantifier, Reason, Relation, Statistic, Verdict, VerdictKind,
+    Bounds, Judgement, MeasuredValue, Quantifier, Reason, Relation, Statistic, Unmet, Verdict,
+    VerdictKind, Violations,
 };
 use lab::statistics::{LostRounds, Resolution, Unresolved};
 
@@ -50,9 +51,11 @@ fn not_judged(verdict: &Verdict) -> String {
     let published = verdict.published.as_ref();
     let value = published.map(|it| stated(it.value, &it.unit)).unwrap_or_default();
     let on = published.and_then(|it| it.on.as_deref()).unwrap_or("other hardware");
-    let measured = verdict.values().find(|value| value.value.is_some()).map(value_with_interval);
-    let measured = measured.unwrap_or_default();
-    format!("{value} on {on}, here {measured}; absolute values do not carry over")
+    let shown = verdict.values().find(|value| value.value.is_some());
+    let measured = shown.map(value_with_interval).unwrap_or_default();
+    let why = shown.into_iter().flat_map(|value| &value.reasons);
+    let why = why.filter(|one| matches!(one, Reason::NotComparable { .. })).map(reason);
+    format!("{value} on {on}, here {measured}; {}", why.collect::<Vec<_>>().join("; "))
 }
 
 /// `3 of 5 reproduced, 1 contradicted, 1 not measurable here`
@@ -112,6 +115,7 @@ fn argument(value: &MeasuredValue) -> String {
         let is_clause = matches!(
             one,
             Reason::Claimed { .. }
+                | Reason::ClaimedAlways { .. }
                 | Reason::ClaimedImprovement { .. }
                 | Reason::ClaimedValue { .. }
                 | Reason::Resolved { .. }
@@ -158,6 +162,21 @@ fn statistic(value: &MeasuredValue, statistic: &Statistic) -> String {
         Statistic::Spread { recorded } => {
             format!("the middle half of {rounds} on an idle core (of {recorded}) spreads by {text}")
         }
+        Statistic::Violations { valid, void, upper_limit, points } => {
+            let mut text = format!(
+                "{} in violation, a rate of at most {} with 95% confidence",
+                violations(valid),
+                stated(*upper_limit, "share")
+            );
+            if !points.is_empty() {
+                let points: Vec<_> = points.iter().map(String::as_str).collect();
+                text += &format!(" ({})", points.join("; "));
+            }
+            if void.of > 0 {
+                text += &format!("; {} of the void ones too", violations(void));
+            }
+            text
+        }
         Statistic::Best { at, candidates } => {
             format!("{}, {text}", contest(at, candidates))
         }
@@ -190,6 +209,13 @@ fn lost_rounds(lost: &LostRounds) -> String {
     }
 }
 
+/// `0 of 20 samples`, `1 of 20 samples (up to 17)`
+fn violations(violations: &Violations) -> String {
+    let Violations { count, of, worst } = *violations;
+    let worst = worst.map(|worst| format!(" (worst {})", stated(worst, "1")));
+    format!("{count} of {of} samples{}", worst.unwrap_or_default())
+}
+
 /// `64 KiB: apex`, or all levels that may be the best there.
 fn contest(at: &str, candidates: &[String]) -> String {
     format!("{at}: {}", candidates.join(" or "))
@@ -217,6 +243,12 @@ fn relation(relation: Relation) -> &'static str {
     }
 }
 
+/// `Intel family 6 model 94 (here AMD family 26 model 2)`
+fn lacking(unmet: &[Unmet]) -> String {
+    let text = |one: &Unmet| format!("{} (here {})", one.needed, one.found);
+    unmet.iter().map(text).collect::<Vec<_>>().join(", ")
+}
+
 fn again(text: &str, command: Option<&String>) -> String {
     command.map_or_else(|| text.to_string(), |command| format!("{text}; {command}"))
 }
@@ -226,6 +258,13 @@ fn reason(reason: &Reason) -> String {
     let share = |share: f64| stated(share, "share");
     match reason {
         Reason::Claimed { bounds, unit } => format!("claimed {}", limits(bounds, unit)),
+        Reason::NotComparable { unmet } => format!("comparable only on {}", lacking(unmet)),
+        Reason::OtherMachine { unmet } => {
+            format!("requires {}; measure on such a machine", lacking(unmet))
+        }
+        Reason::ClaimedAlways { bounds, unit } => {
+            format!("claimed {} in every sample", limits(bounds, unit))
+        }
         Reason::ClaimedImprovement { bounds } => {
             format!("claimed {} times better", limits(bounds, "1"))
         }

@@ -6,8 +6,8 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::super::expect::Share;
-use super::{Declared, DeclaredValue, yes};
-use crate::claim::Claim;
+use super::{Declared, DeclaredValue};
+use crate::claim::{CarriesOver, Claim};
 use crate::data::{DataError, SourceLocation};
 use crate::point::Filter;
 
@@ -21,8 +21,7 @@ pub(crate) struct DeclaredTable {
     filter: Filter,
     /// Hardware on which it was measured.
     on: Option<String>,
-    #[serde(default = "yes")]
-    carries_over: bool,
+    carries_over: Option<CarriesOver>,
     /// Metric to column.
     columns: BTreeMap<String, DeclaredColumn>,
     rows: Vec<Spanned<DeclaredRow>>,
@@ -94,7 +93,8 @@ impl DeclaredTable {
             filter: self.filter.with(&row.filter),
             metric: Some(metric.into()),
             published: Some(DeclaredValue { value, unit, tolerance, on: self.on.clone() }),
-            carries_over: self.carries_over,
+            carries_over: self.carries_over.clone(),
+            requires: None,
             cores: None,
             profile: None,
             class: None,

@@ -1,0 +1,71 @@
+//! Bounds that the value of every sample must be within.
+
+use std::collections::BTreeSet;
+
+use super::evidence::Evidence;
+use super::verdict::{Judgement, MeasuredValue, Reason, Statistic, Violations};
+use super::{Bounds, VerdictKind};
+use crate::statistics::rate_upper_limit;
+
+impl Evidence<'_> {
+    /// Judges all samples of all points together: one valid sample outside the bounds contradicts.
+    /// Void samples are counted separately, because the host may have caused their values.
+    pub(super) fn judge_every_sample(&self, bounds: &Bounds) -> Judgement {
+        if self.observed.points.is_empty() {
+            return Judgement::missing("", self.lack(|_| true));
+        }
+        let (mut valid, mut void) = (Violations::default(), Violations::default());
+        let mut points = BTreeSet::new();
+        for (sample, value) in self.every_sample() {
+            let violations = if sample.void.is_some() { &mut void } else { &mut valid };
+            violations.add(value, bounds);
+            if sample.void.is_none() && !bounds.includes(value) {
+                points.insert(self.name(&sample.point, &Default::default()));
+            }
+        }
+        let unit = self.record.unit.clone();
+        let mut kind = VerdictKind::Reproduced;
+        let mut reasons = vec![Reason::ClaimedAlways { bounds: *bounds, unit }];
+        let missing = self.missing(|_| true, |point| self.name(point, &Default::default()));
+        let rounds = self.observed.points.values().map(|rounds| rounds.len()).min().unwrap_or(0);
+        let failed: usize = self.known.iter().map(|p| self.round_counts(&[p]).failed).sum();
+        self.require_rounds(&mut kind, rounds, &mut reasons);
+        if failed > 0 {
+            kind = VerdictKind::Inconclusive;
+            reasons.push(Reason::FailuresMayDecide);
+        }
+        if let Some(lack) = missing.open {
+            kind = lack.kind;
+            reasons.push(lack.why);
+        }
+        if valid.count > 0 {
+            kind = VerdictKind::Contradicted;
+        }
+        let upper_limit = rate_upper_limit(valid.count, valid.of);
+        let value = MeasuredValue {
+            label: String::new(),
+            value: Some(valid.count as f64 / valid.of.max(1) as f64),
+            interval: None,
+            unit: "share".into(),
+            rounds,
+            lost: failed,
+            statistic: Some(Statistic::Violations { valid, void, upper_limit, points }),
+            kind,
+            reasons,
+        };
+        Judgement { left_out: missing.left_out, ..Judgement::of_all(vec![value]) }
+    }
+}
+
+impl Violations {
+    /// Counts a sample.
+    fn add(&mut self, value: f64, bounds: &Bounds) {
+        self.of += 1;
+        if bounds.includes(value) {
+            return;
+        }
+        self.count += 1;
+        let is_worse = self.worst.is_none_or(|worst| bounds.excess(value) > bounds.excess(worst));
+        self.worst = if is_worse { Some(value) } else { self.worst };
+    }
+}

@@ -1,0 +1,97 @@
+//! Published values that apply to some machines and points, and claims that require a machine.
+
+use lab::claim::VerdictKind::{
+    self, Contradicted, Incomparable, Inconclusive, Reproduced, Unmeasurable,
+};
+use lab::journal::Run;
+use lab::sample::Failure;
+use machine::cpu::Cpu;
+use machine::environment::Environment;
+
+use crate::made_up::{MadeUp, fail, product};
+use crate::{assert_kind, reasons};
+
+/// Returns a run of two functions with the value 10 GB/s on a machine with a Skylake CPU.
+fn on_skylake() -> Run {
+    let points = product(&["glibc", "apex"], &["4 KiB"], &["0"]);
+    let mut run = MadeUp::new(points).run(|_| 10e9);
+    let cpu = Cpu { vendor: "GenuineIntel".into(), family: 6, model: 94, ..Cpu::default() };
+    let machine = Environment {
+        cpu,
+        capabilities: vec!["sgx".into()],
+        nics: vec!["8086:1572".into()],
+        ..Environment::default()
+    };
+    run.record.environments.insert("e1".into(), machine);
+    run
+}
+
+fn value_of(setup: &str, value: &str) -> String {
+    format!(
+        "carries_over = {setup}\n\
+         published = {{ value = {value}, unit = \"B/s\", tolerance = \"20%\", on = \"a Skylake\" }}"
+    )
+}
+
+#[test]
+fn a_value_is_judged_on_its_hardware_only() {
+    let run = on_skylake();
+    for (setup, applies) in [
+        ("{ cpu = \"Intel family 6 model 94\" }", true),
+        ("{ cpu = [\"AMD family 25\", \"Intel family 6\"] }", true),
+        ("{ cpu = \"Intel family 6 model 63\" }", false),
+        ("{ cpu = \"AMD family 6 model 94\" }", false),
+        ("{ capability = \"sgx\", nic = \"8086:1572\", hypervisor = false }", true),
+        ("{ capability = \"mpx\" }", false),
+        ("{ nic = \"1172:0000\" }", false),
+        ("{ hypervisor = true }", false),
+        ("{ cpu = \"Intel family 6\", hypervisor = true }", false),
+    ] {
+        let expected = |judged: VerdictKind| if applies { judged } else { Incomparable };
+        assert_kind(&value_of(setup, "11e9"), &run, expected(Reproduced));
+        assert_kind(&value_of(setup, "20e9"), &run, expected(Contradicted));
+    }
+    let elsewhere = value_of("{ cpu = \"AMD family 25\" }", "10e9");
+    let verdict = assert_kind(&elsewhere, &run, Incomparable);
+    let unmet = r#""needed":"AMD family 25","found":"Intel family 6 model 94""#;
+    assert!(reasons(&verdict).contains(unmet), "{verdict:?}");
+    let mut unknown = run.clone();
+    unknown.record.environments.clear();
+    assert_kind(&value_of("{ cpu = \"Intel family 6\" }", "10e9"), &unknown, Incomparable);
+}
+
+#[test]
+fn a_point_without_a_value_matters_only_where_the_value_applies() {
+    let mut run = on_skylake();
+    fail(&mut run, &Failure::failed("broke"), |point| point.text("function") == "apex");
+    assert_kind(&value_of("{ cpu = \"Intel family 6\" }", "10e9"), &run, Inconclusive);
+    assert_kind(&value_of("{ cpu = \"AMD family 25\" }", "10e9"), &run, Incomparable);
+}
+
+#[test]
+fn a_value_may_apply_to_some_points() {
+    let keys = |value: &str| value_of("{ where = { function = \"apex\" } }", value);
+    let mut run = on_skylake();
+    let verdict = assert_kind(&keys("10e9"), &run, Reproduced);
+    let kinds: Vec<_> = verdict.judgements.iter().map(|one| one.kind).collect();
+    assert_eq!(kinds, [Reproduced, Incomparable]);
+    assert_kind(&keys("30e9"), &run, Contradicted);
+    // Without the point the other's value is shown.
+    fail(&mut run, &Failure::unavailable("no apex", "install it"), |point| {
+        point.text("function") == "apex"
+    });
+    let verdict = assert_kind(&keys("10e9"), &run, Incomparable);
+    let unmet = r#""needed":"function=apex","found":"function=glibc""#;
+    assert!(reasons(&verdict).contains(unmet), "{verdict:?}");
+    fail(&mut run, &Failure::failed("broke"), |point| point.text("function") == "apex");
+    assert_kind(&keys("10e9"), &run, Inconclusive);
+}
+
+#[test]
+fn a_claim_may_require_a_machine() {
+    let run = on_skylake();
+    let keys = |setup: &str| format!("requires = {setup}\nexpect = {{ at_least = 1e9 }}");
+    assert_kind(&keys("{ hypervisor = false }"), &run, Reproduced);
+    let verdict = assert_kind(&keys("{ hypervisor = true }"), &run, Unmeasurable);
+    assert!(reasons(&verdict).contains("other-machine"), "{verdict:?}");
+}
