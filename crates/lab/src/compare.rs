@@ -1,24 +1,26 @@
-//! Comparison of two runs: the ratio of B to A at each point that both measured.
+//! Comparison of repeated runs: the ratio of B to A at each point that both sides measured.
 //!
-//! Rounds of two runs are not simultaneous, so they are not paired: the ratio is that of the two
-//! medians. Its interval combines the intervals of the logarithms of the two medians by the
-//! square-and-add rule for independent estimates (MOVER: Zou and Donner, 2008, Statistics in
-//! Medicine 27), which assumes no distribution. It covers the variation within the two runs.
-//! Differences between runs on one machine, e.g. in the layout of memory or in the load of other
-//! virtual machines, are part of the ratio, and drift widens the interval.
+//! The unit is the run. Rounds of one run share its moment: the layout of memory, the cores that it got and the load of
+//! other virtual machines. Their spread says nothing about the next run, so two single runs are not judged, however many
+//! rounds they have. With at least three runs per side, the ratio is that of the geometric means of the runs' medians,
+//! and its interval is Welch's: Student's t on the logarithms, with the variance between runs of each side. It assumes
+//! that the logarithms of a run's medians are normal; with three values per side no other assumption is weaker.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use serde::Serialize;
+use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use crate::journal::{Run, RunRecord};
 use crate::metric::MetricRecord;
 use crate::option;
 use crate::point::{Level, Point};
-use crate::statistics::{
-    Estimate, Interval, IntervalKind, LostRounds, Ratio, Resolution, estimate, resolve,
-};
-use crate::summary::{Floors, Rounds, SummaryError, Unit, summarise};
+use crate::statistics::{CONFIDENCE, median};
+use crate::summary::{Summary, SummaryError, Unit, summarise};
+
+/// The minimum number of runs per side for a verdict.
+pub const MIN_RUNS: usize = 3;
 
 /// An error of a comparison, in one line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -26,27 +28,20 @@ pub enum CompareError {
     /// One of the runs cannot be summarised.
     #[error(transparent)]
     Summary(#[from] SummaryError),
-    /// Neither run records the metric of the experiment.
-    #[error("neither run records the metric of '{0}'; choose one with --metric")]
+    /// No run records the metric of the experiment.
+    #[error("no run records the metric of '{0}'; choose one with --metric")]
     NoMetric(String),
     /// The runs define an experiment differently.
-    #[error(
-        "'{experiment}': {what} is '{a}' in one run and '{b}' in the other; measure both with the \
-         same definitions"
-    )]
+    #[error("'{experiment}': {difference}; measure all with the same definitions")]
     Differ {
         /// ID of the experiment.
         experiment: String,
-        /// Difference found.
-        what: String,
-        /// Its value in A.
-        a: String,
-        /// Its value in B.
-        b: String,
+        /// The difference, with both values and the names of the runs.
+        difference: String,
     },
 }
 
-/// One metric of an experiment in two runs.
+/// One metric of an experiment in repeated runs of two sides.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Comparison {
     /// ID of the experiment: `copy/throughput`.
@@ -55,181 +50,275 @@ pub struct Comparison {
     pub metric: String,
     /// Unit and direction of the metric.
     pub record: MetricRecord,
-    /// ID of the environment in A.
-    pub a: String,
-    /// ID of the environment in B.
-    pub b: String,
-    /// Noise floors of both runs.
-    pub floors: Floors,
-    /// A row per point with values in both runs.
+    /// Names of the runs of A.
+    pub a: Vec<String>,
+    /// Names of the runs of B.
+    pub b: Vec<String>,
+    /// A row per point with values in both.
     pub rows: Vec<Compared>,
     /// Number of points with values only in A.
     pub only_a: usize,
     /// Number of points with values only in B.
     pub only_b: usize,
-    /// Other differences between the runs that may cause the ratios, one line each.
+    /// Other differences between the sides that may cause the ratios, one line each.
     pub notes: Vec<String>,
 }
 
-/// One point in two runs.
+/// One point of both sides.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Compared {
     /// The point.
     pub point: Point,
-    /// Estimate in A.
-    pub a: Estimate,
-    /// Estimate in B.
-    pub b: Estimate,
-    /// Ratio of B to A, not paired: `rounds` is the smaller number, and none is lost. `None` if a
-    /// value is not positive.
-    pub ratio: Option<Ratio>,
-    /// Whether B is higher or lower; `None` without a ratio.
-    pub resolution: Option<Resolution>,
+    /// Median of each run of A with a value.
+    pub a: Vec<f64>,
+    /// Median of each run of B with a value.
+    pub b: Vec<f64>,
+    /// Geometric mean of B over that of A; `None` if a value is not positive.
+    pub ratio: Option<f64>,
+    /// Its 95% interval; `None` without a ratio, or if a side has a single run.
+    pub interval: Option<(f64, f64)>,
+    /// Whether B is higher or lower.
+    pub difference: Difference,
 }
 
-/// Returns the IDs of the experiments with samples in both runs.
-pub fn experiments<'a>(a: &'a Run, b: &Run) -> Vec<&'a str> {
+/// Whether B differs from A.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Difference {
+    /// B is higher.
+    Higher,
+    /// B is lower.
+    Lower,
+    /// The interval includes 1.
+    Unresolved,
+    /// A side has fewer than [`MIN_RUNS`] runs; the number of the smaller side.
+    TooFewRuns(usize),
+    /// A value is not above zero.
+    NotPositive,
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Higher => f.write_str("higher"),
+            Self::Lower => f.write_str("lower"),
+            Self::Unresolved => f.write_str("unresolved (the interval includes 1)"),
+            Self::TooFewRuns(1) => f.write_str("not judged: one run each"),
+            Self::TooFewRuns(runs) => write!(f, "not judged: {runs} runs of {MIN_RUNS} needed"),
+            Self::NotPositive => f.write_str("not judged: a value is not above zero"),
+        }
+    }
+}
+
+/// Returns the IDs of the experiments with samples in every run, in the order of the first.
+pub fn experiments<'a>(a: &'a [Run], b: &[Run]) -> Vec<&'a str> {
     let measured = |run: &Run, id: &str| run.samples.iter().any(|s| s.experiment == id);
-    let ids = a.record.experiments.keys().map(String::as_str);
-    ids.filter(|id| measured(a, id) && measured(b, id)).collect()
+    let ids = a.first().into_iter().flat_map(|run| run.record.experiments.keys());
+    ids.map(String::as_str).filter(|id| a.iter().chain(b).all(|run| measured(run, id))).collect()
 }
 
-/// Compares one metric of an experiment, by default that of the experiment.
+/// Compares one metric of an experiment, by default that of the experiment. Each side has at least one run.
 ///
 /// # Errors
-/// Returns an error if a run has no samples or no such metric, or if the method, the unit or the
-/// direction differ.
+/// Returns an error if a run has no samples or no such metric, or if the method, the unit or the direction differ.
 pub fn compare(
-    a: &Run,
-    b: &Run,
+    a: &[Run],
+    b: &[Run],
     experiment: &str,
     metric: Option<&str>,
     unit: Unit,
 ) -> Result<Comparison, CompareError> {
-    let declared = |run: &'_ Run| Some(run.record.experiments.get(experiment)?.metric.clone());
-    let metric = metric.map(String::from).or_else(|| declared(a)).or_else(|| declared(b));
+    let all = || a.iter().chain(b);
+    let declared =
+        || all().find_map(|run| Some(run.record.experiments.get(experiment)?.metric.clone()));
+    let metric = metric.map(String::from).or_else(declared);
     let metric = metric.ok_or_else(|| CompareError::NoMetric(experiment.into()))?;
-    let of = |run| summarise(run, experiment, &metric, unit);
+    let of = |runs: &[Run]| -> Result<Vec<Summary>, SummaryError> {
+        runs.iter().map(|run| summarise(run, experiment, &metric, unit)).collect()
+    };
     let (in_a, in_b) = (of(a)?, of(b)?);
-    let method = |run: &Run| run.record.experiments.get(experiment).map(|one| one.method.clone());
-    let method = method(a).zip(method(b));
-    for (what, (a, b)) in [
-        ("the method".into(), method.unwrap_or_default()),
-        (format!("the unit of '{metric}'"), (in_a.record.unit.clone(), in_b.record.unit.clone())),
-        (
-            format!("the better direction of '{metric}'"),
-            (in_a.record.better.word().into(), in_b.record.better.word().into()),
-        ),
-    ] {
-        if a != b {
-            return Err(CompareError::Differ { experiment: experiment.into(), what, a, b });
-        }
-    }
-    let floors = in_a.floors.clone().and(&in_b.floors);
-    let (values_a, values_b) = (&in_a.observed.points, &in_b.observed.points);
-    let in_order = in_a.rows.iter().map(|row| &row.point);
-    let both =
-        in_order.filter_map(|point| Some((point, values_a.get(point)?, values_b.get(point)?)));
-    let both: Vec<_> = both.collect();
-    let mut notes = differences(&a.record, &b.record, experiment);
-    notes.extend(class_note(&both));
-    let both = both.into_iter();
-    let rows: Vec<_> =
-        both.filter_map(|(point, a, b)| compared(point, &plain(a), &plain(b), &floors)).collect();
+    check_definitions(&all().zip(in_a.iter().chain(&in_b)).collect::<Vec<_>>())?;
+    let record = in_a.first().map(|first| first.record.clone());
+    let record = record.ok_or_else(|| CompareError::NoMetric(experiment.into()))?;
+    let (medians_a, medians_b) = (medians(&in_a), medians(&in_b));
+    let in_order = in_a.iter().flat_map(|summary| summary.rows.iter().map(|row| &row.point));
+    let mut seen = BTreeSet::new();
+    let rows: Vec<_> = in_order
+        .filter(|point| seen.insert(*point))
+        .filter_map(|point| Some(compared(point, medians_a.get(point)?, medians_b.get(point)?)))
+        .collect();
+    let mut notes = differences(a, b, experiment);
+    notes.extend(class_note(&rows, &in_a, &in_b));
+    let names = |runs: &[Run]| runs.iter().map(|run| run.record.name.clone()).collect();
     Ok(Comparison {
         experiment: experiment.into(),
+        only_a: medians_a.len() - rows.len(),
+        only_b: medians_b.len() - rows.len(),
+        record,
         metric,
-        only_a: values_a.len() - rows.len(),
-        only_b: values_b.len() - rows.len(),
-        record: in_a.record,
-        a: in_a.environment,
-        b: in_b.environment,
-        floors,
+        a: names(a),
+        b: names(b),
         rows,
         notes,
     })
 }
 
-/// Returns the differences of the runs in budget, options and nice value.
-fn differences(a: &RunRecord, b: &RunRecord, experiment: &str) -> Vec<String> {
+/// Checks that all runs define the experiment and the metric as the first does.
+fn check_definitions(runs: &[(&Run, &Summary)]) -> Result<(), CompareError> {
+    let Some(((first, of_first), others)) = runs.split_first() else { return Ok(()) };
+    for (run, summary) in others {
+        let (id, metric) = (&summary.experiment, &summary.metric);
+        let method = |run: &Run| run.record.experiments.get(id).map(|one| one.method.clone());
+        let methods = method(first).zip(method(run)).unwrap_or_default();
+        let units = (of_first.record.unit.clone(), summary.record.unit.clone());
+        let word = |summary: &Summary| summary.record.better.word().to_owned();
+        for (what, (one, other)) in [
+            ("the method".into(), methods),
+            (format!("the unit of '{metric}'"), units),
+            (format!("the better direction of '{metric}'"), (word(of_first), word(summary))),
+        ] {
+            if one != other {
+                let (first, second) = (&first.record.name, &run.record.name);
+                return Err(CompareError::Differ {
+                    experiment: id.clone(),
+                    difference: format!("{what} is '{one}' in {first} and '{other}' in {second}"),
+                });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Returns the median of each run at each point with values.
+fn medians(runs: &[Summary]) -> BTreeMap<Point, Vec<f64>> {
+    let mut medians: BTreeMap<Point, Vec<f64>> = BTreeMap::new();
+    for (point, rounds) in runs.iter().flat_map(|summary| &summary.observed.points) {
+        let values: Vec<f64> = rounds.values().map(|one| one.value).collect();
+        if let Some(median) = median(&values) {
+            medians.entry(point.clone()).or_default().push(median);
+        }
+    }
+    medians
+}
+
+fn compared(point: &Point, a: &[f64], b: &[f64]) -> Compared {
+    let logarithms = |values: &[f64]| -> Option<Vec<f64>> {
+        values.iter().map(|value| (*value > 0.0).then(|| value.ln())).collect()
+    };
+    let (mut ratio, mut interval, mut difference) = (None, None, Difference::NotPositive);
+    if let (Some(below), Some(above)) = (logarithms(a), logarithms(b)) {
+        let centre = mean(&above) - mean(&below);
+        ratio = Some(centre.exp());
+        interval =
+            half_width(&above, &below).map(|half| ((centre - half).exp(), (centre + half).exp()));
+        difference = match interval {
+            _ if a.len().min(b.len()) < MIN_RUNS => Difference::TooFewRuns(a.len().min(b.len())),
+            Some((low, _)) if low > 1.0 => Difference::Higher,
+            Some((_, high)) if high < 1.0 => Difference::Lower,
+            Some(_) | None => Difference::Unresolved,
+        };
+    }
+    Compared { point: point.clone(), a: a.to_vec(), b: b.to_vec(), ratio, interval, difference }
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
+}
+
+/// Returns half the width of Welch's 95% interval of the difference of two means; `None` if a side has one value. The
+/// number of degrees of freedom is that of Welch and Satterthwaite.
+fn half_width(above: &[f64], below: &[f64]) -> Option<f64> {
+    // Variance of the mean, and degrees of freedom.
+    let of = |values: &[f64]| {
+        let (mean, freedom) = (mean(values), values.len() as f64 - 1.0);
+        let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+        (freedom > 0.0).then(|| (squares / freedom / values.len() as f64, freedom))
+    };
+    let ((above, above_freedom), (below, below_freedom)) = (of(above)?, of(below)?);
+    let variance = above + below;
+    if variance == 0.0 {
+        return Some(0.0);
+    }
+    let freedom =
+        variance.powi(2) / (above.powi(2) / above_freedom + below.powi(2) / below_freedom);
+    let t = StudentsT::new(0.0, 1.0, freedom).ok()?.inverse_cdf(f64::midpoint(1.0, CONFIDENCE));
+    Some(t * variance.sqrt())
+}
+
+/// Returns the differences of the sides in budget, options and nice value.
+fn differences(a: &[Run], b: &[Run], experiment: &str) -> Vec<String> {
+    let (Some(one), Some(other)) = (a.first(), b.first()) else { return Vec::new() };
+    let (one, other) = (&one.record, &other.record);
     let budget = |run: &RunRecord| {
         let budget = run.experiments.get(experiment).map(|one| one.effort.budget);
         budget.map_or_else(String::new, |budget| format!("{budget:?}"))
     };
     let mut all = vec![
-        ("the budget of a sample".into(), budget(a), budget(b)),
-        ("the nice value".into(), a.nice.to_string(), b.nice.to_string()),
+        ("the budget of a sample".into(), budget(one), budget(other)),
+        ("the nice value".into(), one.nice.to_string(), other.nice.to_string()),
     ];
-    let options = option::differences(&a.options, &b.options).into_iter();
+    let options = option::differences(&one.options, &other.options).into_iter();
     all.extend(options.map(|(name, a, b)| (format!("--set {name}"), a, b)));
     let different = all.into_iter().filter(|(_, a, b)| a != b);
     different.map(|(what, a, b)| format!("note: {what} is {a} in A and {b} in B")).collect()
 }
 
-/// Returns a note if the proximity of the cores of a point differs between rounds, because its
-/// ratio then compares proximities too.
-fn class_note(both: &[(&Point, &Rounds, &Rounds)]) -> Option<String> {
-    let classes = |rounds: &Rounds| -> BTreeSet<Level> {
-        rounds.values().filter_map(|one| one.class.clone()).collect()
+/// Returns a note if the proximity of the cores of a point differs between rounds, because its ratio then compares
+/// proximities too.
+fn class_note(rows: &[Compared], a: &[Summary], b: &[Summary]) -> Option<String> {
+    let classes = |runs: &[Summary], point: &Point| -> BTreeSet<Level> {
+        let rounds = runs.iter().filter_map(|summary| summary.observed.points.get(point));
+        rounds.flat_map(|rounds| rounds.values().filter_map(|one| one.class.clone())).collect()
     };
-    let differ = |(_, a, b): &&(&Point, &Rounds, &Rounds)| {
-        let (a, b) = (classes(a), classes(b));
+    let differ = |row: &&Compared| {
+        let (a, b) = (classes(a, &row.point), classes(b, &row.point));
         a != b || a.len() > 1
     };
-    let points: Vec<_> = both.iter().filter(differ).collect();
-    let (point, a, b) = points.first()?;
-    let describe = |rounds: &Rounds| {
-        let names: Vec<_> = classes(rounds).iter().map(Level::to_string).collect();
+    let differing: Vec<_> = rows.iter().filter(differ).collect();
+    let point = &differing.first()?.point;
+    let describe = |runs: &[Summary]| {
+        let names: Vec<_> = classes(runs, point).iter().map(Level::to_string).collect();
         if names.is_empty() { "unknown".into() } else { names.join(" and ") }
     };
-    let (count, a, b) = (points.len(), describe(a), describe(b));
     Some(format!(
-        "note: the proximity of the cores differs between rounds at {count} of {} points, which affects \
-         the ratio; the first is {point}: {a} in A, {b} in B",
-        both.len()
+        "note: the proximity of the cores differs between rounds at {} of {} points, which affects the ratio; the \
+         first is {point}: {} in A, {} in B",
+        differing.len(),
+        rows.len(),
+        describe(a),
+        describe(b)
     ))
 }
 
-fn plain(rounds: &Rounds) -> Vec<f64> {
-    rounds.values().map(|one| one.value).collect()
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-fn compared(point: &Point, a: &[f64], b: &[f64], floors: &Floors) -> Option<Compared> {
-    let ratio = unpaired_ratio(b, a);
-    Some(Compared {
-        point: point.clone(),
-        a: estimate(a).ok()?,
-        b: estimate(b).ok()?,
-        resolution: ratio.as_ref().map(|ratio| resolve(ratio, floors.near(&[point]))),
-        ratio,
-    })
-}
+    fn judge(a: &[f64], b: &[f64]) -> Compared {
+        compared(&Point::default(), a, b)
+    }
 
-/// Returns the ratio of the medians of two independent sets of rounds, with its interval; `None` if
-/// a value is not positive. The kind of the interval is that of the set with fewer rounds.
-pub fn unpaired_ratio(numerator: &[f64], denominator: &[f64]) -> Option<Ratio> {
-    let logarithm = |values: &[f64]| {
-        let logarithms: Vec<f64> = values.iter().map(|value| value.ln()).collect();
-        estimate(&logarithms).ok()
-    };
-    let (above, below) = (logarithm(numerator)?, logarithm(denominator)?);
-    let centre = above.median - below.median;
-    let down = (above.median - above.interval.low).hypot(below.interval.high - below.median);
-    let up = (above.interval.high - above.median).hypot(below.median - below.interval.low);
-    let weaker = if above.rounds < below.rounds { &above } else { &below };
-    let kind = weaker.interval.kind;
-    let single = kind == IntervalKind::Single;
-    let interval = Interval {
-        low: if single { centre.exp() } else { (centre - down).exp() },
-        high: if single { centre.exp() } else { (centre + up).exp() },
-        kind,
-        coverage: above.interval.coverage.min(below.interval.coverage),
-    };
-    Some(Ratio {
-        ratio: centre.exp(),
-        interval,
-        lag_1: None,
-        rounds: weaker.rounds,
-        lost: LostRounds::default(),
-    })
+    #[test]
+    fn the_interval_is_that_of_welch() {
+        // R: t.test(log(c(120, 126, 118)), log(c(100, 103, 99, 101))).
+        let compared = judge(&[100.0, 103.0, 99.0, 101.0], &[120.0, 126.0, 118.0]);
+        let (low, high) = compared.interval.unwrap();
+        assert!((compared.ratio.unwrap() - 1.203_962).abs() < 1e-6, "{compared:?}");
+        assert!(low > 1.11 && low < 1.14 && high > 1.27 && high < 1.30, "{compared:?}");
+        assert_eq!(compared.difference, Difference::Higher);
+        let back = judge(&[120.0, 126.0, 118.0], &[100.0, 103.0, 99.0, 101.0]);
+        assert_eq!(back.difference, Difference::Lower);
+        assert!((back.interval.unwrap().0 * high - 1.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn fewer_than_three_runs_are_not_judged() {
+        let one = judge(&[100.0], &[200.0]);
+        assert!((one.ratio.unwrap() - 2.0).abs() < 1e-12 && one.interval.is_none(), "{one:?}");
+        assert_eq!(one.difference.to_string(), "not judged: one run each");
+        let two = judge(&[100.0, 101.0], &[200.0, 201.0, 202.0]);
+        assert_eq!(two.difference, Difference::TooFewRuns(2));
+        assert_eq!(judge(&[0.0; 3], &[1.0; 3]).difference, Difference::NotPositive);
+        assert_eq!(judge(&[1.0; 3], &[1.0; 3]).difference, Difference::Unresolved);
+    }
 }

@@ -1,4 +1,4 @@
-//! Summaries and comparisons of synthetic journals.
+//! Summaries of synthetic journals.
 
 #![allow(
     clippy::unwrap_used,
@@ -8,18 +8,11 @@
 #[path = "claim/made_up.rs"]
 mod made_up;
 
-use std::time::Duration;
-
-use lab::compare::{compare, experiments, unpaired_ratio};
 use lab::journal::Run;
-use lab::metric::{Better, MetricRecord};
-use lab::point::Point;
 use lab::sample::{Failure, FailureKind};
-use lab::statistics::{LostRounds, Resolution, StatisticsError};
+use lab::statistics::{LostRounds, StatisticsError};
 use lab::summary::{Samples, Summary, SummaryError, Unit, paired, summarise};
 use made_up::{EXPERIMENT, MadeUp, fail, product};
-use rand::{RngExt, SeedableRng};
-use rand_pcg::Pcg64Mcg;
 
 fn two_lengths() -> MadeUp {
     MadeUp::new(product(&["glibc"], &["64 KiB", "4 KiB"], &["0"]))
@@ -200,131 +193,4 @@ fn a_summary_without_samples_or_metric_is_an_error() {
     let unknown = why(EXPERIMENT, "speed", Unit::Own).to_string();
     assert!(unknown.contains("calls, latency, throughput"), "{unknown}");
     assert!(matches!(why(EXPERIMENT, "throughput", Unit::Cycles), SummaryError::NoTime { .. }));
-}
-
-fn changed(seed: u64, factor: f64) -> Run {
-    let mut made_up = two_lengths();
-    made_up.seed = seed;
-    made_up.run(|point| if point.text("length") == "4 KiB" { 10e9 * factor } else { 20e9 })
-}
-
-#[test]
-fn two_runs_are_compared_point_by_point() {
-    let (a, b) = (changed(1, 1.0), changed(2, 1.5));
-    assert_eq!(experiments(&a, &b), [EXPERIMENT]);
-    let comparison = compare(&a, &b, EXPERIMENT, None, Unit::Own).unwrap();
-    let row = |length: &str| {
-        comparison.rows.iter().find(|row| row.point.text("length") == length).unwrap()
-    };
-    assert_eq!(row("4 KiB").resolution, Some(Resolution::Higher));
-    assert!((row("4 KiB").ratio.unwrap().ratio - 1.5).abs() < 0.15);
-    assert!(matches!(row("64 KiB").resolution, Some(Resolution::Unresolved { .. })));
-    let back = compare(&b, &a, EXPERIMENT, None, Unit::Own).unwrap();
-    let turned = back.rows.iter().find(|row| row.point.text("length") == "4 KiB").unwrap();
-    assert_eq!(turned.resolution, Some(Resolution::Lower));
-}
-
-#[test]
-fn the_larger_floor_decides() {
-    let (a, mut b) = (changed(1, 1.0), changed(2, 1.5));
-    for sample in b.samples.iter_mut().filter(|sample| sample.twin) {
-        *sample.values.get_mut("throughput").unwrap() *= 2.0;
-    }
-    for (a, b) in [(&a, &b), (&b, &a)] {
-        let comparison = compare(a, b, EXPERIMENT, None, Unit::Own).unwrap();
-        assert!(comparison.floors.span().unwrap().1.floor > 0.6);
-        let unresolved = |r: Option<Resolution>| matches!(r, Some(Resolution::Unresolved { .. }));
-        assert!(comparison.rows.iter().all(|row| unresolved(row.resolution)));
-    }
-}
-
-#[test]
-fn points_of_only_one_run_are_counted() {
-    let (a, mut b) = (changed(1, 1.0), changed(2, 1.0));
-    b.samples.retain(|sample| sample.point.text("length") == "4 KiB");
-    let extra = Point::from([("function", "apex"), ("length", "16 B"), ("threads", "0")]);
-    b.samples.push(two_lengths().sample(&extra, false, 0, 1e9));
-    let comparison = compare(&a, &b, EXPERIMENT, None, Unit::Own).unwrap();
-    assert_eq!((comparison.rows.len(), comparison.only_a, comparison.only_b), (1, 1, 1));
-}
-
-#[test]
-fn runs_of_different_definitions_are_not_compared() {
-    let a = changed(1, 1.0);
-    let refused = |change: &dyn Fn(&mut Run)| {
-        let mut b = changed(2, 1.0);
-        change(&mut b);
-        compare(&a, &b, EXPERIMENT, None, Unit::Own).unwrap_err().to_string()
-    };
-    let metric = |run: &'_ mut Run, change: fn(&mut MetricRecord)| {
-        change(run.record.metrics.get_mut("copy").unwrap().get_mut("throughput").unwrap());
-    };
-    for (line, what) in [
-        (
-            refused(&|b| b.record.experiments.get_mut(EXPERIMENT).unwrap().method = "other".into()),
-            "the method is '",
-        ),
-        (
-            refused(&|b| metric(b, |metric| metric.unit = "GB/s".into())),
-            "the unit of 'throughput' is 'B/s' in one run and 'GB/s' in the other",
-        ),
-        (
-            refused(&|b| metric(b, |metric| metric.better = Better::Lower)),
-            "the better direction of 'throughput' is 'higher' in one run and 'lower' in the other",
-        ),
-    ] {
-        assert!(line.contains(what) && line.ends_with("with the same definitions"), "{line}");
-    }
-}
-
-#[test]
-fn differences_between_compared_runs_are_noted() {
-    let notes = |change: &dyn Fn(&mut Run)| {
-        let (a, mut b) = (changed(1, 1.0), changed(2, 1.0));
-        change(&mut b);
-        compare(&a, &b, EXPERIMENT, None, Unit::Own).unwrap().notes
-    };
-    assert_eq!(notes(&|_| {}), [""; 0]);
-    let budget = |b: &mut Run| {
-        b.record.experiments.get_mut(EXPERIMENT).unwrap().effort.budget = Duration::from_secs(7);
-    };
-    let set = |b: &mut Run| {
-        b.record.options.insert("file-folder".into(), "/mnt".into());
-    };
-    let far = |b: &mut Run| {
-        for sample in b.samples.iter_mut().filter(|it| it.point.text("length") == "4 KiB") {
-            sample.covariates.insert("proximity".into(), "far".into());
-        }
-    };
-    for (noted, what) in [
-        (notes(&budget), "the budget of a sample is "),
-        (notes(&|b| b.record.nice += 3), "the nice value is "),
-        (notes(&set), "--set file-folder is not set in A and /mnt in B"),
-        (notes(&far), "differs between rounds at 1 of 2 points"),
-    ] {
-        assert!(noted.len() == 1 && noted[0].contains(what), "{noted:?}");
-    }
-    assert!(notes(&far)[0].ends_with(": unknown in A, far in B"), "{:?}", notes(&far));
-}
-
-#[test]
-fn the_unpaired_interval_has_its_coverage() {
-    const REPLICATIONS: u32 = 2000;
-    let mut random = Pcg64Mcg::seed_from_u64(1);
-    for (rounds, least) in [(6, 0.95), (10, 0.94), (20, 0.94), (30, 0.94)] {
-        let mut covered = 0;
-        for _ in 0..REPLICATIONS {
-            // Skewed, as times are.
-            let mut values = |truth: f64| -> Vec<f64> {
-                let one = |_| truth * (1.0 - 0.1 * (1.0 - random.random::<f64>()).ln());
-                (0..rounds).map(one).collect()
-            };
-            let ratio = unpaired_ratio(&values(120.0), &values(100.0)).unwrap();
-            covered += u32::from(ratio.interval.includes(1.2));
-        }
-        let share = f64::from(covered) / f64::from(REPLICATIONS);
-        println!("{rounds} rounds each: covers {:.1}%", share * 100.0);
-        // Two standard errors of 2,000 replications are 1%.
-        assert!(share > least - 0.01, "{rounds} rounds: {share}");
-    }
 }

@@ -189,22 +189,30 @@ fn claims_have_verdicts() {
 
 #[test]
 fn comparison_of_two_runs() {
-    let (a, mut b) = (synthetic::run(12), synthetic::run(12));
-    b.record.name = "testbed-quick-2".into();
-    for sample in &mut b.samples {
-        let faster = sample.point.text("function") == "naive";
-        sample.values.values_mut().for_each(|v| *v *= if faster { 1.25 } else { 1.001 });
-    }
-    let comparison =
-        |metric| lab::compare::compare(&a, &b, "copy/throughput", metric, Unit::Own).unwrap();
-    let all = [comparison(None)];
-    insta::assert_snapshot!(compare(&all, &a, &b, Page::default()));
-    let json = compare_json(&all, &a, &b);
+    // Runs differ by 1%, and naive copies of B are faster by 25%.
+    let run = |number: usize, faster: f64| {
+        let mut run = synthetic::run(12);
+        run.record.name = format!("testbed-quick-{number}");
+        for sample in &mut run.samples {
+            let naive = sample.point.text("function") == "naive";
+            let factor = (1.0 + number as f64 / 100.0) * if naive { faster } else { 1.0 };
+            sample.values.values_mut().for_each(|value| *value *= factor);
+        }
+        run
+    };
+    let side = |numbers: [usize; 3], faster| numbers.map(|number| run(number, faster));
+    let (a, mut b) = (side([1, 2, 3], 1.0), side([2, 3, 1], 1.25));
+    let comparison = |a: &[Run], b: &[Run]| {
+        lab::compare::compare(a, b, "copy/throughput", None, Unit::Own).unwrap()
+    };
+    let all = [comparison(&a, &b)];
+    insta::assert_snapshot!(compare(&all, &a[0], Page::default()));
+    let json = compare_json(&all);
     assert_eq!(json["comparisons"][0]["rows"].as_array().unwrap().len(), all[0].rows.len());
-    b.record.nice = 7;
-    let noted = lab::compare::compare(&a, &b, "copy/throughput", None, Unit::Own).unwrap();
-    let text = compare(&[noted], &a, &b, Page::default());
+    b[0].record.nice = 7;
+    let text = compare(&[comparison(&a[..1], &b[..1])], &a[0], Page::default());
     assert!(text.contains("note: the nice value is 0 in A and 7 in B"), "{text}");
+    assert!(text.contains("26 not judged: one run each"), "{text}");
 }
 
 #[test]
@@ -311,8 +319,8 @@ proptest! {
         let (judged, suites) = (judged(&run), [&COPY]);
         prop_assert!(widest(&verdicts(&judged, page)) <= width);
         let comparison =
-            lab::compare::compare(&run, &run, "copy/throughput", None, Unit::Own).unwrap();
-        prop_assert!(widest(&compare(&[comparison], &run, &run, page)) <= width);
+            lab::compare::compare(&[run.clone()], &[run.clone()], "copy/throughput", None, Unit::Own).unwrap();
+        prop_assert!(widest(&compare(&[comparison], &run, page)) <= width);
         let experiment = run.record.experiments["copy/throughput"].clone();
         prop_assert!(widest(&describe(&suites, &experiment, page)) <= width);
         prop_assert!(widest(&list(&suites, &[experiment], page)) <= width);

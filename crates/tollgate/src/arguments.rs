@@ -32,7 +32,7 @@ pub(crate) enum Command {
     Plot(Plot),
     /// Print each published value next to yours with its verdict
     Claims(Claims),
-    /// Compare two runs: ratios with 95% intervals
+    /// Compare repeated runs: ratios with 95% intervals between runs
     Compare(Compare),
     /// Export samples as CSV, JSON or Parquet
     Export(Export),
@@ -225,9 +225,9 @@ pub(crate) struct Claims {
 
 #[derive(Args)]
 pub(crate) struct Compare {
-    /// Folder of the first run
+    /// Folder of a run, or of the repeated runs of side A
     pub(crate) a: PathBuf,
-    /// Folder of the second run
+    /// Folder of a run, or of the repeated runs of side B
     pub(crate) b: PathBuf,
     /// Suites or experiments [default: all of the run]
     pub(crate) names: Vec<String>,

@@ -329,7 +329,7 @@ fn compare_prints_ratios() {
     insta::assert_snapshot!(masked(&bench.ok(&["compare", &a, &b]), &bench));
     bench.ok(&["compare", &a, &b, "--json"]);
     let line = bench.refused(&["compare", &a, "nowhere"], 2);
-    assert!(line.contains("no run here; name the folder of a run"), "{line}");
+    assert!(line.contains("no run here; name the folder of a run or of runs"), "{line}");
 }
 
 #[test]

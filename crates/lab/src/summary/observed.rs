@@ -143,13 +143,6 @@ impl Floors {
         let lowest = floors().min_by(|a, b| a.floor.total_cmp(&b.floor))?;
         Some((lowest, floors().max_by(|a, b| a.floor.total_cmp(&b.floor))?))
     }
-
-    /// Returns the floors of two runs together.
-    #[must_use]
-    pub fn and(mut self, other: &Self) -> Self {
-        self.0.extend(other.0.iter().cloned());
-        self
-    }
 }
 
 #[cfg(test)]

@@ -124,7 +124,9 @@ proptest! {
                 let rounds = |row: &lab::summary::Row| row.estimate.map_or(0, |e| e.rounds);
                 prop_assert!(summary.rows.iter().all(|row| row.rounds == rounds(row)));
             }
-            let _ = compare(&run, &self::run(&others, metric), EXPERIMENT, None, unit);
+            let (a, b) = ([run.clone(), run.clone(), run.clone()], [self::run(&others, metric)]);
+            let _ = compare(&a, &b, EXPERIMENT, None, unit);
+            let _ = compare(&a, &a, EXPERIMENT, None, unit);
         }
     }
 }
@@ -167,7 +169,8 @@ fn judge_all(texts: [&str; 2]) -> bool {
     }
     for unit in [Unit::Own, Unit::Ticks, Unit::Cycles] {
         let _ = summarise(&run, EXPERIMENT, "throughput", unit);
-        let _ = compare(&run, &run, EXPERIMENT, None, unit);
+        let one = std::slice::from_ref(&run);
+        let _ = compare(one, one, EXPERIMENT, None, unit);
     }
     true
 }

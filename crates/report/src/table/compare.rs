@@ -1,44 +1,45 @@
-//! Comparison of two runs.
+//! Comparison of repeated runs.
 
 use std::collections::BTreeMap;
 
-use lab::compare::{Compared, Comparison};
+use lab::compare::{Compared, Comparison, Difference};
+use lab::experiment::Experiment;
+use lab::format::{self, Scale};
 use lab::journal::Run;
 use lab::metric::Better;
 use lab::point::Point;
-use lab::statistics::{Estimate, IntervalKind, Resolution};
+use lab::table::{ColumnHeader, Emphasis, Page, TableCell};
 use serde_json::{Value, json};
 
 use super::cell::ValueFormat;
-use super::notes::half;
 use super::section::{Section, sections};
-use super::show::{caption, noise_floor};
-use lab::format::{self, Scale};
-use lab::table::{ColumnHeader, Emphasis, Page, TableCell};
+use super::show::caption;
 
-/// Renders comparisons as tables: both medians, the ratio B / A with its interval, and whether B is
-/// better, worse or unresolved.
-pub fn compare(comparisons: &[Comparison], a: &Run, b: &Run, page: Page) -> String {
-    let table = |comparison| comparison_text(comparison, a, b, page);
+/// Renders comparisons as tables: the geometric means of both sides, the ratio B / A with its interval, and whether B is
+/// better, worse or unresolved. `first` is the first run of A.
+pub fn compare(comparisons: &[Comparison], first: &Run, page: Page) -> String {
+    let table = |comparison: &Comparison| {
+        let experiment = first.record.experiments.get(&comparison.experiment);
+        comparison_text(comparison, experiment, page)
+    };
     comparisons.iter().map(table).collect::<Vec<_>>().join("\n")
 }
 
 /// Returns comparisons as JSON.
-pub fn compare_json(comparisons: &[Comparison], a: &Run, b: &Run) -> Value {
-    json!({ "a": a.record.name, "b": b.record.name, "comparisons": comparisons })
+pub fn compare_json(comparisons: &[Comparison]) -> Value {
+    json!({ "comparisons": comparisons })
 }
 
-fn comparison_text(comparison: &Comparison, a: &Run, b: &Run, page: Page) -> String {
+fn comparison_text(comparison: &Comparison, experiment: Option<&Experiment>, page: Page) -> String {
     let mut text = page.paragraph(&comparison.experiment, 0, Emphasis::Strong);
     let facts = [
         comparison.metric.clone(),
-        format!("A is {}", a.record.name),
-        format!("B is {}", b.record.name),
-        noise_floor(&comparison.floors),
+        format!("A is {}", comparison.a.join(", ")),
+        format!("B is {}", comparison.b.join(", ")),
     ];
     text += &page.paragraph(&facts.join("; "), 0, Emphasis::Plain);
     let points: Vec<&Point> = comparison.rows.iter().map(|row| &row.point).collect();
-    for section in sections(points, a.record.experiments.get(&comparison.experiment)) {
+    for section in sections(points, experiment) {
         text.push('\n');
         text += &table(comparison, &section, page);
     }
@@ -55,82 +56,76 @@ fn table(comparison: &Comparison, section: &Section, page: Page) -> String {
         comparison.rows.iter().map(|row| (&row.point, row)).collect();
     let row = |point: Point| by_point.get(&point).copied();
     let rows: Vec<&Compared> = section.in_order().into_iter().filter_map(row).collect();
-    let medians = rows.iter().flat_map(|row| [row.a.median, row.b.median]);
-    let format = ValueFormat { unit: &record.unit, scale: Scale::common(medians, &record.unit) };
+    let values = rows.iter().flat_map(|row| [centre(&row.a), centre(&row.b)]);
+    let format = ValueFormat { unit: &record.unit, scale: Scale::common(values, &record.unit) };
     let mut headers: Vec<ColumnHeader> =
         section.axes.iter().map(|axis| ColumnHeader::left(&axis.factor)).collect();
-    headers.extend([
-        ColumnHeader::right("A"),
-        ColumnHeader::right("B"),
-        ColumnHeader::right("B / A"),
-    ]);
-    headers.extend([ColumnHeader::right(interval_title(&rows)), ColumnHeader::left("B is")]);
+    headers.extend(["A", "B", "B / A", "95% interval"].map(ColumnHeader::right));
+    headers.push(ColumnHeader::left("B is"));
     let line = |row: &&Compared| {
         let mut cells: Vec<TableCell> =
             section.axes.iter().map(|axis| row.point.text(&axis.factor).into()).collect();
-        cells.extend(values(row, &format).map(TableCell::from));
-        cells.push(verdict(row, record.better));
+        cells.extend(cells_of(row, &format).map(TableCell::from));
+        cells.push(verdict(row.difference, record.better));
         cells
     };
     let caption = page.paragraph(&caption(section, &format), 2, Emphasis::Faint);
     caption + &page.table(&headers, rows.iter().map(line).collect())
 }
 
-fn interval_title(rows: &[&Compared]) -> &'static str {
-    let kinds = || rows.iter().filter_map(|row| Some(row.ratio.as_ref()?.interval.kind));
-    let ranges = kinds().filter(|kind| *kind == IntervalKind::Range).count();
-    match (ranges, kinds().count()) {
-        (0, _) => "95% interval",
-        (some, all) if some == all => "range",
-        _ => "95% interval or range",
+/// Returns the geometric mean, or the arithmetic one if a value is not positive.
+fn centre(values: &[f64]) -> f64 {
+    let count = values.len().max(1) as f64;
+    match values.iter().all(|value| *value > 0.0) {
+        true => (values.iter().map(|value| value.ln()).sum::<f64>() / count).exp(),
+        false => values.iter().sum::<f64>() / count,
     }
 }
 
-/// Returns both medians, the ratio and its interval.
-fn values(row: &Compared, format: &ValueFormat<'_>) -> [String; 4] {
-    let median = |estimate: &Estimate| {
-        let number = format.number(estimate.median, half(estimate));
-        format!("{number} {}", format::half_width(estimate.relative_half_width()))
+/// Returns both means, the ratio and its interval.
+fn cells_of(row: &Compared, format: &ValueFormat<'_>) -> [String; 4] {
+    let mean = |values: &[f64]| format.number(centre(values), None);
+    let (a, b) = (mean(&row.a), mean(&row.b));
+    let Some(ratio) = row.ratio else { return [a, b, "—".into(), String::new()] };
+    let Some((low, high)) = row.interval else {
+        return [a, b, format::value(ratio, None, "1"), String::new()];
     };
-    let Some(ratio) = &row.ratio else {
-        return [median(&row.a), median(&row.b), "—".into(), String::new()];
-    };
-    let width = (ratio.interval.high - ratio.interval.low) / 2.0;
+    let width = (high - low) / 2.0;
     let width = (width > 0.0).then_some(width);
     let number = |value| format::value(value, width, "1");
-    let ends = format::ends(&ratio.interval, number);
-    [median(&row.a), median(&row.b), number(ratio.ratio), ends]
+    [a, b, number(ratio), format!("{} to {}", number(low), number(high))]
 }
 
-fn verdict(row: &Compared, better: Better) -> TableCell {
-    let resolution = row.resolution.as_ref();
+fn verdict(difference: Difference, better: Better) -> TableCell {
     let (good, bad) = (("better", Emphasis::Good), ("worse", Emphasis::Bad));
-    let (word, emphasis) = match (resolution, better) {
-        (None | Some(Resolution::Unresolved { .. }), _) => ("unresolved", Emphasis::Faint),
-        (Some(Resolution::Higher), Better::Higher) => good,
-        (Some(Resolution::Lower), Better::Lower) => good,
-        (Some(Resolution::Higher), Better::Neither) => ("higher", Emphasis::Plain),
-        (Some(Resolution::Lower), Better::Neither) => ("lower", Emphasis::Plain),
-        _ => bad,
+    let (word, emphasis) = match (difference, better) {
+        (Difference::Unresolved, _) => ("unresolved", Emphasis::Faint),
+        (Difference::TooFewRuns(_) | Difference::NotPositive, _) => ("not judged", Emphasis::Faint),
+        (Difference::Higher, Better::Higher) | (Difference::Lower, Better::Lower) => good,
+        (Difference::Higher, Better::Lower) | (Difference::Lower, Better::Higher) => bad,
+        (Difference::Higher, Better::Neither) => ("higher", Emphasis::Plain),
+        (Difference::Lower, Better::Neither) => ("lower", Emphasis::Plain),
     };
     TableCell::new(word, emphasis)
 }
 
-/// Counts points by verdict, with the reasons of unresolved ones, and points in one run only.
+/// Counts points by verdict, with the reasons of those without one, and points of one side only.
 fn counts(comparison: &Comparison) -> String {
+    let better = comparison.record.better;
     let mut words: BTreeMap<String, usize> = BTreeMap::new();
     for row in &comparison.rows {
-        let word = match &row.resolution {
-            Some(Resolution::Unresolved { why }) => format!("unresolved ({why})"),
-            None => "unresolved (a value is not above zero)".into(),
-            Some(_) => verdict(row, comparison.record.better).text,
+        let word = match row.difference {
+            Difference::Higher | Difference::Lower => verdict(row.difference, better).text,
+            Difference::Unresolved | Difference::TooFewRuns(_) | Difference::NotPositive => {
+                row.difference.to_string()
+            }
         };
         *words.entry(word).or_default() += 1;
     }
     let mut parts: Vec<_> = words.iter().map(|(word, count)| format!("{count} {word}")).collect();
-    for (count, run) in [(comparison.only_a, "A"), (comparison.only_b, "B")] {
+    for (count, side) in [(comparison.only_a, "A"), (comparison.only_b, "B")] {
         if count > 0 {
-            parts.push(format!("{} only in {run}", format::count(count, "point")));
+            parts.push(format!("{} only in {side}", format::count(count, "point")));
         }
     }
     if parts.is_empty() { "no common point".into() } else { parts.join("; ") }

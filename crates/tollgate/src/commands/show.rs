@@ -51,9 +51,9 @@ fn filter(levels: &[String], run: &Run, experiments: &[String]) -> Result<Filter
     if filter.0.is_empty() { Ok(filter) } else { Err(CliError::usage(format!("--where: {why}"))) }
 }
 
-/// Prints the ratio of every point that two runs share.
+/// Prints the ratio of every point that two sides share; each side is one run or several.
 pub(crate) fn compare(args: &Compare) -> Result<u8, CliError> {
-    let (a, b) = (open_single(&args.a)?, open_single(&args.b)?);
+    let (a, b) = (open_side(&args.a)?, open_side(&args.b)?);
     let metric = args.metric.as_deref();
     let shared = compare::experiments(&a, &b);
     let compared: Result<Vec<_>, _> = shared
@@ -63,32 +63,33 @@ pub(crate) fn compare(args: &Compare) -> Result<u8, CliError> {
         .collect();
     let compared = compared?;
     if compared.is_empty() {
-        let (a, b) = (&a.record.name, &b.record.name);
+        let (a, b) = (args.a.display(), args.b.display());
         return Err(CliError::usage(format!("{a} and {b} have no selected experiment in common")));
     }
     if args.json {
-        print_json(&table::compare_json(&compared, &a, &b))?;
+        print_json(&table::compare_json(&compared))?;
     } else {
-        print(&table::compare(&compared, &a, &b, Page::stdout()))?;
+        print(&table::compare(&compared, &a[0], Page::stdout()))?;
+        if a.len().min(b.len()) < compare::MIN_RUNS {
+            print(&format!(
+                "\nTo judge differences, repeat each side at least {} times: tollgate run --fresh --results FOLDER\n",
+                compare::MIN_RUNS
+            ))?;
+        }
     }
     Ok(0)
 }
 
-/// Opens a run, given its folder or a folder with a single run.
-fn open_single(folder: &Path) -> Result<Run, CliError> {
-    match journal::runs(folder)?.as_slice() {
-        [run] => Ok(journal::open(run)?),
-        [] => Err(CliError::usage(format!(
-            "{}: no run here; name the folder of a run",
-            folder.display()
-        ))),
-        runs => {
-            let names: Vec<_> = runs.iter().map(|run| run.display().to_string()).collect();
-            let line =
-                format!("{}: several runs; name one of {}", folder.display(), names.join(", "));
-            Err(CliError::usage(line))
-        }
+/// Opens the runs of a side: one, given its folder, or all in a folder of runs.
+fn open_side(folder: &Path) -> Result<Vec<Run>, CliError> {
+    let runs = journal::runs(folder)?;
+    if runs.is_empty() {
+        let folder = folder.display();
+        return Err(CliError::usage(format!(
+            "{folder}: no run here; name the folder of a run or of runs"
+        )));
     }
+    Ok(runs.iter().map(|run| journal::open(run)).collect::<Result<_, _>>()?)
 }
 
 /// Exports the samples of the newest run.

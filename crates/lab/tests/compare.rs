@@ -1,0 +1,166 @@
+//! Comparisons of repeated runs.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test fails by panicking, also in the functions it shares"
+)]
+
+#[path = "claim/made_up.rs"]
+mod made_up;
+
+use std::time::Duration;
+
+use lab::compare::{Comparison, Difference, compare, experiments};
+use lab::journal::Run;
+use lab::metric::{Better, MetricRecord};
+use lab::point::Point;
+use lab::summary::Unit;
+use made_up::{EXPERIMENT, MadeUp, product};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+
+fn two_lengths() -> MadeUp {
+    MadeUp::new(product(&["glibc"], &["64 KiB", "4 KiB"], &["0"]))
+}
+
+/// Returns runs in which copies of 4 KiB are faster by a factor.
+fn runs(seeds: std::ops::Range<u64>, factor: f64) -> Vec<Run> {
+    let run = |seed| {
+        let mut made_up = two_lengths();
+        made_up.seed = seed;
+        made_up.run(|point| if point.text("length") == "4 KiB" { 10e9 * factor } else { 20e9 })
+    };
+    seeds.map(run).collect()
+}
+
+fn compared(a: &[Run], b: &[Run]) -> Comparison {
+    compare(a, b, EXPERIMENT, None, Unit::Own).unwrap()
+}
+
+fn difference(comparison: &Comparison, length: &str) -> Difference {
+    let mut rows = comparison.rows.iter();
+    rows.find(|row| row.point.text("length") == length).unwrap().difference
+}
+
+#[test]
+fn repeated_runs_are_compared_point_by_point() {
+    let (a, b) = (runs(0..4, 1.0), runs(4..8, 1.5));
+    assert_eq!(experiments(&a, &b), [EXPERIMENT]);
+    let comparison = compared(&a, &b);
+    assert_eq!((comparison.a.len(), comparison.rows[0].a.len()), (4, 4));
+    assert_eq!(difference(&comparison, "4 KiB"), Difference::Higher);
+    assert_eq!(difference(&comparison, "64 KiB"), Difference::Unresolved);
+    assert_eq!(difference(&compared(&b, &a), "4 KiB"), Difference::Lower);
+}
+
+#[test]
+fn single_runs_are_not_judged_however_far_apart() {
+    let comparison = compared(&runs(0..1, 1.0), &runs(1..2, 4.0));
+    let judged = comparison.rows.iter().filter(|row| row.difference != Difference::TooFewRuns(1));
+    assert_eq!(judged.count(), 0);
+    assert!(comparison.rows.iter().all(|row| row.ratio.is_some() && row.interval.is_none()));
+}
+
+/// Runs at different times on a machine that drifts slowly by 10% (AR(1)): nothing changed between them.
+#[test]
+fn an_unchanged_machine_that_drifts_differs_in_at_most_one_case_in_twenty() {
+    const REPLICATIONS: u64 = 400;
+    const DRIFT: f64 = 0.10;
+    let mut random = Pcg64Mcg::seed_from_u64(7);
+    let mut normal = move || {
+        let (u, v): (f64, f64) = (random.random(), random.random());
+        (-2.0 * (1.0 - u).ln()).sqrt() * (std::f64::consts::TAU * v).cos()
+    };
+    for each in [3, 5] {
+        let (mut judged, mut wrong) = (0, 0);
+        for seed in 0..REPLICATIONS {
+            let mut runs = runs(seed * 10..seed * 10 + 2 * each, 1.0);
+            for run in &mut runs {
+                // Within a run the drift remains.
+                let drift = (DRIFT * normal()).exp();
+                for sample in &mut run.samples {
+                    sample.values.values_mut().for_each(|value| *value *= drift);
+                }
+            }
+            let (a, b) = runs.split_at(each as usize);
+            let comparison = compared(a, b);
+            let first = &comparison.rows[0];
+            judged += 1;
+            wrong += u32::from(first.difference != Difference::Unresolved);
+        }
+        let share = f64::from(wrong) / f64::from(judged);
+        println!("{each} runs per side: {:.1}% of {judged} differ", share * 100.0);
+        // Two standard errors of 400 replications are 2.2%.
+        assert!(share < 0.072, "{each}: {share}");
+        assert!(share > 0.005, "{each}: {share}: the interval is too wide");
+    }
+}
+
+#[test]
+fn points_of_only_one_side_are_counted() {
+    let (a, mut b) = (runs(1..2, 1.0), runs(2..3, 1.0));
+    b[0].samples.retain(|sample| sample.point.text("length") == "4 KiB");
+    let extra = Point::from([("function", "apex"), ("length", "16 B"), ("threads", "0")]);
+    b[0].samples.push(two_lengths().sample(&extra, false, 0, 1e9));
+    let comparison = compared(&a, &b);
+    assert_eq!((comparison.rows.len(), comparison.only_a, comparison.only_b), (1, 1, 1));
+}
+
+#[test]
+fn runs_of_different_definitions_are_not_compared() {
+    let a = runs(1..3, 1.0);
+    let refused = |change: &dyn Fn(&mut Run)| {
+        let mut b = runs(3..5, 1.0);
+        change(&mut b[1]);
+        compare(&a, &b, EXPERIMENT, None, Unit::Own).unwrap_err().to_string()
+    };
+    let metric = |run: &'_ mut Run, change: fn(&mut MetricRecord)| {
+        change(run.record.metrics.get_mut("copy").unwrap().get_mut("throughput").unwrap());
+    };
+    for (line, what) in [
+        (
+            refused(&|b| b.record.experiments.get_mut(EXPERIMENT).unwrap().method = "other".into()),
+            "the method is '",
+        ),
+        (
+            refused(&|b| metric(b, |metric| metric.unit = "GB/s".into())),
+            "the unit of 'throughput' is 'B/s' in here-standard-1 and 'GB/s' in here-standard-1",
+        ),
+        (
+            refused(&|b| metric(b, |metric| metric.better = Better::Lower)),
+            "the better direction of 'throughput' is 'higher' in here-standard-1 and 'lower' in here-standard-1",
+        ),
+    ] {
+        assert!(line.contains(what) && line.ends_with("with the same definitions"), "{line}");
+    }
+}
+
+#[test]
+fn differences_between_compared_runs_are_noted() {
+    let notes = |change: &dyn Fn(&mut Run)| {
+        let (a, mut b) = (runs(1..2, 1.0), runs(2..3, 1.0));
+        change(&mut b[0]);
+        compared(&a, &b).notes
+    };
+    assert_eq!(notes(&|_| {}), [""; 0]);
+    let budget = |b: &mut Run| {
+        b.record.experiments.get_mut(EXPERIMENT).unwrap().effort.budget = Duration::from_secs(7);
+    };
+    let set = |b: &mut Run| {
+        b.record.options.insert("file-folder".into(), "/mnt".into());
+    };
+    let far = |b: &mut Run| {
+        for sample in b.samples.iter_mut().filter(|it| it.point.text("length") == "4 KiB") {
+            sample.covariates.insert("proximity".into(), "far".into());
+        }
+    };
+    for (noted, what) in [
+        (notes(&budget), "the budget of a sample is "),
+        (notes(&|b| b.record.nice += 3), "the nice value is "),
+        (notes(&set), "--set file-folder is not set in A and /mnt in B"),
+        (notes(&far), "differs between rounds at 1 of 2 points"),
+    ] {
+        assert!(noted.len() == 1 && noted[0].contains(what), "{noted:?}");
+    }
+    assert!(notes(&far)[0].ends_with(": unknown in A, far in B"), "{:?}", notes(&far));
+}
