@@ -6,6 +6,7 @@
 )]
 
 #[path = "claim/made_up.rs"]
+#[allow(dead_code, reason = "other tests use the rest")]
 mod made_up;
 
 use std::time::Duration;
