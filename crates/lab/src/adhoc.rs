@@ -116,6 +116,7 @@ impl AdhocRun<'_> {
             results: self.results.join("adhoc"),
             fresh: true,
             seed: None,
+            time: None,
             options: self.options,
             interrupted: &AtomicBool::new(false),
         };

@@ -47,7 +47,7 @@ pub fn format_bytes(bytes: u64) -> String {
         .map_or_else(|| "0 B".into(), |(unit, factor)| format!("{} {unit}", bytes / factor))
 }
 
-/// Parses a time: `5 ms`, `2 s`, `100 us`, `250 ns` or `3 min`.
+/// Parses a time: `5 ms`, `2 s`, `100 us`, `250 ns`, `3 min` (or `3m`) or `1 h`.
 ///
 /// # Errors
 /// Returns an error if the text is not a time.
@@ -59,7 +59,8 @@ pub fn duration(text: &str) -> Result<Duration, QuantityError> {
         "us" => 1e-6,
         "ms" => 1e-3,
         "s" => 1.0,
-        "min" => 60.0,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
         _ => return Err(wrong()),
     };
     Duration::try_from_secs_f64(number * seconds).map_err(|_| wrong())

@@ -1,13 +1,18 @@
 //! Command-line arguments.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use lab::experiment::Profile;
+use lab::quantity;
 use lab::summary::Unit;
 use report::export::Format;
 
 use crate::suites::SUITES;
+
+/// Maximum time of a run with `--for`.
+const MAX_TIME: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// Measure what it costs to cross a boundary
 #[derive(Parser)]
@@ -106,6 +111,9 @@ pub(crate) struct Run {
     // A share such as -2% is not a negative number to clap.
     #[arg(long, value_name = "SHARE", conflicts_with = "rounds", allow_hyphen_values = true)]
     pub(crate) resolve: Option<String>,
+    /// Add rounds for this time, e.g. 3m [default: 3m for all suites at quick, otherwise the profile's rounds]
+    #[arg(long = "for", value_name = "TIME", conflicts_with_all = ["rounds", "resolve"], value_parser = duration)]
+    pub(crate) time: Option<Duration>,
     /// Start a new run instead of resuming
     #[arg(long)]
     pub(crate) fresh: bool,
@@ -250,6 +258,16 @@ pub(crate) struct Export {
     pub(crate) output: Option<PathBuf>,
     /// Suites or experiments [default: all of the run]
     pub(crate) names: Vec<String>,
+}
+
+/// Parses a time to spend.
+fn duration(text: &str) -> Result<Duration, String> {
+    let time = quantity::duration(text).map_err(|error| error.to_string())?;
+    match time {
+        Duration::ZERO => Err("0 s is no time; use e.g. 3m".into()),
+        time if time > MAX_TIME => Err("more than 7 days; use a shorter time".into()),
+        time => Ok(time),
+    }
 }
 
 /// Parses a seed.

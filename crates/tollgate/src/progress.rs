@@ -1,6 +1,7 @@
 //! Progress of a run on standard error.
 
 use std::io::{self, IsTerminal};
+use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use lab::format::count;
@@ -12,11 +13,16 @@ use crate::output::{print_message, restored};
 
 /// Number of failed samples that are reported at once; all are counted at the end.
 const MAX_REPORTED: u64 = 5;
+/// Time between two lines without a terminal.
+const INTERVAL: Duration = Duration::from_secs(10);
 
-/// Progress of a run: a bar on a terminal, else one line per experiment.
+/// Progress of a run: a bar on a terminal, else a line from time to time.
 pub(crate) struct Progress {
     bar: ProgressBar,
     failures: u64,
+    /// When the last line on the state was printed, and the time left then.
+    reported: Option<Instant>,
+    left: Option<Duration>,
     shows_projections: bool,
 }
 
@@ -32,7 +38,7 @@ impl Progress {
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style.progress_chars("━━─"));
         }
-        Self { bar, failures: 0, shows_projections }
+        Self { bar, failures: 0, reported: None, left: None, shows_projections }
     }
 
     /// Removes the bar.
@@ -55,12 +61,14 @@ impl RunObserver for Progress {
                 let samples = count(samples as usize, "sample");
                 self.report(&format!("resuming run {} with {samples}", folder.display()));
             }
-            Event::Experiment { experiment } => {
+            Event::Round { experiment, pass, passes, .. } => {
                 self.bar.set_prefix(one_line(&experiment.id()).into_owned());
-                if self.bar.is_hidden() {
-                    let points = count(experiment.points.len(), "point");
-                    let rounds = count(experiment.effort.rounds as usize, "round");
-                    self.report(&format!("{}: {points}, at most {rounds}", experiment.id()));
+                if self.bar.is_hidden() && self.reported.is_none_or(|at| at.elapsed() > INTERVAL) {
+                    self.reported = Some(Instant::now());
+                    let of = passes.map(|passes| format!(" of {passes}")).unwrap_or_default();
+                    let left = self.left.map(|time| format!(", {} left", format_duration(time)));
+                    let left = left.unwrap_or_default();
+                    self.report(&format!("round {}{of}: {}{left}", pass + 1, experiment.id()));
                 }
             }
             Event::Preparing(artefact) => {
@@ -76,6 +84,7 @@ impl RunObserver for Progress {
                 }
             }
             Event::Left { done, all, time } => {
+                self.left = Some(time);
                 self.bar.set_length(all);
                 self.bar.set_position(done);
                 self.bar.set_message(format!("{} left", format_duration(time)));

@@ -86,6 +86,49 @@ fn an_interrupted_run_exits_with_130_and_resumes() {
     assert!(after.len() >= 320 && repeated <= 7, "{repeated} samples were repeated");
 }
 
+/// Returns the experiment and round of each sample, in the order of the journal, without repetitions.
+fn visits(run: &Run) -> Vec<(&str, u32)> {
+    let samples = run.samples.iter().filter(|sample| sample.experiment.starts_with("planted/"));
+    let mut visits: Vec<_> = samples.map(|one| (one.experiment.as_str(), one.round)).collect();
+    visits.dedup();
+    visits
+}
+
+#[test]
+fn a_run_passes_through_its_experiments_round_by_round() {
+    let bench = Bench::new();
+    let two = MINE.replace("rounds = 2", "rounds = 6")
+        + &MINE.replace("rounds = 2", "rounds = 3").replace("\"mine\"", "\"few\"");
+    std::fs::write(bench.path().join("mine.toml"), two).unwrap();
+    bench.ok(&["run", "-e", "mine.toml", "planted/mine", "planted/few", "--quiet"]);
+    let run = bench.journal();
+    let visits = visits(&run);
+    let rounds_of = |id: &str| -> Vec<u32> {
+        visits.iter().filter(|one| one.0 == id).map(|one| one.1).collect()
+    };
+    assert_eq!(rounds_of("planted/mine"), [0, 1, 2, 3, 4, 5]);
+    assert_eq!(rounds_of("planted/few"), [0, 1, 2]);
+    // The three rounds of one are spread over the six of the other.
+    let is_few = |(at, visit): (usize, &(&str, u32))| (visit.0 == "planted/few").then_some(at);
+    let few: Vec<_> = visits.iter().enumerate().filter_map(is_few).collect();
+    assert!(few.windows(2).all(|pair| pair[1] - pair[0] >= 2), "{visits:?}");
+}
+
+#[test]
+fn a_run_for_a_time_adds_rounds_until_it_is_used_up() {
+    let bench = Bench::new();
+    std::fs::write(bench.path().join("mine.toml"), MINE.replace("1 ms", "20 ms")).unwrap();
+    let start = Instant::now();
+    bench.ok(&["run", "-e", "mine.toml", "planted/mine", "--for", "2s", "--quiet"]);
+    let run = bench.journal();
+    let rounds = visits(&run).len();
+    let most = run.samples.last().unwrap().at - run.samples[0].at;
+    assert!(rounds > 2, "{rounds} rounds");
+    assert!(most < 4.0 && start.elapsed() > Duration::from_secs(1), "{most} s of samples");
+    let line = bench.refused(&["run", "planted/delay", "--for", "0s"], 2);
+    assert!(line.contains("--for") && line.contains("0 s is no time"), "{line}");
+}
+
 #[test]
 fn a_session_measures_the_rounds_of_another_selection_whole() {
     let bench = Bench::new();

@@ -1,12 +1,13 @@
 //! A run: experiments become orders for workers, and their samples are journalled.
 //!
-//! A [`Session`](session::Session) connects the parts: the scheduler decides what is measured in which round, the
-//! dispatcher turns it into orders that the supervisor's workers execute (`execution`), and the sink journals the
+//! A [`Session`](session::Session) connects the parts: it passes through all experiments round by round (`passes`), the
+//! scheduler of each experiment decides what is measured in a round, the dispatcher turns it into orders that the supervisor's workers execute (`execution`), and the sink journals the
 //! samples.
 
 mod dispatcher;
 mod execution;
 mod import;
+mod passes;
 mod record;
 mod remaining;
 mod scheduler;
@@ -42,6 +43,9 @@ pub struct RunRequest<'a> {
     pub fresh: bool,
     /// The seed of a new run, below [`MAX_SEED`]; the time if absent. A resumed run keeps its seed.
     pub seed: Option<u64>,
+    /// Time to spend: rounds continue until it is used up, whatever the numbers of rounds of the experiments. `None`
+    /// to measure those numbers.
+    pub time: Option<Duration>,
     /// The options that the user enabled or set.
     pub options: BTreeMap<String, String>,
     /// Set by Ctrl-C: ends the run cleanly.
@@ -61,10 +65,16 @@ pub enum Event<'a> {
         /// The number of samples from earlier sessions.
         samples: u64,
     },
-    /// An experiment starts.
-    Experiment {
+    /// A round of an experiment starts.
+    Round {
         /// The experiment.
         experiment: &'a Experiment,
+        /// The round, from 0.
+        round: u32,
+        /// The pass through all experiments, from 0.
+        pass: u32,
+        /// The number of passes; `None` if rounds continue until the time is used up.
+        passes: Option<u32>,
     },
     /// A host makes an artefact with this name.
     Preparing(&'a str),

@@ -245,6 +245,7 @@ mod tests {
             results: "results".into(),
             fresh: false,
             seed,
+            time: None,
             options: BTreeMap::new(),
             interrupted: &INTERRUPTED,
         }

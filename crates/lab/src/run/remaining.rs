@@ -17,7 +17,10 @@ pub(super) struct RemainingWork {
 
 struct Remaining {
     samples: u64,
+    /// Wall time per sample, s: expected, then measured.
     seconds_per_sample: f64,
+    /// Rounds measured in this session.
+    rounds: u32,
 }
 
 impl RemainingWork {
@@ -29,7 +32,7 @@ impl RemainingWork {
             let samples = items * u64::from(experiment.effort.rounds);
             let seconds = plan::expected(experiment, suite).as_secs_f64();
             let seconds_per_sample = seconds / samples.max(1) as f64;
-            Some((experiment.id(), Remaining { samples, seconds_per_sample }))
+            Some((experiment.id(), Remaining { samples, seconds_per_sample, rounds: 0 }))
         };
         Self { done: 0, experiments: experiments.iter().filter_map(remaining).collect() }
     }
@@ -39,12 +42,22 @@ impl RemainingWork {
         self.done += 1;
         if let Some(remaining) = self.experiments.get_mut(&sample.experiment) {
             remaining.samples = remaining.samples.saturating_sub(1);
-            if sample.error.is_none() {
-                // An exponential moving average: one slow sample changes the estimate by a twentieth.
-                let difference = sample.seconds - remaining.seconds_per_sample;
-                remaining.seconds_per_sample += difference / 20.0;
-            }
         }
+    }
+
+    /// Records the wall time of a round with `samples` samples.
+    pub(super) fn record_round(&mut self, experiment: &Experiment, samples: usize, wall: Duration) {
+        let Some(remaining) = self.experiments.get_mut(&experiment.id()) else { return };
+        let seconds = wall.as_secs_f64() / samples.max(1) as f64;
+        remaining.rounds += 1;
+        // The first round includes preparation that no other does. Later rounds are averaged exponentially.
+        let weight = if remaining.rounds <= 2 { 1.0 } else { 0.25 };
+        remaining.seconds_per_sample += weight * (seconds - remaining.seconds_per_sample);
+    }
+
+    /// Returns whether this session measured a round of an experiment.
+    pub(super) fn has_round(&self, experiment: &Experiment) -> bool {
+        self.experiments.get(&experiment.id()).is_some_and(|remaining| remaining.rounds > 0)
     }
 
     /// Sets the remaining samples of an experiment.
@@ -61,12 +74,15 @@ impl RemainingWork {
         duration(samples as f64 * seconds)
     }
 
-    /// Returns the state for the observer.
-    pub(super) fn event(&self) -> Event<'static> {
+    /// Returns the state for the observer. If less time is left than the work takes, part of the work will be done.
+    pub(super) fn event(&self, time_left: Option<Duration>) -> Event<'static> {
         let all = self.experiments.values();
-        let samples: u64 = all.clone().map(|one| one.samples).sum();
+        let samples: f64 = all.clone().map(|one| one.samples as f64).sum();
         let seconds: f64 = all.map(|one| one.samples as f64 * one.seconds_per_sample).sum();
-        Event::Left { done: self.done, all: self.done + samples, time: duration(seconds) }
+        let left = time_left.map_or(seconds, |left| seconds.min(left.as_secs_f64()));
+        let share = if seconds > 0.0 { left / seconds } else { 1.0 };
+        let all = self.done + (samples * share).round() as u64;
+        Event::Left { done: self.done, all, time: duration(left) }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Which points of an experiment are measured in which round, and when a point has been measured enough.
 
-use crate::experiment::{Effort, Experiment};
+use crate::experiment::{Effort, Experiment, MAX_ROUNDS};
 use crate::journal::Settled;
 use crate::link::Origin;
 use crate::plan;
@@ -19,7 +19,10 @@ pub(super) struct Scheduler<'a> {
     id: String,
     /// The host and environment of its samples.
     origin: Origin,
+    /// The maximum number of rounds.
+    max_rounds: u32,
     items: Vec<ScheduledItem>,
+    is_complete: bool,
 }
 
 struct ScheduledItem {
@@ -27,15 +30,39 @@ struct ScheduledItem {
     /// The values of the experiment's metric, one per valid round.
     values: Vec<f64>,
     void_rounds: u32,
+    /// The number of rounds that it is expected to take.
+    rounds: u32,
     is_complete: bool,
 }
 
 impl<'a> Scheduler<'a> {
-    pub(super) fn new(experiment: &'a Experiment, origin: Origin) -> Self {
-        let scheduled =
-            |item| ScheduledItem { item, values: Vec::new(), void_rounds: 0, is_complete: false };
+    /// Creates the schedule of an experiment, with its number of rounds or without limit.
+    pub(super) fn new(experiment: &'a Experiment, origin: Origin, is_unlimited: bool) -> Self {
+        let max_rounds = if is_unlimited { MAX_ROUNDS } else { experiment.effort.rounds };
+        let scheduled = |item| ScheduledItem {
+            item,
+            values: Vec::new(),
+            void_rounds: 0,
+            rounds: max_rounds,
+            is_complete: false,
+        };
         let items = plan::items(experiment).into_iter().map(scheduled).collect();
-        Self { experiment, id: experiment.id(), origin, items }
+        let id = experiment.id();
+        Self { experiment, id, origin, max_rounds, items, is_complete: false }
+    }
+
+    pub(super) fn experiment(&self) -> &'a Experiment {
+        self.experiment
+    }
+
+    /// Returns whether no further round is to be measured.
+    pub(super) fn is_complete(&self) -> bool {
+        self.is_complete
+    }
+
+    /// Ends the experiment in this session.
+    pub(super) fn stop(&mut self) {
+        self.is_complete = true;
     }
 
     /// Returns the items that this session still has to measure in a round, each with its position in the round's
@@ -84,8 +111,7 @@ impl<'a> Scheduler<'a> {
         sink.journal().is_unavailable(&self.id, &item.point, session, &self.origin.environment)
     }
 
-    /// Updates all items after a round, with what the journal has of it, and reports the remaining work. Returns whether
-    /// all items are complete.
+    /// Updates all items after a round, with what the journal has of it, and reports the remaining work.
     ///
     /// # Errors
     /// Returns an error if the journal cannot be written.
@@ -93,9 +119,8 @@ impl<'a> Scheduler<'a> {
         &mut self,
         round: u32,
         sink: &mut JournalSink,
-    ) -> Result<bool, RunError> {
-        let Effort { rounds, min_rounds, .. } = self.experiment.effort;
-        let finished = round + 1;
+    ) -> Result<(), RunError> {
+        let (effort, finished) = (&self.experiment.effort, round + 1);
         let environment = &self.origin.environment;
         for scheduled in self.items.iter_mut().filter(|scheduled| !scheduled.is_complete) {
             let settled = sink.journal().settled(&self.id, &scheduled.item, round, environment);
@@ -104,7 +129,7 @@ impl<'a> Scheduler<'a> {
                 Some((_, Settled::Void)) => scheduled.void_rounds += 1,
                 Some((_, Settled::NoValue | Settled::Failed)) | None => {}
             }
-            let is_hopeless = finished == rounds || finished >= MAX_VOID_ROUNDS;
+            let is_hopeless = finished == self.max_rounds || finished >= MAX_VOID_ROUNDS;
             if scheduled.void_rounds == finished && is_hopeless {
                 sink.give_up(self.experiment, &scheduled.item, round, &self.origin)?;
                 scheduled.is_complete = true;
@@ -113,14 +138,18 @@ impl<'a> Scheduler<'a> {
             let point = &scheduled.item.point;
             scheduled.is_complete =
                 sink.journal().is_unavailable(&self.id, point, sink.session(), environment)
-                    || is_narrow(&scheduled.values, &self.experiment.effort);
+                    || is_narrow(&scheduled.values, effort);
+            scheduled.update_rounds(effort, self.max_rounds);
         }
-        let pending = self.items.iter().filter(|scheduled| !scheduled.is_complete).count();
-        sink.report_remaining(self.experiment, pending as u64 * u64::from(rounds - finished));
-        if finished == min_rounds {
+        let pending = || self.items.iter().filter(|scheduled| !scheduled.is_complete);
+        self.is_complete = finished >= self.max_rounds || pending().next().is_none();
+        let rounds_left = pending().map(|one| u64::from(one.rounds.saturating_sub(finished)));
+        let samples = if self.is_complete { 0 } else { rounds_left.sum() };
+        sink.report_remaining(self.experiment, samples);
+        if finished == effort.min_rounds {
             self.report_projection(finished as usize, sink);
         }
-        Ok(pending == 0)
+        Ok(())
     }
 
     /// Reports how many rounds the target interval will take.
@@ -132,9 +161,22 @@ impl<'a> Scheduler<'a> {
         let Some(&max) = needed.iter().max() else {
             return;
         };
-        let limit = effort.rounds as usize;
+        let limit = self.max_rounds as usize;
         let samples = needed.iter().map(|rounds| rounds.min(&limit).saturating_sub(finished));
-        sink.report_projection(self.experiment, max, samples.sum());
+        sink.report_projection(self.experiment, (max, limit), samples.sum());
+    }
+}
+
+impl ScheduledItem {
+    /// Projects the number of rounds, when there are enough for an interval and at each check of its width.
+    fn update_rounds(&mut self, effort: &Effort, max_rounds: u32) {
+        let values = self.values.len();
+        if values == INTERVAL_ROUNDS || is_checked(values, effort) {
+            let next_check = if is_checked(values, effort) { 2 * values } else { 0 };
+            let projected = projected_rounds(&self.values, effort).unwrap_or(usize::MAX);
+            let projected = projected.max(next_check);
+            self.rounds = u32::try_from(projected).unwrap_or(u32::MAX).min(max_rounds);
+        }
     }
 }
 

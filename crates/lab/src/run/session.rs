@@ -1,8 +1,11 @@
 //! One session of a run: measures what the journal lacks, round by round.
 
+use std::time::Instant;
+
 use machine::setting::Left;
 
 use super::dispatcher::Dispatcher;
+use super::passes::Passes;
 use super::record::{Conditions, check_resumable, describe, new_record};
 use super::remaining::RemainingWork;
 use super::scheduler::Scheduler;
@@ -10,7 +13,6 @@ use super::sink::JournalSink;
 use super::supervisor::Supervisor;
 use super::{Event, Lab, RunError, RunObserver, RunRequest, RunSummary};
 use crate::descendants;
-use crate::experiment::Experiment;
 use crate::journal::{Journal, SessionRecord, latest};
 use crate::link::Origin;
 use crate::option;
@@ -65,7 +67,12 @@ impl<'a> Session<'a> {
         Ok(Self {
             request,
             dispatcher: Dispatcher::new(lab, options, supervisor),
-            sink: JournalSink::new(journal, origin.environment, remaining, observer),
+            sink: JournalSink::new(
+                journal,
+                origin.environment,
+                (remaining, request.time),
+                observer,
+            ),
         })
     }
 
@@ -74,23 +81,35 @@ impl<'a> Session<'a> {
     /// # Errors
     /// Returns an error if consecutive workers are lost or the journal cannot be written.
     pub(super) fn run(mut self) -> Result<RunSummary, RunError> {
-        for experiment in &self.request.experiments {
-            match self.measure(experiment) {
-                Ok(()) if !self.dispatcher.is_interrupted() => {}
-                Ok(()) | Err(RunError::Interrupted) => break,
-                Err(error) => return Err(error),
-            }
+        match self.measure() {
+            Ok(()) | Err(RunError::Interrupted) => {}
+            Err(error) => return Err(error),
         }
         self.dispatcher.end();
         self.sink.finish(&self.dispatcher.origin(), self.dispatcher.is_interrupted())
     }
 
-    fn measure(&mut self, experiment: &Experiment) -> Result<(), RunError> {
-        self.sink.observe(Event::Experiment { experiment });
-        let mut scheduler = Scheduler::new(experiment, self.dispatcher.origin());
-        for round in 0..experiment.effort.rounds {
-            self.measure_round(experiment, round, &scheduler)?;
-            if self.dispatcher.is_interrupted() || scheduler.finish_round(round, &mut self.sink)? {
+    /// Passes through all experiments until each is complete or the time is used up.
+    fn measure(&mut self) -> Result<(), RunError> {
+        let request = self.request;
+        let scheduler = |one| Scheduler::new(one, self.dispatcher.origin(), request.time.is_some());
+        let mut schedulers: Vec<_> = request.experiments.iter().map(scheduler).collect();
+        let rounds = request.experiments.iter().map(|one| one.effort.rounds).collect();
+        let passes = Passes::new(rounds, self.sink.seed());
+        let count = request.time.is_none().then(|| passes.count());
+        for pass in 0.. {
+            for (index, round) in passes.visits(pass) {
+                if !schedulers[index].is_complete() {
+                    let announced = Event::Round {
+                        experiment: &request.experiments[index],
+                        round,
+                        pass,
+                        passes: count,
+                    };
+                    self.measure_round(&mut schedulers[index], round, announced)?;
+                }
+            }
+            if schedulers.iter().all(Scheduler::is_complete) {
                 break;
             }
         }
@@ -98,30 +117,45 @@ impl<'a> Session<'a> {
     }
 
     /// Measures what is missing of a round.
+    ///
+    /// # Errors
+    /// Returns [`RunError::Interrupted`] if the user interrupts the run.
     fn measure_round(
         &mut self,
-        experiment: &Experiment,
+        scheduler: &mut Scheduler,
         round: u32,
-        scheduler: &Scheduler,
+        announced: Event,
     ) -> Result<(), RunError> {
+        let experiment = scheduler.experiment();
+        let (start, mut samples, mut announced) = (Instant::now(), 0, Some(announced));
         // Twice: if a point that was unavailable before is available now, the other points follow it.
         for _ in 0..2 {
             let pending = scheduler.pending(round, &self.sink);
+            if pending.is_empty() {
+                break;
+            }
+            if !self.sink.has_time_for(experiment, pending.len()) {
+                scheduler.stop();
+                self.sink.report_remaining(experiment, 0);
+                return Ok(());
+            }
+            if let Some(event) = announced.take() {
+                self.sink.observe(event);
+            }
             for batch in pending.chunks(experiment.batch) {
                 self.dispatcher.execute(experiment, round, batch, &mut self.sink)?;
                 if self.dispatcher.is_interrupted() {
-                    break;
+                    self.sink.sync()?;
+                    return Err(RunError::Interrupted);
                 }
             }
-            if pending.is_empty() {
-                return Ok(());
-            }
             self.sink.sync()?;
-            if self.dispatcher.is_interrupted() {
-                return Ok(());
-            }
+            samples += pending.len();
         }
-        Ok(())
+        if samples > 0 {
+            self.sink.record_round(experiment, samples, start.elapsed());
+        }
+        scheduler.finish_round(round, &mut self.sink)
     }
 }
 

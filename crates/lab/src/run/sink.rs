@@ -1,6 +1,6 @@
 //! Destinations of samples: the journal, the observer and the summary of the session.
 
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use machine::environment::Environment;
 use machine::usage::Usage;
@@ -51,6 +51,8 @@ pub(super) struct JournalSink<'a> {
     session: u32,
     summary: RunSummary,
     start: Instant,
+    /// The time to spend; `None` without limit.
+    time: Option<Duration>,
     seconds_in_samples: f64,
 }
 
@@ -58,7 +60,7 @@ impl<'a> JournalSink<'a> {
     pub(super) fn new(
         journal: Journal,
         environment: String,
-        remaining: RemainingWork,
+        (remaining, time): (RemainingWork, Option<Duration>),
         observer: &'a mut dyn RunObserver,
     ) -> Self {
         let folder = journal.folder().to_owned();
@@ -73,6 +75,7 @@ impl<'a> JournalSink<'a> {
             remaining,
             summary,
             start: Instant::now(),
+            time,
             seconds_in_samples: 0.0,
         }
     }
@@ -162,20 +165,41 @@ impl<'a> JournalSink<'a> {
         self.keep(sample)
     }
 
+    /// Returns how much of the time to spend is left; `None` without limit.
+    pub(super) fn time_left(&self) -> Option<Duration> {
+        self.time.map(|time| time.saturating_sub(self.start.elapsed()))
+    }
+
+    /// Returns whether `samples` samples of an experiment can be started: its first round always, if time is left;
+    /// others only if they are expected to end in time.
+    pub(super) fn has_time_for(&self, experiment: &Experiment, samples: usize) -> bool {
+        self.time_left().is_none_or(|left| {
+            let expected = match self.remaining.has_round(experiment) {
+                true => self.remaining.time(experiment, samples),
+                false => Duration::ZERO,
+            };
+            !left.is_zero() && expected <= left
+        })
+    }
+
+    /// Records the wall time of a round with `samples` samples.
+    pub(super) fn record_round(&mut self, experiment: &Experiment, samples: usize, wall: Duration) {
+        self.remaining.record_round(experiment, samples, wall);
+    }
+
     /// Sets the remaining samples of an experiment and reports the remaining work.
     pub(super) fn report_remaining(&mut self, experiment: &Experiment, samples: u64) {
         self.remaining.set(experiment, samples);
-        self.observer.event(self.remaining.event());
+        self.observer.event(self.remaining.event(self.time_left()));
     }
 
-    /// Reports that the target interval takes `rounds` rounds, with `samples` more samples.
+    /// Reports that the target interval takes `rounds` rounds of at most `max_rounds`, with `samples` more samples.
     pub(super) fn report_projection(
         &mut self,
         experiment: &Experiment,
-        rounds: usize,
+        (rounds, max_rounds): (usize, usize),
         samples: usize,
     ) {
-        let max_rounds = experiment.effort.rounds as usize;
         self.observer.event(Event::Projected {
             experiment,
             rounds: rounds.min(max_rounds),

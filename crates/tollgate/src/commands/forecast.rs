@@ -16,10 +16,24 @@ use crate::select::{method_of, suite_of};
 
 /// Reports the maximum duration of the rounds of a profile.
 pub(super) fn report_rounds(experiments: &[Experiment]) -> Result<(), CliError> {
-    let points: usize = experiments.iter().map(|one| one.points.len()).sum();
     let time = format_duration(max_duration(experiments)?);
-    let (points, experiments) = (count(points, "point"), count(experiments.len(), "experiment"));
-    print_message(&format!("{points} in {experiments}: about {time} at most"));
+    print_message(&format!("{}: about {time} at most", points_of(experiments)));
+    Ok(())
+}
+
+/// `1200 points in 31 experiments`
+fn points_of(experiments: &[Experiment]) -> String {
+    let points: usize = experiments.iter().map(|one| one.points.len()).sum();
+    format!("{} in {}", count(points, "point"), count(experiments.len(), "experiment"))
+}
+
+/// Reports how much is measured in a given time.
+pub(super) fn report_time(experiments: &[Experiment], time: Duration) -> Result<(), CliError> {
+    let rounds = experiments.iter().map(|one| one.effort.rounds).max().unwrap_or(1);
+    let one_round = max_duration(experiments)?.as_secs_f64() / f64::from(rounds);
+    let rounds = (time.as_secs_f64() / one_round.max(1e-3)).floor().max(1.0);
+    let (points, time) = (points_of(experiments), format_duration(time));
+    print_message(&format!("{points}: rounds for {time}, about {rounds:.0}"));
     Ok(())
 }
 

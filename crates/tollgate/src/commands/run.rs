@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use lab::catalogue::DeclaredFigure;
 use lab::claim::Claim;
-use lab::experiment::Experiment;
+use lab::experiment::{Experiment, Profile};
 use lab::format::count;
 use lab::option;
 use lab::quantity;
@@ -19,12 +20,14 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 
 use super::forecast;
-use crate::arguments::Run;
+use crate::arguments::{Run, SelectionArgs};
 use crate::error::CliError;
 use crate::output::{print, print_json, print_message, print_plain};
 use crate::progress::Progress;
 use crate::{LAB, SUITES, select};
 
+/// Time of a run without arguments.
+const DEFAULT_TIME: Duration = Duration::from_secs(180);
 /// Maximum number of rounds with `--resolve`.
 const MAX_ROUNDS: u32 = 1000;
 /// Maximum number of failures listed at the end.
@@ -40,9 +43,11 @@ pub(crate) fn run(args: &Run) -> Result<u8, CliError> {
     set_effort(args, &mut experiments)?;
     let _priority =
         args.priority.map(machine::priority::raise).transpose().map_err(CliError::failed)?;
-    match &args.resolve {
-        Some(target) => forecast::report_target(&experiments, target, &args.results.folder)?,
-        None => forecast::report_rounds(&experiments)?,
+    let time = args.time.or_else(|| is_default(args).then_some(DEFAULT_TIME));
+    match (&args.resolve, time) {
+        (Some(target), _) => forecast::report_target(&experiments, target, &args.results.folder)?,
+        (None, Some(time)) => forecast::report_time(&experiments, time)?,
+        (None, None) => forecast::report_rounds(&experiments)?,
     }
     let interrupted = interrupt_flag().map_err(CliError::failed)?;
     let request = RunRequest {
@@ -51,6 +56,7 @@ pub(crate) fn run(args: &Run) -> Result<u8, CliError> {
         results: args.results.folder.clone(),
         fresh: args.fresh,
         seed: args.seed,
+        time,
         options,
         interrupted: &interrupted,
     };
@@ -64,6 +70,15 @@ pub(crate) fn run(args: &Run) -> Result<u8, CliError> {
         RunError::Interrupted => CliError::interrupted(error),
     })?;
     finish(args, &request, &summary, claims, &figures)
+}
+
+/// Returns whether all suites are measured with the default effort.
+fn is_default(args: &Run) -> bool {
+    let SelectionArgs { names, profile, filter, levels, claim, files: _ } = &args.selection;
+    let selects_all = names.is_empty() && filter.is_none() && levels.is_empty() && claim.is_empty();
+    let is_default_effort =
+        *profile == Profile::Quick && args.rounds.is_none() && args.resolve.is_none();
+    selects_all && is_default_effort
 }
 
 /// Returns a flag that signals set to end the run; a second SIGINT or SIGTERM exits at once.
