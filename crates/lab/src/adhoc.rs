@@ -117,6 +117,7 @@ impl AdhocRun<'_> {
             fresh: true,
             seed: None,
             time: None,
+            is_enough: None,
             options: self.options,
             interrupted: &AtomicBool::new(false),
         };

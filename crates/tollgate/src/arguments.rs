@@ -114,6 +114,10 @@ pub(crate) struct Run {
     /// Add rounds for this time, e.g. 3m [default: 3m for all suites at quick, otherwise the profile's rounds]
     #[arg(long = "for", value_name = "TIME", conflicts_with_all = ["rounds", "resolve"], value_parser = duration)]
     pub(crate) time: Option<Duration>,
+    /// Add rounds until half of each interval of the chosen claims is within --resolve [default: 0.5%] or half of the
+    /// published tolerance, for at most this time, e.g. 30m
+    #[arg(long, value_name = "TIME", requires = "claim", conflicts_with_all = ["rounds", "time"], value_parser = duration)]
+    pub(crate) until_decided: Option<Duration>,
     /// Start a new run instead of resuming
     #[arg(long)]
     pub(crate) fresh: bool,

@@ -261,6 +261,16 @@ impl<'a> Evidence<'a> {
             .filter_map(|sample| Some((sample, recorded(sample, self.metric, self.unit)?)))
     }
 
+    /// Returns the mean time of one round of the claim's points and their twins, s.
+    pub(super) fn seconds_per_round(&self) -> f64 {
+        let (mut seconds, mut rounds) = (0.0, BTreeSet::new());
+        for sample in self.samples.all().filter(|sample| self.known.contains(&sample.point)) {
+            seconds += sample.seconds;
+            rounds.insert((sample.session, sample.round));
+        }
+        seconds / rounds.len().max(1) as f64
+    }
+
     /// Returns the sample that counts for a point and round.
     pub(super) fn sample(&self, point: &Point, round: u32) -> Option<&Sample> {
         self.samples.sample(point, round)

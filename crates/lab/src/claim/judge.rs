@@ -31,13 +31,16 @@ pub fn judge(claim: &Claim, run: Option<&Run>, cores: usize) -> Verdict {
         .or_else(|| other_machine(claim, run))
         .map_or_else(|| run.ok_or_else(|| claim.not_measured()), Err)
         .and_then(|run| Evidence::gather(claim, run));
-    let judgements = match &evidence {
+    let mut judgements = match &evidence {
         Ok(evidence) => evidence.judge(),
         Err(lack) => vec![Judgement::missing("", lack.clone())],
     };
     let alarms = evidence.as_ref().map(|evidence| evidence.alarms.clone()).unwrap_or_default();
     let quantifier = claim.expect.as_ref().map_or(Quantifier::All, |expect| expect.hold);
     let kind = combine(&judgements, quantifier);
+    if let (Ok(evidence), VerdictKind::Inconclusive) = (&evidence, kind) {
+        evidence.project(&mut judgements);
+    }
     let published = claim.published.clone();
     Verdict { kind, quantifier, judgements, published, alarms }
 }
@@ -129,9 +132,7 @@ impl Evidence<'_> {
     /// Judges the value of each point against the published one.
     fn judge_published(&self, published: &Published) -> Vec<Judgement> {
         let Published { value, unit, tolerance, .. } = published;
-        let difference = tolerance.unwrap_or_default() * value.abs();
-        let bounds =
-            Bounds { at_least: Some(value - difference), at_most: Some(value + difference) };
+        let bounds = Bounds::around(*value, *tolerance);
         let claimed =
             Reason::ClaimedValue { value: *value, unit: unit.clone(), tolerance: *tolerance };
         let (setup, elsewhere) = match &self.claim.carries_over {

@@ -8,6 +8,7 @@ mod every_sample;
 mod evidence;
 mod expect;
 mod judge;
+mod projection;
 mod ratio;
 mod read;
 mod rounds;

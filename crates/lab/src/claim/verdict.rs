@@ -262,6 +262,17 @@ pub enum Reason {
         /// Minimum number of rounds that judged.
         rounds: usize,
     },
+    /// Which way an inconclusive value leans, and what would decide it if its interval and noise floor narrow with the
+    /// square root of the rounds.
+    Leans {
+        /// Result if the value were exact.
+        to: VerdictKind,
+        /// Further rounds; `None` if more than
+        /// [`MAX_PROJECTED_ROUNDS`](crate::statistics::MAX_PROJECTED_ROUNDS) would be needed.
+        rounds: Option<usize>,
+        /// Time of these rounds, s.
+        seconds: Option<f64>,
+    },
     /// The claim requires more rounds.
     TooFewRounds {
         /// Number of rounds that judged.

@@ -31,7 +31,7 @@ pub use sink::is_lab_experiment;
 pub(crate) use sink::{METRICS, SESSION};
 
 /// A request to measure experiments.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct RunRequest<'a> {
     /// The experiments.
     pub experiments: Vec<Experiment>,
@@ -46,6 +46,9 @@ pub struct RunRequest<'a> {
     /// Time to spend: rounds continue until it is used up, whatever the numbers of rounds of the experiments. `None`
     /// to measure those numbers.
     pub time: Option<Duration>,
+    /// With a time to spend: whether the run in a folder is precise enough to end before. It is asked after fixed
+    /// numbers of rounds only (the experiments' own, then twice as many, and so on), and points do not stop before.
+    pub is_enough: Option<&'a dyn Fn(&Path) -> bool>,
     /// The options that the user enabled or set.
     pub options: BTreeMap<String, String>,
     /// Set by Ctrl-C: ends the run cleanly.

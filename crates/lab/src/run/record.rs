@@ -246,6 +246,7 @@ mod tests {
             fresh: false,
             seed,
             time: None,
+            is_enough: None,
             options: BTreeMap::new(),
             interrupted: &INTERRUPTED,
         }

@@ -13,6 +13,17 @@ use super::sink::JournalSink;
 /// Number of rounds after which an item is given up if all of them are void.
 const MAX_VOID_ROUNDS: u32 = 10;
 
+/// How many rounds an experiment has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Extent {
+    /// The experiment's own number; points stop before if they are narrow.
+    Rounds,
+    /// Any number, until its points are narrow.
+    UntilNarrow,
+    /// Any number.
+    Unlimited,
+}
+
 /// The schedule of one experiment.
 pub(super) struct Scheduler<'a> {
     experiment: &'a Experiment,
@@ -21,6 +32,7 @@ pub(super) struct Scheduler<'a> {
     origin: Origin,
     /// The maximum number of rounds.
     max_rounds: u32,
+    stops_when_narrow: bool,
     items: Vec<ScheduledItem>,
     is_complete: bool,
 }
@@ -36,9 +48,12 @@ struct ScheduledItem {
 }
 
 impl<'a> Scheduler<'a> {
-    /// Creates the schedule of an experiment, with its number of rounds or without limit.
-    pub(super) fn new(experiment: &'a Experiment, origin: Origin, is_unlimited: bool) -> Self {
-        let max_rounds = if is_unlimited { MAX_ROUNDS } else { experiment.effort.rounds };
+    /// Creates the schedule of an experiment.
+    pub(super) fn new(experiment: &'a Experiment, origin: Origin, extent: Extent) -> Self {
+        let max_rounds = match extent {
+            Extent::Rounds => experiment.effort.rounds,
+            Extent::UntilNarrow | Extent::Unlimited => MAX_ROUNDS,
+        };
         let scheduled = |item| ScheduledItem {
             item,
             values: Vec::new(),
@@ -48,7 +63,8 @@ impl<'a> Scheduler<'a> {
         };
         let items = plan::items(experiment).into_iter().map(scheduled).collect();
         let id = experiment.id();
-        Self { experiment, id, origin, max_rounds, items, is_complete: false }
+        let stops_when_narrow = extent != Extent::Unlimited;
+        Self { experiment, id, origin, max_rounds, stops_when_narrow, items, is_complete: false }
     }
 
     pub(super) fn experiment(&self) -> &'a Experiment {
@@ -138,8 +154,10 @@ impl<'a> Scheduler<'a> {
             let point = &scheduled.item.point;
             scheduled.is_complete =
                 sink.journal().is_unavailable(&self.id, point, sink.session(), environment)
-                    || is_narrow(&scheduled.values, effort);
-            scheduled.update_rounds(effort, self.max_rounds);
+                    || (self.stops_when_narrow && is_narrow(&scheduled.values, effort));
+            if self.stops_when_narrow {
+                scheduled.update_rounds(effort, self.max_rounds);
+            }
         }
         let pending = || self.items.iter().filter(|scheduled| !scheduled.is_complete);
         self.is_complete = finished >= self.max_rounds || pending().next().is_none();

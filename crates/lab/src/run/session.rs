@@ -8,7 +8,7 @@ use super::dispatcher::Dispatcher;
 use super::passes::Passes;
 use super::record::{Conditions, check_resumable, describe, new_record};
 use super::remaining::RemainingWork;
-use super::scheduler::Scheduler;
+use super::scheduler::{Extent, Scheduler};
 use super::sink::JournalSink;
 use super::supervisor::Supervisor;
 use super::{Event, Lab, RunError, RunObserver, RunRequest, RunSummary};
@@ -92,7 +92,12 @@ impl<'a> Session<'a> {
     /// Passes through all experiments until each is complete or the time is used up.
     fn measure(&mut self) -> Result<(), RunError> {
         let request = self.request;
-        let scheduler = |one| Scheduler::new(one, self.dispatcher.origin(), request.time.is_some());
+        let extent = match (request.time, request.is_enough) {
+            (None, _) => Extent::Rounds,
+            (Some(_), None) => Extent::UntilNarrow,
+            (Some(_), Some(_)) => Extent::Unlimited,
+        };
+        let scheduler = |one| Scheduler::new(one, self.dispatcher.origin(), extent);
         let mut schedulers: Vec<_> = request.experiments.iter().map(scheduler).collect();
         let rounds = request.experiments.iter().map(|one| one.effort.rounds).collect();
         let passes = Passes::new(rounds, self.sink.seed());
@@ -109,11 +114,19 @@ impl<'a> Session<'a> {
                     self.measure_round(&mut schedulers[index], round, announced)?;
                 }
             }
-            if schedulers.iter().all(Scheduler::is_complete) {
+            if schedulers.iter().all(Scheduler::is_complete) || self.is_enough(pass + 1, &passes) {
                 break;
             }
         }
         Ok(())
+    }
+
+    /// Returns whether the user's condition ends the run after this number of passes.
+    fn is_enough(&self, finished: u32, passes: &Passes) -> bool {
+        let is_checked = finished.is_multiple_of(passes.count())
+            && (finished / passes.count()).is_power_of_two();
+        let is_enough = self.request.is_enough.filter(|_| is_checked);
+        is_enough.is_some_and(|is_enough| is_enough(self.sink.journal().folder()))
     }
 
     /// Measures what is missing of a round.

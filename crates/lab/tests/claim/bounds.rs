@@ -1,7 +1,7 @@
 //! Values against bounds and published values, and the verdicts that need no values.
 
 use lab::claim::VerdictKind::{Contradicted, Incomparable, Inconclusive, Reproduced, Unmeasurable};
-use lab::claim::judge;
+use lab::claim::{Reason, judge};
 use lab::experiment::Profile;
 use lab::sample::Failure;
 
@@ -342,4 +342,33 @@ fn a_claim_without_a_method_is_unmeasurable_whatever_was_measured() {
     let keys = "unmeasurable = \"no machine has it\"\nexpect = { at_most = 1 }";
     let verdict = assert_kind(keys, &run, Unmeasurable);
     assert!(reasons(&verdict).contains("no machine has it"), "{verdict:?}");
+}
+
+#[test]
+fn an_inconclusive_value_leans_and_states_the_rounds_that_would_decide() {
+    let mut made_up = MadeUp::new(product(&["glibc"], &["64 KiB"], &["0"]));
+    made_up.rounds = 6;
+    made_up.noise = 0.2;
+    let run = made_up.run(|_| 10e9);
+    let median = judge(&claim("expect = { at_least = 1.0 }"), Some(&run), 1)
+        .values()
+        .next()
+        .and_then(|value| value.value)
+        .unwrap();
+    for (bound, to) in [(0.99, "reproduced"), (1.01, "contradicted")] {
+        let bound = bound * median;
+        let verdict =
+            assert_kind(&format!("expect = {{ at_least = {bound} }}"), &run, Inconclusive);
+        let leans = format!(r#""reason":"leans","to":"{to}","rounds":"#);
+        assert!(reasons(&verdict).contains(&leans), "{verdict:?}");
+        let Some(Reason::Leans { rounds: Some(rounds), seconds: Some(seconds), .. }) =
+            verdict.values().next().and_then(|value| value.reasons.last())
+        else {
+            panic!("{verdict:?}");
+        };
+        // A round takes the point and its twin 0.25 s each.
+        assert!(*rounds > 10 && (seconds / *rounds as f64 - 0.5).abs() < 1e-9, "{verdict:?}");
+        assert!(!verdict.is_precise(&claim("expect = { at_least = 1.0 }"), 0.005));
+        assert!(verdict.is_precise(&claim("expect = { at_least = 1.0 }"), 0.9));
+    }
 }

@@ -1,5 +1,7 @@
 //! Verdicts and their reasons as text.
 
+use std::time::Duration;
+
 use lab::claim::{
     Bounds, Judgement, MeasuredValue, Quantifier, Reason, Relation, Statistic, Unmet, Verdict,
     VerdictKind, Violations,
@@ -7,6 +9,7 @@ use lab::claim::{
 use lab::statistics::{LostRounds, Resolution, Unresolved};
 
 use lab::format::{count, interval, judged as stated};
+use lab::quantity::format_duration;
 
 const NOTHING: &str = "there is nothing to judge";
 /// Maximum number of fitting values that the reason of a judgement lists.
@@ -253,6 +256,16 @@ fn again(text: &str, command: Option<&String>) -> String {
     command.map_or_else(|| text.to_string(), |command| format!("{text}; {command}"))
 }
 
+/// `leans to reproduced: about 30 more rounds (2 min 10 s) would decide`
+fn leans(to: VerdictKind, rounds: Option<usize>, seconds: Option<f64>) -> String {
+    let Some(rounds) = rounds else {
+        return format!("leans to {}, too close to the bound for any number of rounds", to.name());
+    };
+    let time = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    let time = time.map(|time| format!(" ({})", format_duration(time))).unwrap_or_default();
+    format!("leans to {}: about {}{time} would decide", to.name(), count(rounds, "more round"))
+}
+
 /// Returns a reason in one line.
 fn reason(reason: &Reason) -> String {
     let share = |share: f64| stated(share, "share");
@@ -300,6 +313,7 @@ fn reason(reason: &Reason) -> String {
         Reason::TooManyFailed { failed, rounds, max } => {
             format!("{failed} of {rounds} rounds failed, more than {}", share(*max))
         }
+        Reason::Leans { to, rounds, seconds } => leans(*to, *rounds, *seconds),
         Reason::FailuresMayDecide => "the failed rounds may change it".into(),
         Reason::Correlated { lag_1, command } => format!(
             "too few rounds for a 95% interval, because they are correlated (lag-1 {lag_1:.2}): \

@@ -1,5 +1,7 @@
 //! `tollgate claims`
 
+use std::path::Path;
+
 use lab::claim::{self, Claim, Verdict, VerdictKind};
 use lab::experiment::Experiment;
 use lab::journal::{self, JournalError, Run};
@@ -69,6 +71,13 @@ pub(super) fn judge_run(
         claims.extend(others.into_iter().filter(is_on_lab));
     }
     judge(claims, Some(run))
+}
+
+/// Returns whether the values of all claims are as precise as requested, or cannot become so.
+pub(super) fn are_precise(claims: &[Claim], folder: &Path, target: f64) -> bool {
+    let Ok(run) = journal::open(folder) else { return false };
+    let judged = judge(claims.to_vec(), Some(&run));
+    judged.iter().all(|(claim, verdict)| verdict.is_precise(claim, target))
 }
 
 fn judge(claims: Vec<Claim>, run: Option<&Run>) -> Vec<(Claim, Verdict)> {

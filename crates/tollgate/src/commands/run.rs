@@ -1,5 +1,6 @@
 //! `tollgate run`
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -28,6 +29,8 @@ use crate::{LAB, SUITES, select};
 
 /// Time of a run without arguments.
 const DEFAULT_TIME: Duration = Duration::from_secs(180);
+/// Half-width at which `--until-decided` ends, as a share.
+const DECIDING_WIDTH: f64 = 0.005;
 /// Maximum number of rounds with `--resolve`.
 const MAX_ROUNDS: u32 = 1000;
 /// Maximum number of failures listed at the end.
@@ -43,10 +46,16 @@ pub(crate) fn run(args: &Run) -> Result<u8, CliError> {
     set_effort(args, &mut experiments)?;
     let _priority =
         args.priority.map(machine::priority::raise).transpose().map_err(CliError::failed)?;
-    let time = args.time.or_else(|| is_default(args).then_some(DEFAULT_TIME));
+    let time = args.until_decided.or(args.time);
+    let time = time.or_else(|| is_default(args).then_some(DEFAULT_TIME));
+    let wanted = select::select_claims(&catalogue, &args.selection.claim)?;
+    let target = resolve(args)?.unwrap_or(DECIDING_WIDTH);
+    let is_precise = |folder: &Path| super::claims::are_precise(&wanted, folder, target);
     match (&args.resolve, time) {
-        (Some(target), _) => forecast::report_target(&experiments, target, &args.results.folder)?,
-        (None, Some(time)) => forecast::report_time(&experiments, time)?,
+        (Some(target), None) => {
+            forecast::report_target(&experiments, target, &args.results.folder)?
+        }
+        (_, Some(time)) => forecast::report_time(&experiments, time)?,
         (None, None) => forecast::report_rounds(&experiments)?,
     }
     let interrupted = interrupt_flag().map_err(CliError::failed)?;
@@ -57,6 +66,7 @@ pub(crate) fn run(args: &Run) -> Result<u8, CliError> {
         fresh: args.fresh,
         seed: args.seed,
         time,
+        is_enough: args.until_decided.is_some().then_some(&is_precise as &dyn Fn(&Path) -> bool),
         options,
         interrupted: &interrupted,
     };
@@ -103,15 +113,20 @@ fn is_ignored(signal: i32) -> bool {
     mask.is_some_and(|mask| mask & (1 << (signal - 1)) != 0)
 }
 
-fn set_effort(args: &Run, experiments: &mut [Experiment]) -> Result<(), CliError> {
+/// Returns the target width of intervals, as a share.
+fn resolve(args: &Run) -> Result<Option<f64>, CliError> {
     let resolve = args.resolve.as_deref().map(quantity::share).transpose();
-    let resolve = resolve.map_err(|why| CliError::usage(format!("--resolve: {why}")))?;
+    resolve.map_err(|why| CliError::usage(format!("--resolve: {why}")))
+}
+
+fn set_effort(args: &Run, experiments: &mut [Experiment]) -> Result<(), CliError> {
+    let resolve = resolve(args)?;
     for experiment in experiments {
         let effort = &mut experiment.effort;
         if let Some(rounds) = args.rounds {
             (effort.rounds, effort.min_rounds) = (rounds, rounds);
         }
-        if let Some(resolve) = resolve {
+        if let (Some(resolve), None) = (resolve, args.until_decided) {
             effort.resolve = resolve;
             effort.rounds = MAX_ROUNDS;
         }

@@ -1,0 +1,175 @@
+//! Which way an inconclusive value leans, how many rounds would decide it, and whether a verdict is precise.
+
+use super::evidence::Evidence;
+use super::verdict::{Judgement, MeasuredValue, Reason, Relation, Verdict};
+use super::{Bounds, Claim, VerdictKind};
+use crate::metric::Better;
+use crate::statistics::MAX_PROJECTED_ROUNDS;
+
+/// A value on the scale on which its interval is symmetric: logarithmic for ratios.
+struct Scaled {
+    centre: f64,
+    low: f64,
+    high: f64,
+    /// Noise floor on the same scale; 0 without one.
+    floor: f64,
+    at_least: Option<f64>,
+    at_most: Option<f64>,
+}
+
+impl Evidence<'_> {
+    /// Adds to each inconclusive value which way it leans and how many rounds would decide it.
+    pub(super) fn project(&self, judgements: &mut [Judgement]) {
+        let seconds_per_round = self.seconds_per_round();
+        let values = judgements.iter_mut().flat_map(|judgement| &mut judgement.values);
+        for value in values.filter(|value| value.kind == VerdictKind::Inconclusive) {
+            let Some(scaled) = self.scaled(value) else { continue };
+            let to = scaled.leaning();
+            let needed = scaled.rounds_needed(to, value.rounds);
+            let needed = needed.map(|rounds| rounds.max(self.claim.rounds_needed()));
+            let rounds = needed.map(|needed| needed.saturating_sub(value.rounds).max(1));
+            let seconds = rounds.map(|rounds| rounds as f64 * seconds_per_round);
+            value.reasons.push(Reason::Leans { to, rounds, seconds });
+        }
+    }
+
+    /// Returns the scaled value; `None` without an interval or bounds, or if further rounds would not remove another
+    /// reason for its result.
+    fn scaled(&self, value: &MeasuredValue) -> Option<Scaled> {
+        let (centre, interval) = (value.value?, value.interval?);
+        let (mut bounds, mut floor) = (None, 0.0);
+        for reason in &value.reasons {
+            match reason {
+                Reason::Claimed { bounds: claimed, unit } if *unit == value.unit => {
+                    bounds = Some(*claimed);
+                }
+                Reason::ClaimedImprovement { bounds: claimed } => {
+                    bounds = Some(self.of_ratio(*claimed));
+                }
+                Reason::ClaimedValue { value, tolerance, .. } => {
+                    bounds = Some(Bounds::around(*value, *tolerance));
+                }
+                Reason::Resolved { relation, floor: noise, .. } => {
+                    let above_one = Bounds { at_least: Some(1.0), at_most: None };
+                    bounds = Some(match relation {
+                        Relation::Higher => above_one,
+                        Relation::Lower => above_one.inverted(),
+                        Relation::Better => self.of_ratio(above_one),
+                    });
+                    floor = noise.unwrap_or_default();
+                }
+                Reason::NearBound { floor: noise } => floor = *noise,
+                Reason::TooFewRounds { .. }
+                | Reason::Correlated { .. }
+                | Reason::NoFloor { rounds: Some(_), .. } => {}
+                _ => return None,
+            }
+        }
+        let (bounds, is_ratio) = (bounds?, value.unit == "1" && interval.low > 0.0);
+        let scale = |value: f64| if is_ratio { value.ln() } else { value };
+        Some(Scaled {
+            centre: scale(centre),
+            low: scale(interval.low),
+            high: scale(interval.high),
+            floor: if is_ratio { floor } else { 0.0 },
+            at_least: bounds.at_least.map(scale),
+            at_most: bounds.at_most.map(scale),
+        })
+    }
+
+    /// Returns the bounds of a ratio from those of the ratio taken so that above 1 is better.
+    fn of_ratio(&self, improvement: Bounds) -> Bounds {
+        match self.record.better {
+            Better::Lower => improvement.inverted(),
+            Better::Higher | Better::Neither => improvement,
+        }
+    }
+}
+
+impl Scaled {
+    /// Returns the result if the value were exact.
+    fn leaning(&self) -> VerdictKind {
+        let is_inside = self.at_least.is_none_or(|bound| self.centre >= bound)
+            && self.at_most.is_none_or(|bound| self.centre <= bound);
+        if is_inside { VerdictKind::Reproduced } else { VerdictKind::Contradicted }
+    }
+
+    /// Projects the number of rounds at which the interval and the noise floor are clear of the bounds, if both narrow
+    /// with the square root of the rounds; `None` above [`MAX_PROJECTED_ROUNDS`].
+    fn rounds_needed(&self, to: VerdictKind, rounds: usize) -> Option<usize> {
+        // How much wider than the distance to the bound the interval or the floor is.
+        let excess = |bound: f64| {
+            let distance = self.centre - bound;
+            let width =
+                if distance > 0.0 { self.centre - self.low } else { self.high - self.centre };
+            width.max(self.floor) / distance.abs()
+        };
+        let bounds = self.at_least.iter().map(|bound| (self.centre < *bound, *bound));
+        let bounds = bounds.chain(self.at_most.iter().map(|bound| (self.centre > *bound, *bound)));
+        let excess = match to {
+            // One violated bound is enough.
+            VerdictKind::Contradicted => bounds
+                .filter(|(is_violated, _)| *is_violated)
+                .map(|(_, bound)| excess(bound))
+                .fold(f64::INFINITY, f64::min),
+            _ => bounds.map(|(_, bound)| excess(bound)).fold(0.0, f64::max),
+        };
+        let needed = (rounds as f64 * excess.powi(2)).ceil();
+        (needed <= MAX_PROJECTED_ROUNDS as f64).then_some(needed as usize)
+    }
+}
+
+impl Bounds {
+    /// Returns the bounds of a published value.
+    pub(super) fn around(value: f64, tolerance: Option<f64>) -> Self {
+        let difference = tolerance.unwrap_or_default() * value.abs();
+        Self { at_least: Some(value - difference), at_most: Some(value + difference) }
+    }
+
+    /// Returns the bounds of the inverse of a ratio.
+    fn inverted(self) -> Self {
+        let inverse = |bound: f64| 1.0 / bound;
+        Self { at_least: self.at_most.map(inverse), at_most: self.at_least.map(inverse) }
+    }
+}
+
+impl Verdict {
+    /// Returns whether more rounds are pointless: each measured value has the rounds that the claim requires, and half of
+    /// its interval is within `target`, or within half of the published tolerance if that is wider, as a share of the
+    /// value. Depends on widths only, never on the result.
+    pub fn is_precise(&self, claim: &Claim, target: f64) -> bool {
+        let tolerance = claim.published.as_ref().and_then(|published| published.tolerance);
+        let target = target.max(tolerance.unwrap_or_default() / 2.0);
+        self.values().filter(|value| value.value.is_some()).all(|value| {
+            let is_narrow = value.interval.zip(value.value).is_none_or(|(interval, centre)| {
+                interval.low == interval.high || interval.relative_half_width(centre) <= target
+            });
+            value.rounds >= claim.rounds_needed() && is_narrow
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scaled(low: f64, high: f64, at_least: Option<f64>, at_most: Option<f64>) -> Scaled {
+        Scaled { centre: f64::midpoint(low, high), low, high, floor: 0.0, at_least, at_most }
+    }
+
+    #[test]
+    fn rounds_grow_with_the_square_of_the_missing_width() {
+        let inside = scaled(90.0, 110.0, Some(95.0), None);
+        assert_eq!(inside.leaning(), VerdictKind::Reproduced);
+        assert_eq!(inside.rounds_needed(VerdictKind::Reproduced, 10), Some(40));
+        let outside = scaled(90.0, 110.0, None, Some(98.0));
+        assert_eq!(outside.leaning(), VerdictKind::Contradicted);
+        assert_eq!(outside.rounds_needed(VerdictKind::Contradicted, 10), Some(250));
+        let both = scaled(90.0, 110.0, Some(95.0), Some(102.0));
+        assert_eq!(both.rounds_needed(both.leaning(), 10), Some(250));
+        let at_the_bound = scaled(90.0, 110.0, Some(100.0), None);
+        assert_eq!(at_the_bound.rounds_needed(at_the_bound.leaning(), 10), None);
+        let within_the_floor = Scaled { floor: 20.0, ..inside };
+        assert_eq!(within_the_floor.rounds_needed(VerdictKind::Reproduced, 10), Some(160));
+    }
+}
