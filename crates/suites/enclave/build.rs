@@ -90,12 +90,33 @@ fn inner(folder: &Path, target: &str, flags: &[&str]) -> Result<Command, Box<dyn
             cargo.env_remove(name);
         }
     }
+    let prefixes = prefixes()?;
+    let mut flags: Vec<String> = flags.iter().map(ToString::to_string).collect();
+    flags.extend(prefixes.iter().map(|prefix| format!("--remap-path-prefix={prefix}")));
+    for variable in ["CFLAGS", "CXXFLAGS"] {
+        let before = env::var(variable).unwrap_or_default();
+        let mapped = prefixes.iter().map(|prefix| format!("-ffile-prefix-map={prefix}"));
+        cargo.env(variable, mapped.fold(before, |all, flag| format!("{all} {flag}")));
+    }
     cargo
         .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"))
         .args(["build", "--release", "--locked", "--quiet", "--manifest-path", "inside/Cargo.toml"])
         .args(["--target", target, "--target-dir"])
         .arg(folder);
     Ok(cargo)
+}
+
+/// Returns replacements for the folders of the sources. Paths are in the images, in the texts of assertions, and their
+/// lengths move the data after them: an ECALL of snmalloc took 239 and 285 ns in two images with the same instructions.
+fn prefixes() -> Result<Vec<String>, Box<dyn Error>> {
+    let mut prefixes = vec![format!("{}=tollgate-enclave", env::var("CARGO_MANIFEST_DIR")?)];
+    let home = || Some(PathBuf::from(env::var_os("HOME")?).join(".cargo"));
+    let home = env::var_os("CARGO_HOME").map(PathBuf::from).or_else(home).unwrap_or_default();
+    // A folder per registry; without any, the sources are vendored.
+    for registry in std::fs::read_dir(home.join("registry/src")).into_iter().flatten() {
+        prefixes.push(format!("{}=registry", registry?.path().display()));
+    }
+    Ok(prefixes)
 }
 
 /// Runs a command until it ends.

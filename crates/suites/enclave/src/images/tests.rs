@@ -89,6 +89,16 @@ fn images_are_self_contained() {
     }
 }
 
+/// The length of a path would move the data after it.
+#[test]
+fn no_image_depends_on_the_folder_of_its_sources() {
+    let here = env!("CARGO_MANIFEST_DIR").as_bytes();
+    for image in all() {
+        let has = |path: &[u8]| image.bytes.windows(path.len()).any(|bytes| bytes == path);
+        assert!(!has(here) && !has(b"/registry/src/"), "{}", image.allocator);
+    }
+}
+
 #[test]
 fn the_only_system_call_is_the_forbidden_one() {
     for image in all() {
