@@ -70,6 +70,10 @@ impl Metric {
 /// because the timed operation cannot repeat between two readings.
 pub const STEP: &str = "step";
 
+/// Metric of the resolution, in `ns`, of the means of such values: a step divided by the root of their
+/// number. Intervals of times are at least as wide on either side.
+pub const RESOLUTION: &str = "resolution";
+
 /// A metric as recorded with a run, so that reading it does not require the suite.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MetricRecord {

@@ -317,8 +317,13 @@ fn name(point: usize) -> Point {
 impl Simulated {
     fn new(values: Vec<Vec<f64>>) -> Self {
         let observed = |values: &Vec<f64>| -> Rounds {
-            let one =
-                |value: &f64| Observation { value: *value, class: None, session: 1, sharing: None };
+            let one = |value: &f64| Observation {
+                value: *value,
+                resolution: 0.0,
+                class: None,
+                session: 1,
+                sharing: None,
+            };
             (0u32..).zip(values.iter().map(one)).collect()
         };
         let all: Vec<_> = (0..POINTS).map(|at| (name(at), observed(&values[at]))).collect();

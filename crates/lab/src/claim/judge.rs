@@ -14,7 +14,7 @@ use super::{
 use crate::journal::Run;
 use crate::point::{Filter, Point};
 use crate::statistics::estimate;
-use crate::summary::Samples;
+use crate::summary::{Rounds, Samples, resolution};
 
 /// Above every value, and small enough that the sum of two is finite.
 const HIGHEST: f64 = f64::MAX / 4.0;
@@ -164,9 +164,11 @@ impl Evidence<'_> {
     }
 
     fn point_value(&self, point: &Point, bounds: &Bounds, claimed: &Reason) -> MeasuredValue {
-        let rounds = self.observed.points.get(point).into_iter().flatten();
-        let values: Vec<f64> = rounds.map(|(_, observation)| observation.value).collect();
-        let Ok(estimated) = estimate(&values) else {
+        let no_rounds = Rounds::new();
+        let rounds = self.observed.points.get(point).unwrap_or(&no_rounds);
+        let values: Vec<f64> = rounds.values().map(|observation| observation.value).collect();
+        let resolution = resolution(rounds);
+        let Ok(estimated) = estimate(&values).map(|one| one.with_resolution(resolution)) else {
             return MeasuredValue::missing(self.label(point), self.lack_of(point));
         };
         let counts = self.round_counts(&[point]);
@@ -176,6 +178,7 @@ impl Evidence<'_> {
         let differs = |extreme: f64| {
             let all = values.iter().copied().chain(repeat_n(extreme, counts.failed));
             let worst = estimate(&all.collect::<Vec<_>>());
+            let worst = worst.map(|one| one.with_resolution(resolution));
             worst.is_ok_and(|worst| bounds.judge(&worst.interval) != kind)
         };
         if counts.failed > 0 && (differs(LOWEST) || differs(HIGHEST)) {

@@ -10,10 +10,8 @@ use super::verdict::{
 use super::{Bounds, VerdictKind};
 use crate::metric::Better;
 use crate::point::{Filter, Point};
-use crate::statistics::{
-    Interval, NoiseFloor, Ratio, Resolution, choose_and_judge, paired_ratio, resolve,
-};
-use crate::summary::{Rounds, pairs, quotients};
+use crate::statistics::{Interval, NoiseFloor, Ratio, Resolution, choose_and_judge, resolve};
+use crate::summary::{Rounds, paired, pairs, quotients};
 
 /// Points with values.
 pub(super) type Points<'a> = [(&'a Point, &'a Rounds)];
@@ -262,7 +260,7 @@ impl Evidence<'_> {
         if pairs.is_empty() {
             return Err(Reason::NoCommonRound { lost, command: self.claim.command() }.into());
         }
-        paired_ratio(&pairs, lost).map_err(|error| Reason::NotSummarised { error }.into())
+        paired(above, below).map_err(|error| Reason::NotSummarised { error }.into())
     }
 
     /// Counts the capped rounds of the sides of `judged`, which is the ratio of two sides or its

@@ -28,6 +28,14 @@ pub struct Estimate {
 }
 
 impl Estimate {
+    /// Returns the estimate of values with a limited resolution, in their unit: the interval is at
+    /// least as wide on either side.
+    #[must_use]
+    pub fn with_resolution(self, resolution: f64) -> Self {
+        let (low, high) = (self.median - resolution, self.median + resolution);
+        Self { interval: self.interval.including(low, high), ..self }
+    }
+
     /// Returns half the width of the interval as a share of the median; see
     /// [`Interval::relative_half_width`].
     pub fn relative_half_width(&self) -> f64 {

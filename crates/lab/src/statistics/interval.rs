@@ -63,6 +63,16 @@ impl Interval {
         Self { low, high, kind: IntervalKind::Confidence, coverage }
     }
 
+    /// Returns the interval extended to include two values; a single round has no interval.
+    pub(super) fn including(self, low: f64, high: f64) -> Self {
+        match self.kind {
+            IntervalKind::Single => self,
+            IntervalKind::Range | IntervalKind::Confidence => {
+                Self { low: self.low.min(low), high: self.high.max(high), ..self }
+            }
+        }
+    }
+
     /// Returns the interval on another scale; `scale` must be increasing.
     pub(super) fn map(self, scale: impl Fn(f64) -> f64) -> Self {
         Self { low: scale(self.low), high: scale(self.high), ..self }

@@ -49,6 +49,14 @@ impl LostRounds {
 }
 
 impl Ratio {
+    /// Returns the ratio of values with a limited resolution, as a share of the ratio: the interval is
+    /// at least as wide on either side.
+    #[must_use]
+    pub fn with_resolution(self, share: f64) -> Self {
+        let (low, high) = (self.ratio * (-share).exp(), self.ratio * share.exp());
+        Self { interval: self.interval.including(low, high), ..self }
+    }
+
     /// Returns half the width of the interval as a share of the ratio; see
     /// [`Interval::relative_half_width`].
     pub fn relative_half_width(&self) -> f64 {

@@ -5,12 +5,12 @@
 //! comparisons of a point looks different by chance, their p-values (sign test) are corrected by
 //! Holm's method: the best point is excluded with a probability of at most 5%.
 
-use super::observed::pairs;
+use super::observed::{paired, pairs};
 use super::{Floors, Rounds};
 use crate::metric::Better;
 use crate::point::Point;
 use crate::statistics::{
-    CONFIDENCE, Resolution, StatisticsError, holm, median, paired_ratio, resolve, sign_test,
+    CONFIDENCE, Resolution, StatisticsError, holm, median, resolve, sign_test,
 };
 
 /// Comparisons of every two of some points.
@@ -114,13 +114,12 @@ fn compare(
     better: Better,
     floors: &Floors,
 ) -> Result<Comparison, StatisticsError> {
-    let (pairs, lost) = pairs(above, below);
-    let ratio = paired_ratio(&pairs, lost)?;
+    let ratio = paired(above, below)?;
     let worse = match (resolve(&ratio, floors.near(&[first, second])), better) {
         (_, Better::Neither) => return Err(StatisticsError::NoDirection),
         (Resolution::Unresolved { .. }, _) => None,
         (Resolution::Higher, Better::Higher) | (Resolution::Lower, Better::Lower) => Some(b),
         (Resolution::Higher, Better::Lower) | (Resolution::Lower, Better::Higher) => Some(a),
     };
-    Ok(Comparison { worse, p: sign_test(&pairs)?, rounds: ratio.rounds })
+    Ok(Comparison { worse, p: sign_test(&pairs(above, below).0)?, rounds: ratio.rounds })
 }

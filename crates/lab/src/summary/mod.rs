@@ -15,8 +15,8 @@ use std::fmt;
 use serde::Serialize;
 
 pub use contest::Contest;
-pub(crate) use observed::quotients;
 pub use observed::{Floors, Observation, Observed, Rounds, paired, pairs};
+pub(crate) use observed::{quotients, resolution};
 pub use row::{FailureCount, Outlier, Row};
 pub(crate) use samples::recorded;
 pub use samples::{CLASS, Samples};

@@ -15,6 +15,8 @@ use crate::statistics::{
 pub struct Observation {
     /// The value, in the requested unit.
     pub value: f64,
+    /// Resolution of the value, in its unit; 0 if it is not limited.
+    pub resolution: f64,
     /// Proximity of the cores, if the point uses two.
     pub class: Option<Level>,
     /// Number of the session that measured it, from 1.
@@ -102,13 +104,26 @@ pub(crate) fn quotients(numerator: &Rounds, denominator: &Rounds) -> Rounds {
     numerator.iter().filter_map(quotient).collect()
 }
 
+/// Returns the lowest resolution of some values, in their unit.
+pub(crate) fn resolution(rounds: &Rounds) -> f64 {
+    rounds.values().map(|one| one.resolution).fold(0.0, f64::max)
+}
+
+/// Returns the lowest resolution of some values as a share of each.
+fn relative_resolution(rounds: &Rounds) -> f64 {
+    let share =
+        |one: &Observation| if one.resolution > 0.0 { one.resolution / one.value } else { 0.0 };
+    rounds.values().map(share).fold(0.0, f64::max)
+}
+
 /// Returns the ratio of two points, paired within rounds.
 ///
 /// # Errors
 /// Returns an error if no round has a pair, or if a value is not positive.
 pub fn paired(numerator: &Rounds, denominator: &Rounds) -> Result<Ratio, StatisticsError> {
     let (pairs, lost) = pairs(numerator, denominator);
-    paired_ratio(&pairs, lost)
+    let resolution = relative_resolution(numerator).hypot(relative_resolution(denominator));
+    Ok(paired_ratio(&pairs, lost)?.with_resolution(resolution))
 }
 
 /// Noise floors of an experiment, one per pair of twins. They differ: a copy of 16 B varies by

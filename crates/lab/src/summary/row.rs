@@ -77,6 +77,8 @@ struct PointSamples<'a> {
     last: Vec<&'a Sample>,
     metric: &'a str,
     unit: Unit,
+    /// Lowest resolution of the values, in the unit.
+    resolution: f64,
 }
 
 /// Summarises every point except twins, in the order of the declaration.
@@ -89,9 +91,11 @@ pub(super) fn rows(samples: &Samples, metric: &str, unit: Unit) -> Vec<Row> {
     let positions: BTreeMap<_, _> = declared.iter().enumerate().map(|(at, p)| (p, at)).collect();
     let mut rows: Vec<_> = all.into_iter().collect();
     rows.sort_by_key(|(point, _)| positions.get(point).copied().unwrap_or(usize::MAX));
-    let row = |(point, all)| {
+    let row = |(point, all): (_, Vec<&Sample>)| {
         let last = samples.rounds(point, false).map(|(_, sample)| sample).collect();
-        PointSamples { point, all, last, metric, unit }.summarise()
+        let resolution = |sample: &&Sample| samples.resolution(sample, metric, unit);
+        let resolution = all.iter().map(resolution).fold(0.0, f64::max);
+        PointSamples { point, all, last, metric, unit, resolution }.summarise()
     };
     rows.into_iter().map(row).collect()
 }
@@ -108,7 +112,7 @@ impl PointSamples<'_> {
         let clocks = || valid.iter().filter_map(|sample| sample.clock);
         Row {
             point: self.point.clone(),
-            estimate: estimate(&values).ok(),
+            estimate: self.estimate(&values),
             rounds: values.len(),
             voids: self.all.iter().filter(|s| s.void.is_some()).count(),
             void_rounds: self.last.iter().filter(|s| s.void.is_some()).count(),
@@ -123,6 +127,10 @@ impl PointSamples<'_> {
             tsc_hertz: median(&clocks().map(|c| c.tsc_hertz).collect::<Vec<_>>()),
             seconds: self.all.iter().map(|sample| sample.seconds).sum(),
         }
+    }
+
+    fn estimate(&self, values: &[f64]) -> Option<Estimate> {
+        Some(estimate(values).ok()?.with_resolution(self.resolution))
     }
 
     fn errors(&self) -> BTreeMap<FailureKind, FailureCount> {
@@ -149,7 +157,7 @@ impl PointSamples<'_> {
         if classes.len() < 2 {
             return BTreeMap::new();
         }
-        let estimated = |(class, values): (_, Vec<_>)| Some((class, estimate(&values).ok()?));
+        let estimated = |(class, values): (_, Vec<_>)| Some((class, self.estimate(&values)?));
         classes.into_iter().filter_map(estimated).collect()
     }
 

@@ -7,7 +7,7 @@ use machine::environment::Environment;
 use super::{Observation, Observed, Unit};
 use crate::experiment::Experiment;
 use crate::journal::Run;
-use crate::metric::MetricRecord;
+use crate::metric::{MetricRecord, RESOLUTION};
 use crate::point::{Level, Point};
 use crate::sample::Sample;
 use crate::sharing::{self, Sharing, SharingCounts};
@@ -112,6 +112,12 @@ impl<'a> Samples<'a> {
         self.last.get(&(point, false))?.get(&round).copied()
     }
 
+    /// Returns the resolution of a metric in a sample, in the requested unit; 0 if it is not limited.
+    pub(super) fn resolution(&self, sample: &Sample, metric: &str, unit: Unit) -> f64 {
+        let is_time = self.metric(metric).is_some_and(|record| record.unit == "ns");
+        is_time.then(|| value(sample, RESOLUTION, unit)).flatten().unwrap_or_default()
+    }
+
     /// Returns the values of a metric by point and round. A round whose sample is void or failed,
     /// or has no clock to convert its value by, has none.
     pub fn observed(&self, metric: &str, unit: Unit) -> Observed {
@@ -121,7 +127,8 @@ impl<'a> Samples<'a> {
                 let (class, session) = (class(sample).cloned(), sample.session);
                 let value = value(sample, metric, unit)?;
                 let sharing = sample.clock.and_then(|clock| Sharing::of(&clock, self.best_rate));
-                Some((*round, Observation { value, class, sharing, session }))
+                let resolution = self.resolution(sample, metric, unit);
+                Some((*round, Observation { value, resolution, class, sharing, session }))
             };
             let rounds: BTreeMap<_, _> = samples.iter().filter_map(observation).collect();
             let side = if *twin { &mut observed.twins } else { &mut observed.points };

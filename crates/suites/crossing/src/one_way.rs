@@ -10,7 +10,7 @@ use lab::metric::{Better, Metric};
 use lab::sample::Failure;
 
 use crate::guest::CrossingKind;
-use crate::ticks::{CROSSINGS_MADE, CROSSINGS_STAMPED, STEP_METRIC};
+use crate::ticks::{CROSSINGS_MADE, CROSSINGS_STAMPED, RESOLUTION_METRIC, STEP_METRIC};
 use crate::vm::{Accelerator, LinuxVm, QEMU};
 use crate::{guest, patched};
 
@@ -21,27 +21,28 @@ pub const MAX_CROSSINGS: u32 = 100_000_000;
 const INIT: [&str; 2] = ["crossing", "guest-init"];
 
 const METRICS: &[Metric] = &[
-    Metric::time("u2k", "user to kernel: median, less the empty fenced pair"),
+    Metric::time("u2k", "user to kernel: trimmed mean, less that of the empty fenced pair"),
     Metric::time("u2k_min", "user to kernel: minimum"),
     Metric::time("u2k_p99", "user to kernel: 99th percentile"),
     Metric::time("u2k_p999", "user to kernel: 99.9th percentile"),
-    Metric::time("k2u", "kernel to user: median, less the empty fenced pair"),
+    Metric::time("k2u", "kernel to user: trimmed mean, less that of the empty fenced pair"),
     Metric::time("k2u_min", "kernel to user: minimum"),
     Metric::time("k2u_p99", "kernel to user: 99th percentile"),
     Metric::time("k2u_p999", "kernel to user: 99.9th percentile"),
-    Metric::time("kernel", "between the two stamps in the kernel: median"),
-    Metric::time("round_trip", "round trip without stamps in the kernel: median"),
+    Metric::time("kernel", "between the two stamps in the kernel: trimmed mean"),
+    Metric::time("round_trip", "round trip without stamps in the kernel: trimmed mean"),
     Metric::time(
         "stamping",
-        "stamps with no crossing between them, less the empty fenced pair: median",
+        "stamps with no crossing between them: trimmed mean, less that of the empty fenced pair",
     ),
     Metric {
         name: "in_over_out",
         unit: "1",
         better: Better::Neither,
-        about: "ratio of user to kernel to kernel to user: medians",
+        about: "ratio of user to kernel to kernel to user: trimmed means",
     },
     STEP_METRIC,
+    RESOLUTION_METRIC,
     CROSSINGS_MADE,
     CROSSINGS_STAMPED,
 ];

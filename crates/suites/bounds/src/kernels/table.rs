@@ -183,6 +183,7 @@ mod tests {
             let rounds = (0..)
                 .zip(values.map(|value| Observation {
                     value,
+                    resolution: 0.0,
                     class: None,
                     sharing: None,
                     session: 1,

@@ -21,7 +21,9 @@ use machine::usage::Usage;
 pub use check::{StampCounts, check};
 
 use crate::guest::CrossingKind;
-use crate::ticks::{CROSSINGS_MADE, CROSSINGS_STAMPED, STEP_METRIC, Ticks};
+use crate::ticks::{
+    CROSSINGS_MADE, CROSSINGS_STAMPED, RESOLUTION_METRIC, STEP_METRIC, Ticks, resolution,
+};
 use arming::{arm, check_isolation};
 use touch::{Crossing, Tags, TouchedPages, empty_stamps};
 
@@ -102,11 +104,11 @@ fn measure_faults(tsc: &Tsc, crossings: u64, tags: &mut Tags) -> Result<Measurem
     times.into_measurement(tsc)
 }
 
-/// Measures the median time between the two readings around a touch of a present page, in ticks.
-fn empty_pair(pages: &TouchedPages, tags: &mut Tags) -> Result<u64, Failure> {
+/// Measures the trimmed mean of the time between the two readings around a touch of a present page, in ticks.
+fn empty_pair(pages: &TouchedPages, tags: &mut Tags) -> Result<f64, Failure> {
     let mut pairs = Ticks::new()?;
     (0..EMPTY_PAIRS).for_each(|_| pairs.record(pages.touch(0, tags.next()).round_trip()));
-    Ok(pairs.median())
+    Ok(pairs.trimmed_mean())
 }
 
 /// Touches absent pages, checks that each touch was a fault, and calls `record` for each.
@@ -132,6 +134,9 @@ fn batch(
 
 /// Times of the faults of one sample, each less the empty fenced pair.
 struct FaultTimes {
+    /// Empty fenced pair, ticks.
+    empty: f64,
+    /// The same, rounded to whole ticks, which is subtracted from each time.
     overhead: u64,
     u2k: Ticks,
     kernel: Ticks,
@@ -142,10 +147,11 @@ struct FaultTimes {
 }
 
 impl FaultTimes {
-    fn new(overhead: u64) -> Result<Self, Failure> {
+    fn new(empty: f64) -> Result<Self, Failure> {
         let [u2k, kernel, k2u, round_trip] =
             [Ticks::new()?, Ticks::new()?, Ticks::new()?, Ticks::new()?];
-        Ok(Self { overhead, u2k, kernel, k2u, round_trip, made: 0, stamped: 0 })
+        let overhead = empty.round() as u64;
+        Ok(Self { empty, overhead, u2k, kernel, k2u, round_trip, made: 0, stamped: 0 })
     }
 
     fn record_unstamped(&mut self, crossing: &Crossing) {
@@ -170,11 +176,17 @@ impl FaultTimes {
         if stamped != made {
             return Err(Failure::check(format!("{stamped} of {made} faults stamped in order")));
         }
-        let measurement = self.u2k.into_measurement(Measurement::default(), "u2k", tsc.hertz)?;
-        let measurement = self.k2u.into_measurement(measurement, "k2u", tsc.hertz)?;
+        let centre = |times: &Ticks| times.trimmed_mean() + self.overhead as f64 - self.empty;
+        let measurement = Measurement::default();
+        let measurement =
+            self.u2k.into_measurement(measurement, "u2k", centre(&self.u2k), tsc.hertz)?;
+        let measurement =
+            self.k2u.into_measurement(measurement, "k2u", centre(&self.k2u), tsc.hertz)?;
+        let step = tsc.nanoseconds(tsc.step as f64);
         Ok(measurement
-            .value("kernel", tsc.nanoseconds(self.kernel.median() as f64))
-            .value("round_trip", tsc.nanoseconds(self.round_trip.median() as f64))
+            .value("kernel", tsc.nanoseconds(centre(&self.kernel)))
+            .value("round_trip", tsc.nanoseconds(centre(&self.round_trip)))
+            .value(RESOLUTION_METRIC.name, resolution(step, stamped))
             .value(CROSSINGS_MADE.name, made as f64)
             .value(CROSSINGS_STAMPED.name, stamped as f64))
     }
@@ -199,7 +211,8 @@ fn measure_empty(tsc: &Tsc, touches: u64, tags: &mut Tags) -> Result<Measurement
     }
     drop(armed);
     Ok(Measurement::default()
-        .value("stamping", tsc.nanoseconds(stamping.median() as f64 - empty as f64))
+        .value("stamping", tsc.nanoseconds(stamping.trimmed_mean() - empty))
+        .value(RESOLUTION_METRIC.name, resolution(tsc.nanoseconds(tsc.step as f64), touches))
         .value(CROSSINGS_MADE.name, 0.0)
         .value(CROSSINGS_STAMPED.name, 0.0))
 }
@@ -244,7 +257,7 @@ mod tests {
 
     #[test]
     fn a_fault_splits_into_three_parts_each_less_the_empty_pair() {
-        let mut times = FaultTimes::new(50).unwrap();
+        let mut times = FaultTimes::new(50.0).unwrap();
         let whole = Crossing { user_after: 2_800, user_before: 1_000, ..Crossing::default() };
         let parts =
             Crossing { kernel_in: 1_500, kernel_out: 2_500, user_after: 2_900, tag: 8, ..whole };
@@ -263,7 +276,7 @@ mod tests {
 
     #[test]
     fn an_unstamped_fault_fails_the_sample() {
-        let mut times = FaultTimes::new(0).unwrap();
+        let mut times = FaultTimes::new(0.0).unwrap();
         let pages = TouchedPages::new(1).unwrap();
         times.record_stamped(&pages.touch(0, 1), 1);
         let tsc = Tsc { hertz: 1e9, step: 1, overhead: 0, min_overhead: 0 };
@@ -279,6 +292,7 @@ mod tests {
         let mut faults = Ticks::new().unwrap();
         batch(&pages, BATCH, &mut tags, |crossing, _| faults.record(crossing.round_trip()))
             .unwrap();
-        assert!(empty < faults.median(), "{empty} of {} ticks", faults.median());
+        let fault = faults.trimmed_mean();
+        assert!(empty < fault, "{empty} of {fault} ticks");
     }
 }

@@ -26,7 +26,7 @@ use lab::sample::Failure;
 use machine::tsc::Tsc;
 
 use crate::one_way::MAX_CROSSINGS;
-use crate::ticks::{CROSSINGS_MADE, STEP_METRIC, Ticks};
+use crate::ticks::{CROSSINGS_MADE, RESOLUTION_METRIC, STEP_METRIC, Ticks, resolution};
 use events::TraceEvent;
 use instance::Instance;
 use stamps::Crossings;
@@ -39,7 +39,8 @@ const WARM_UP: usize = 256;
 const METRICS: &[Metric] = &[
     CROSSINGS_MADE,
     STEP_METRIC,
-    Metric::time("u2t", "user to the first tracepoint: median, less the empty fenced pair"),
+    RESOLUTION_METRIC,
+    Metric::time("u2t", "user to the first tracepoint: trimmed mean, less the empty fenced pair"),
     Metric::time("u2t_min", "user to the first tracepoint: minimum"),
     Metric::time("u2t_p99", "user to the first tracepoint: 99th percentile"),
     Metric::time("u2t_p999", "user to the first tracepoint: 99.9th percentile"),
@@ -211,12 +212,16 @@ impl TracedTimes {
         let measurement = Measurement::default()
             .value(CROSSINGS_MADE.name, self.made as f64)
             .value("events_matched", self.matched as f64)
-            .value(STEP_METRIC.name, tsc.nanoseconds(tsc.step as f64));
+            .value(STEP_METRIC.name, tsc.nanoseconds(tsc.step as f64))
+            .value(
+                RESOLUTION_METRIC.name,
+                resolution(tsc.nanoseconds(tsc.step as f64), self.matched),
+            );
         let measurement = match backend {
             TraceBackend::Bpf => measurement.value("u2t_uncertainty", self.uncertainty),
             TraceBackend::Tracefs => measurement,
         };
-        self.ticks.into_measurement(measurement, "u2t", tsc.hertz)
+        self.ticks.into_measurement(measurement, "u2t", self.ticks.trimmed_mean(), tsc.hertz)
     }
 }
 

@@ -215,7 +215,7 @@ pub(super) fn with_tails(
 ) -> Result<Measurement, Failure> {
     let measurement = timing.half().batches(operation)?.to_measurement(timing.tsc)?;
     let ticks = timing.half().one_by_one(operation)?;
-    ticks.into_measurement(measurement, "each", timing.tsc.hertz)
+    ticks.into_measurement(measurement, "each", ticks.trimmed_mean(), timing.tsc.hertz)
 }
 
 #[cfg(test)]

@@ -263,7 +263,7 @@ fn timed(pages: &Pages, touch: Touch, seed: u64, timing: Timing) -> Result<Measu
         }
     };
     let each = timing.half().one_by_one(&mut faulting)?;
-    each.into_measurement(measurement, "each", timing.tsc.hertz)
+    each.into_measurement(measurement, "each", each.trimmed_mean(), timing.tsc.hertz)
 }
 
 #[cfg(test)]

@@ -40,7 +40,7 @@ pub const METRICS: &[Metric] = &[
         "time_per_page",
         "fault of a file: the same time per page touched, as lmbench divides",
     ),
-    Metric::time("each", "round trip, timed individually: median"),
+    Metric::time("each", "round trip, timed individually: trimmed mean"),
     Metric::time("each_min", "round trip, timed individually: minimum"),
     Metric::time("each_p99", "round trip, timed individually: 99th percentile"),
     Metric::time("each_p999", "round trip, timed individually: 99.9th percentile"),
