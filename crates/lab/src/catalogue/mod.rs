@@ -185,6 +185,7 @@ impl DataFile {
         for table in tables.table {
             claims.extend(table.into_claims(location)?);
         }
+        claims.sort_by_key(|claim| claim.location.line);
         let mut figures = Vec::new();
         for one in tables.figure {
             let location = location(one.span().start);

@@ -73,7 +73,7 @@ pub(super) fn fsrm() -> State {
 }
 
 pub(super) fn mpx() -> State {
-    let remedy = "use an Intel CPU of 2015 to 2019 (Linux keeps its MPX state enabled, after 5.6 for guests); in a VM let the hypervisor expose MPX; qemu-x86_64 -cpu max suffices for functional tests";
+    let remedy = "use an Intel CPU of 2015 to 2019, on which Linux enables MPX also after 5.6, for guests; in a VM let the hypervisor expose it; qemu-x86_64 -cpu max suffices for functional tests";
     State::when(cpu::has_mpx(), "CPUID and XCR0", "not in CPUID or not in XCR0", remedy)
 }
 
