@@ -51,6 +51,7 @@ pub fn needs(claim: &Claim, experiment: &Experiment) -> BTreeSet<Point> {
         Some(
             Condition::Value(_)
             | Condition::EverySample(_)
+            | Condition::SomeSample(_)
             | Condition::WinnerChanges { .. }
             | Condition::Shape { .. }
             | Condition::TwinsDifferAtMost(_)
@@ -148,6 +149,7 @@ fn fit_condition(
         }
         Condition::Value(_)
         | Condition::EverySample(_)
+        | Condition::SomeSample(_)
         | Condition::TwinsDifferAtMost(_)
         | Condition::RoundsDifferAtMostSteps(_)
         | Condition::RoundsDifferAtMost(_) => false,

@@ -1,4 +1,4 @@
-//! Bounds that the value of every sample must be within.
+//! Bounds that the value of every sample must be within, or that of some sample outside of.
 
 use std::collections::BTreeSet;
 
@@ -14,20 +14,12 @@ impl Evidence<'_> {
         if self.observed.points.is_empty() {
             return Judgement::missing("", self.lack(|_| true));
         }
-        let (mut valid, mut void) = (Violations::default(), Violations::default());
-        let mut points = BTreeSet::new();
-        for (sample, value) in self.every_sample() {
-            let violations = if sample.void.is_some() { &mut void } else { &mut valid };
-            violations.add(value, bounds);
-            if sample.void.is_none() && !bounds.includes(value) {
-                points.insert(self.name(&sample.point, &Default::default()));
-            }
-        }
+        let (valid, void, points) = self.outside(bounds);
         let unit = self.record.unit.clone();
         let mut kind = VerdictKind::Reproduced;
         let mut reasons = vec![Reason::ClaimedAlways { bounds: *bounds, unit }];
         let missing = self.missing(|_| true, |point| self.name(point, &Default::default()));
-        let rounds = self.observed.points.values().map(|rounds| rounds.len()).min().unwrap_or(0);
+        let rounds = self.rounds_of_each();
         let failed: usize = self.known.iter().map(|p| self.round_counts(&[p]).failed).sum();
         self.require_rounds(&mut kind, rounds, &mut reasons);
         if failed > 0 {
@@ -54,6 +46,52 @@ impl Evidence<'_> {
             reasons,
         };
         Judgement { left_out: missing.left_out, ..Judgement::of_all(vec![value]) }
+    }
+
+    /// Judges all samples of all points together: one valid sample outside the bounds reproduces,
+    /// and no number of others contradicts.
+    pub(super) fn judge_some_sample(&self, bounds: &Bounds) -> Judgement {
+        if self.observed.points.is_empty() {
+            return Judgement::missing("", self.lack(|_| true));
+        }
+        let (valid, _, points) = self.outside(bounds);
+        let kind = match valid.count {
+            0 => VerdictKind::Inconclusive,
+            _ => VerdictKind::Reproduced,
+        };
+        let upper_limit = rate_upper_limit(valid.count, valid.of);
+        let unit = self.record.unit.clone();
+        Judgement::of_all(vec![MeasuredValue {
+            label: points.into_iter().collect::<Vec<_>>().join("; "),
+            value: Some(valid.count as f64 / valid.of.max(1) as f64),
+            interval: None,
+            unit: "share".into(),
+            rounds: self.rounds_of_each(),
+            lost: 0,
+            statistic: Some(Statistic::Occurrences { valid, upper_limit }),
+            kind,
+            reasons: vec![Reason::ClaimedSometimes { bounds: *bounds, unit }],
+        }])
+    }
+
+    /// Counts the samples outside the bounds: the valid and the void ones, and the points of the
+    /// valid ones.
+    fn outside(&self, bounds: &Bounds) -> (Violations, Violations, BTreeSet<String>) {
+        let (mut valid, mut void) = (Violations::default(), Violations::default());
+        let mut points = BTreeSet::new();
+        for (sample, value) in self.every_sample() {
+            let violations = if sample.void.is_some() { &mut void } else { &mut valid };
+            violations.add(value, bounds);
+            if sample.void.is_none() && !bounds.includes(value) {
+                points.insert(self.name(&sample.point, &Default::default()));
+            }
+        }
+        (valid, void, points)
+    }
+
+    /// Returns the number of rounds that every point with values has.
+    fn rounds_of_each(&self) -> usize {
+        self.observed.points.values().map(|rounds| rounds.len()).min().unwrap_or(0)
     }
 }
 

@@ -53,6 +53,9 @@ pub enum Condition {
     /// The value of every sample is within bounds, in the unit of the metric. One valid sample
     /// outside contradicts; void samples are inspected and listed separately.
     EverySample(Bounds),
+    /// The value of at least one valid sample is outside bounds, in the unit of the metric. If none
+    /// is, it may still happen: the claim is never contradicted.
+    SomeSample(Bounds),
     /// The ratio within rounds is within bounds. It is the ratio of the two values, whichever
     /// direction is better: twice as slow is 2. If a side has several points, the best by the
     /// direction of the metric is chosen on half of the rounds and judged on the other half.
@@ -111,6 +114,7 @@ impl Condition {
             | Self::Shape { .. } => true,
             Self::Value(_)
             | Self::EverySample(_)
+            | Self::SomeSample(_)
             | Self::TwinsDifferAtMost(_)
             | Self::RoundsDifferAtMostSteps(_)
             | Self::RoundsDifferAtMost(_) => false,
@@ -148,7 +152,8 @@ pub struct Bounds {
 struct Table {
     at_least: Option<f64>,
     at_most: Option<f64>,
-    never: Option<Never>,
+    never: Option<Outside>,
+    sometimes: Option<Outside>,
     always: Option<Always>,
     ratio_of: Option<Filter>,
     to: Option<Filter>,
@@ -167,10 +172,10 @@ struct Table {
     hold: Option<Quantifier>,
 }
 
-/// Values that no sample has.
+/// Values that no sample has, or that some sample has.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Never {
+struct Outside {
     above: Option<f64>,
     below: Option<f64>,
 }
@@ -197,8 +202,9 @@ impl TryFrom<Level> for Share {
 }
 
 /// Keys that determine the condition, with the other keys that it takes.
-const KINDS: [(&str, &[&str]); 9] = [
+const KINDS: [(&str, &[&str]); 10] = [
     ("never", &[]),
+    ("sometimes", &[]),
     ("always", &[]),
     ("ratio_of", &["to", "at_least", "at_most", "limit", "baselines", "each", "hold"]),
     ("ranking", &["each", "hold"]),
@@ -229,6 +235,7 @@ impl Table {
             ("at_least", self.at_least.is_some()),
             ("at_most", self.at_most.is_some()),
             ("never", self.never.is_some()),
+            ("sometimes", self.sometimes.is_some()),
             ("always", self.always.is_some()),
             ("ratio_of", self.ratio_of.is_some()),
             ("to", self.to.is_some()),
@@ -263,9 +270,13 @@ impl Table {
     }
 
     fn kind(self) -> Result<Condition, String> {
-        if let Some(Never { above, below }) = self.never {
-            let bounds = Bounds::new_named(below, above, ["below", "above"]);
-            return bounds.map(Condition::EverySample);
+        let inside =
+            |outside: Outside| Bounds::new_named(outside.below, outside.above, ["below", "above"]);
+        if let Some(outside) = self.never {
+            return inside(outside).map(Condition::EverySample);
+        }
+        if let Some(outside) = self.sometimes {
+            return inside(outside).map(Condition::SomeSample);
         }
         if let Some(Always { at_least, at_most }) = self.always {
             return Bounds::new(at_least, at_most).map(Condition::EverySample);

@@ -105,6 +105,7 @@ impl Evidence<'_> {
                 self.judge_values(bounds, &Reason::Claimed { bounds: *bounds, unit })
             }
             Condition::EverySample(bounds) => vec![self.judge_every_sample(bounds)],
+            Condition::SomeSample(bounds) => vec![self.judge_some_sample(bounds)],
             Condition::TwinsDifferAtMost(max) => self.judge_twins(*max),
             Condition::RoundsDifferAtMostSteps(max) => self.judge_steps(*max),
             Condition::RoundsDifferAtMost(share) => self.judge_repeats(*share),

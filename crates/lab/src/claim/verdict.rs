@@ -158,6 +158,13 @@ pub enum Statistic {
         /// Points with valid samples outside the bounds.
         points: BTreeSet<String>,
     },
+    /// Share of the valid samples whose value is as claimed for some samples.
+    Occurrences {
+        /// Valid samples with such a value, and all valid samples, twins included.
+        valid: Violations,
+        /// Exact 95% upper limit of the rate, as a share.
+        upper_limit: f64,
+    },
     /// Median of the level chosen as best.
     Best {
         /// Level along which the best changes.
@@ -203,6 +210,13 @@ pub enum Reason {
     },
     /// The claimed bounds of the value of every sample.
     ClaimedAlways {
+        /// Bounds in `unit`.
+        bounds: Bounds,
+        /// Unit of the metric.
+        unit: String,
+    },
+    /// The bounds outside of which the value of some sample is claimed to be.
+    ClaimedSometimes {
         /// Bounds in `unit`.
         bounds: Bounds,
         /// Unit of the metric.

@@ -115,3 +115,25 @@ fn only_rounds_of_the_class_count() {
     set(&mut run, 5, 7.0);
     assert_kind(keys, &run, Contradicted);
 }
+
+#[test]
+fn one_occurrence_reproduces_and_none_leaves_it_open() {
+    let keys = "metric = \"calls\"\nexpect = { sometimes = { above = 0 } }";
+    let mut run = without_loss();
+    let verdict = assert_kind(keys, &run, Inconclusive);
+    let Some(Statistic::Occurrences { valid, upper_limit }) =
+        verdict.values().next().unwrap().statistic
+    else {
+        panic!("{verdict:?}")
+    };
+    assert_eq!((valid.count, valid.of), (0, 60));
+    assert!((upper_limit - 0.0487).abs() < 1e-4, "{upper_limit}");
+    // The host may have caused the value of a void sample.
+    set(&mut run, 3, 7.0).void = Some("the host stalled".into());
+    assert_kind(keys, &run, Inconclusive);
+    set(&mut run, 3, 7.0).void = None;
+    let verdict = assert_kind(keys, &run, Reproduced);
+    let label = &verdict.values().next().unwrap().label;
+    assert!(label.contains("length=4 KiB") && !label.contains("64 KiB"), "{label}");
+    assert_kind("metric = \"calls\"\nexpect = { sometimes = { below = 0 } }", &run, Inconclusive);
+}

@@ -18,7 +18,8 @@ use crate::claim;
 use crate::made_up::{EXPERIMENT, MadeUp, product};
 use crate::mutation::{bounded, edits, is_one_line, mutated};
 
-const EXPECTED: [&str; 25] = [
+const EXPECTED: [&str; 26] = [
+    "expect = { sometimes = { above = 2, below = 1 } }",
     "expect = { at_least = 1 }",
     "expect = { at_least = 0, at_most = 5, hold = \"some\" }",
     "expect = { never = { above = 2, below = 0 } }",

@@ -119,6 +119,7 @@ fn argument(value: &MeasuredValue) -> String {
             one,
             Reason::Claimed { .. }
                 | Reason::ClaimedAlways { .. }
+                | Reason::ClaimedSometimes { .. }
                 | Reason::ClaimedImprovement { .. }
                 | Reason::ClaimedValue { .. }
                 | Reason::Resolved { .. }
@@ -180,6 +181,11 @@ fn statistic(value: &MeasuredValue, statistic: &Statistic) -> String {
             }
             text
         }
+        Statistic::Occurrences { valid: Violations { count: 0, of, .. }, upper_limit } => {
+            let limit = stated(*upper_limit, "share");
+            format!("in 0 of {of} samples, a rate of at most {limit} with 95% confidence")
+        }
+        Statistic::Occurrences { valid, .. } => format!("in {}", violations(valid)),
         Statistic::Best { at, candidates } => {
             format!("{}, {text}", contest(at, candidates))
         }
@@ -277,6 +283,13 @@ fn reason(reason: &Reason) -> String {
         }
         Reason::ClaimedAlways { bounds, unit } => {
             format!("claimed {} in every sample", limits(bounds, unit))
+        }
+        Reason::ClaimedSometimes { bounds, unit } => {
+            let value = |bound: f64| stated(bound, unit);
+            let below = bounds.at_least.map(|bound| format!("below {}", value(bound)));
+            let above = bounds.at_most.map(|bound| format!("above {}", value(bound)));
+            let both: Vec<_> = below.into_iter().chain(above).collect();
+            format!("claimed {} in some sample", both.join(" or "))
         }
         Reason::ClaimedImprovement { bounds } => {
             format!("claimed {} times better", limits(bounds, "1"))
