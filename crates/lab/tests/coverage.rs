@@ -328,7 +328,7 @@ impl Simulated {
         };
         let all: Vec<_> = (0..POINTS).map(|at| (name(at), observed(&values[at]))).collect();
         let of = |point: usize| [(name(BASE), all[point].1.clone())].into();
-        let twins = Observed { points: of(BASE), twins: of(TWIN) };
+        let twins = Observed { points: of(BASE), twins: of(TWIN), ..Observed::default() };
         let levels = all.into_iter().filter(|(point, _)| *point != name(TWIN)).collect();
         Self { levels, twins }
     }

@@ -10,7 +10,10 @@ use super::verdict::{
 use super::{Bounds, VerdictKind};
 use crate::metric::Better;
 use crate::point::{Filter, Point};
-use crate::statistics::{Interval, NoiseFloor, Ratio, Resolution, choose_and_judge, resolve};
+use crate::statistics::{
+    INTERVAL_ROUNDS, Interval, NoiseFloor, Ratio, Resolution, choose_and_judge, resolve,
+    unpaired_ratio,
+};
 use crate::summary::{Rounds, paired, pairs, quotients};
 
 /// Points with values.
@@ -23,6 +26,8 @@ pub(super) struct Paired<'a> {
     pub(super) ratio: Ratio,
     /// Whether a side has several points, of which the best was chosen.
     of_best: bool,
+    /// Whether different boots measured the two sides, so that each boot counts as one value.
+    is_between_boots: bool,
 }
 
 impl Evidence<'_> {
@@ -174,13 +179,16 @@ impl Evidence<'_> {
         below: &Points<'s>,
     ) -> Result<Paired<'s>, NoVerdict> {
         if let ([(above, numerator)], [(below, denominator)]) = (above, below) {
+            if let Some(ratio) = self.between_boots((above, numerator), (below, denominator))? {
+                return Ok(Paired { above, below, ratio, of_best: false, is_between_boots: true });
+            }
             let ratio = self.ratio(numerator, denominator)?;
-            return Ok(Paired { above, below, ratio, of_best: false });
+            return Ok(Paired { above, below, ratio, of_best: false, is_between_boots: false });
         }
         let (above, numerator) = self.best(above)?;
         let (below, denominator) = self.best(below)?;
         let ratio = self.ratio(&numerator, &denominator)?;
-        Ok(Paired { above, below, ratio, of_best: true })
+        Ok(Paired { above, below, ratio, of_best: true, is_between_boots: false })
     }
 
     /// Returns the best of some points, and its values in the judging half of the rounds.
@@ -254,6 +262,28 @@ impl Evidence<'_> {
         self.ratio_value(paired, combination, kind, reasons)
     }
 
+    /// Returns the ratio of two points that no session measured together because a factor is chosen at boot; `None` for
+    /// other points. All rounds of a boot share its state, so each boot counts as one value, and boots are not paired.
+    fn between_boots(
+        &self,
+        above: (&Point, &Rounds),
+        below: (&Point, &Rounds),
+    ) -> Result<Option<Ratio>, NoVerdict> {
+        let boots = &self.observed.boots;
+        let (Some(numerator), Some(denominator)) = (boots.get(above.0), boots.get(below.0)) else {
+            return Ok(None);
+        };
+        if !pairs(above.1, below.1).0.is_empty() {
+            return Ok(None);
+        }
+        let (boots, needed) = ([numerator.len(), denominator.len()], INTERVAL_ROUNDS);
+        if boots.iter().any(|boots| *boots < needed) {
+            return Err(Reason::TooFewBoots { boots, needed }.into());
+        }
+        let ratio = unpaired_ratio(numerator, denominator);
+        ratio.map(Some).map_err(|error| Reason::NotSummarised { error }.into())
+    }
+
     /// Returns the ratio of two points, paired within rounds.
     pub(super) fn ratio(&self, above: &Rounds, below: &Rounds) -> Result<Ratio, NoVerdict> {
         let (pairs, lost) = pairs(above, below);
@@ -290,7 +320,10 @@ impl Evidence<'_> {
             unit: "1".into(),
             rounds: paired.ratio.rounds,
             lost: paired.ratio.lost.total(),
-            statistic: Some(Statistic::Ratio { of_best: paired.of_best, lost: paired.ratio.lost }),
+            statistic: Some(match paired.is_between_boots {
+                true => Statistic::BetweenBoots,
+                false => Statistic::Ratio { of_best: paired.of_best, lost: paired.ratio.lost },
+            }),
             kind,
             reasons,
         }

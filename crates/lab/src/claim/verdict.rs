@@ -127,6 +127,8 @@ pub enum Statistic {
         /// Rounds without a pair.
         lost: LostRounds,
     },
+    /// Ratio of points that different boots measured; each boot counts as one round.
+    BetweenBoots,
     /// Difference of twins within rounds.
     TwinDifference,
     /// Difference between the highest and the lowest round on an idle core.
@@ -286,6 +288,13 @@ pub enum Reason {
         rounds: Option<usize>,
         /// Time of these rounds, s.
         seconds: Option<f64>,
+    },
+    /// A factor is chosen at boot, and too few boots measured a level.
+    TooFewBoots {
+        /// Boots that measured each side.
+        boots: [usize; 2],
+        /// Number required of each.
+        needed: usize,
     },
     /// The claim requires more rounds.
     TooFewRounds {

@@ -12,6 +12,7 @@ mod interval;
 pub mod order;
 mod rate;
 mod ratio;
+mod unpaired;
 
 pub use correlation::{NOTABLE_CORRELATION, lag_1};
 pub use estimate::{
@@ -24,6 +25,7 @@ pub use rate::rate_upper_limit;
 pub use ratio::{
     LostRounds, NoiseFloor, Ratio, Resolution, Unresolved, holm, paired_ratio, resolve, sign_test,
 };
+pub use unpaired::unpaired_ratio;
 
 /// An error of a summary of values. Indices count from 0 in the given slice.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, thiserror::Error)]

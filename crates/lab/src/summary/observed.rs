@@ -35,6 +35,8 @@ pub struct Observed {
     pub points: BTreeMap<Point, Rounds>,
     /// Twins of points, with values.
     pub twins: BTreeMap<Point, Rounds>,
+    /// The median of the rounds of each boot, if factors are chosen at boot and several boots measured the experiment.
+    pub boots: BTreeMap<Point, Vec<f64>>,
 }
 
 impl Observed {

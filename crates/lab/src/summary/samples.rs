@@ -11,6 +11,7 @@ use crate::metric::{MetricRecord, RESOLUTION};
 use crate::point::{Level, Point};
 use crate::sample::Sample;
 use crate::sharing::{self, Sharing, SharingCounts};
+use crate::statistics::median;
 
 /// Covariate that splits rounds into classes that are not compared: the proximity of two cores.
 pub const CLASS: &str = "proximity";
@@ -32,9 +33,15 @@ pub struct Samples<'a> {
     all: Vec<&'a Sample>,
     /// Best rate of independent adds of the machine in this run, in adds per cycle.
     best_rate: f64,
-    /// The last sample of each point, twin and round, which is the one that counts.
-    last: BTreeMap<(&'a Point, bool), BTreeMap<u32, &'a Sample>>,
+    /// The last sample of each point, twin and round, which is the one that counts; of several boots, those of the
+    /// last boot that measured the point.
+    last: LastSamples<'a>,
+    /// The same of each boot, by environment; empty unless several boots count together.
+    by_boot: BTreeMap<&'a str, LastSamples<'a>>,
 }
+
+/// The last sample of each point, twin and round.
+type LastSamples<'a> = BTreeMap<(&'a Point, bool), BTreeMap<u32, &'a Sample>>;
 
 impl<'a> Samples<'a> {
     /// Indexes the samples of an experiment in the environment that measured it last; `None`
@@ -57,14 +64,21 @@ impl<'a> Samples<'a> {
             let measured: BTreeSet<_> = valid.map(|s| &s.point).collect();
             all.retain(|s| s.error.is_none() || !measured.contains(&s.point));
         }
-        let mut last: BTreeMap<_, BTreeMap<_, _>> = BTreeMap::new();
+        let (mut last, mut by_boot) = (LastSamples::new(), BTreeMap::<_, LastSamples>::new());
         for sample in &all {
-            last.entry((&sample.point, sample.twin)).or_default().insert(sample.round, *sample);
+            let (item, boot) = ((&sample.point, sample.twin), sample.environment.as_str());
+            if boots.len() > 1 {
+                let of_boot = by_boot.entry(boot).or_default();
+                of_boot.entry(item).or_default().insert(sample.round, *sample);
+            }
+            let rounds = last.entry(item).or_default();
+            rounds.retain(|_, earlier| earlier.environment == boot);
+            rounds.insert(sample.round, *sample);
         }
         let other_environments = environments.difference(&boots).count();
         let of_machine = run.samples.iter().filter(|one| boots.contains(one.environment.as_str()));
         let best_rate = sharing::best_rate(of_machine);
-        Self { run, experiment, environment, other_environments, all, best_rate, last }
+        Self { run, experiment, environment, other_environments, all, best_rate, last, by_boot }
     }
 
     /// Returns the experiment as declared in the run.
@@ -134,6 +148,13 @@ impl<'a> Samples<'a> {
             let side = if *twin { &mut observed.twins } else { &mut observed.points };
             if !rounds.is_empty() {
                 side.insert(Point::clone(point), rounds);
+            }
+        }
+        let items = self.by_boot.values().flatten();
+        for ((point, _), samples) in items.filter(|((_, twin), _)| !twin) {
+            let values = samples.values().filter_map(|sample| value(sample, metric, unit));
+            if let Some(median) = median(&values.collect::<Vec<_>>()) {
+                observed.boots.entry(Point::clone(point)).or_default().push(median);
             }
         }
         observed

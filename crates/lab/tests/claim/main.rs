@@ -5,6 +5,7 @@
     reason = "a test fails by panicking, also in the functions it shares"
 )]
 
+mod boots;
 mod bounds;
 mod choice;
 mod every_sample;

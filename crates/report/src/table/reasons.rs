@@ -155,6 +155,9 @@ fn statistic(value: &MeasuredValue, statistic: &Statistic) -> String {
             format!("{text} over {rounds}{lost}")
         }
         Statistic::Ratio { of_best, lost } => ratio(&text, *of_best, value.rounds, lost),
+        Statistic::BetweenBoots => {
+            format!("{text}, at least {} of each side", count(value.rounds, "boot"))
+        }
         Statistic::TwinDifference => format!("twins differ by {text} over {rounds}"),
         Statistic::Span { low, high, step, steps, recorded } => {
             let [low, high, step] = [low, high, step].map(|it| stated(*it, &value.unit));
@@ -327,6 +330,9 @@ fn reason(reason: &Reason) -> String {
             format!("{failed} of {rounds} rounds failed, more than {}", share(*max))
         }
         Reason::Leans { to, rounds, seconds } => leans(*to, *rounds, *seconds),
+        Reason::TooFewBoots { boots: [above, below], needed } => format!(
+            "different boots measured the two sides ({above} and {below}); each requires {needed}"
+        ),
         Reason::FailuresMayDecide => "the failed rounds may change it".into(),
         Reason::Correlated { lag_1, command } => format!(
             "too few rounds for a 95% interval, because they are correlated (lag-1 {lag_1:.2}): \
