@@ -117,6 +117,7 @@ impl AdhocRun<'_> {
             fresh: true,
             seed: None,
             time: None,
+            min_rounds: 0,
             is_enough: None,
             options: self.options,
             interrupted: &AtomicBool::new(false),

@@ -46,6 +46,9 @@ pub struct RunRequest<'a> {
     /// Time to spend: rounds continue until it is used up, whatever the numbers of rounds of the experiments. `None`
     /// to measure those numbers.
     pub time: Option<Duration>,
+    /// With a time to spend: the number of rounds of each experiment, or its own number if that is smaller, that are
+    /// measured even if they take longer.
+    pub min_rounds: u32,
     /// With a time to spend: whether the run in a folder is precise enough to end before. It is asked after fixed
     /// numbers of rounds only (the experiments' own, then twice as many, and so on), and points do not stop before.
     pub is_enough: Option<&'a dyn Fn(&Path) -> bool>,

@@ -246,6 +246,7 @@ mod tests {
             fresh: false,
             seed,
             time: None,
+            min_rounds: 0,
             is_enough: None,
             options: BTreeMap::new(),
             interrupted: &INTERRUPTED,

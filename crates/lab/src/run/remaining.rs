@@ -17,6 +17,8 @@ pub(super) struct RemainingWork {
 
 struct Remaining {
     samples: u64,
+    /// Samples that are measured even if no time is left.
+    required: u64,
     /// Wall time per sample, s: expected, then measured.
     seconds_per_sample: f64,
     /// Rounds measured in this session.
@@ -25,14 +27,16 @@ struct Remaining {
 
 impl RemainingWork {
     /// Estimates the work of whole experiments.
-    pub(super) fn of(experiments: &[Experiment], suites: &[&Suite]) -> Self {
+    pub(super) fn of(experiments: &[Experiment], suites: &[&Suite], min_rounds: u32) -> Self {
         let remaining = |experiment: &Experiment| {
             let suite = suite::find(suites, &experiment.suite)?;
             let items = plan::items(experiment).len() as u64;
             let samples = items * u64::from(experiment.effort.rounds);
             let seconds = plan::expected(experiment, suite).as_secs_f64();
             let seconds_per_sample = seconds / samples.max(1) as f64;
-            Some((experiment.id(), Remaining { samples, seconds_per_sample, rounds: 0 }))
+            let required = items * u64::from(min_rounds.min(experiment.effort.rounds));
+            let remaining = Remaining { samples, required, seconds_per_sample, rounds: 0 };
+            Some((experiment.id(), remaining))
         };
         Self { done: 0, experiments: experiments.iter().filter_map(remaining).collect() }
     }
@@ -42,6 +46,7 @@ impl RemainingWork {
         self.done += 1;
         if let Some(remaining) = self.experiments.get_mut(&sample.experiment) {
             remaining.samples = remaining.samples.saturating_sub(1);
+            remaining.required = remaining.required.saturating_sub(1);
         }
     }
 
@@ -60,10 +65,10 @@ impl RemainingWork {
         self.experiments.get(&experiment.id()).is_some_and(|remaining| remaining.rounds > 0)
     }
 
-    /// Sets the remaining samples of an experiment.
-    pub(super) fn set(&mut self, experiment: &Experiment, samples: u64) {
+    /// Sets the remaining samples of an experiment, `required` of them even if no time is left.
+    pub(super) fn set(&mut self, experiment: &Experiment, samples: u64, required: u64) {
         if let Some(remaining) = self.experiments.get_mut(&experiment.id()) {
-            remaining.samples = samples;
+            (remaining.samples, remaining.required) = (samples, required);
         }
     }
 
@@ -78,8 +83,10 @@ impl RemainingWork {
     pub(super) fn event(&self, time_left: Option<Duration>) -> Event<'static> {
         let all = self.experiments.values();
         let samples: f64 = all.clone().map(|one| one.samples as f64).sum();
+        let required: f64 =
+            all.clone().map(|one| one.required as f64 * one.seconds_per_sample).sum();
         let seconds: f64 = all.map(|one| one.samples as f64 * one.seconds_per_sample).sum();
-        let left = time_left.map_or(seconds, |left| seconds.min(left.as_secs_f64()));
+        let left = time_left.map_or(seconds, |left| seconds.min(left.as_secs_f64().max(required)));
         let share = if seconds > 0.0 { left / seconds } else { 1.0 };
         let all = self.done + (samples * share).round() as u64;
         Event::Left { done: self.done, all, time: duration(left) }

@@ -127,13 +127,15 @@ impl<'a> Scheduler<'a> {
         sink.journal().is_unavailable(&self.id, &item.point, session, &self.origin.environment)
     }
 
-    /// Updates all items after a round, with what the journal has of it, and reports the remaining work.
+    /// Updates all items after a round, with what the journal has of it, and reports the remaining work. `min_rounds`
+    /// rounds are measured even if no time is left.
     ///
     /// # Errors
     /// Returns an error if the journal cannot be written.
     pub(super) fn finish_round(
         &mut self,
         round: u32,
+        min_rounds: u32,
         sink: &mut JournalSink,
     ) -> Result<(), RunError> {
         let (effort, finished) = (&self.experiment.effort, round + 1);
@@ -163,7 +165,9 @@ impl<'a> Scheduler<'a> {
         self.is_complete = finished >= self.max_rounds || pending().next().is_none();
         let rounds_left = pending().map(|one| u64::from(one.rounds.saturating_sub(finished)));
         let samples = if self.is_complete { 0 } else { rounds_left.sum() };
-        sink.report_remaining(self.experiment, samples);
+        let required = min_rounds.min(effort.rounds).saturating_sub(finished);
+        let required = pending().count() as u64 * u64::from(required);
+        sink.report_remaining(self.experiment, samples, required);
         if finished == effort.min_rounds {
             self.report_projection(finished as usize, sink);
         }

@@ -63,7 +63,7 @@ impl<'a> Session<'a> {
             .map_err(changed)?;
         describe(&mut journal.record, lab, &request.experiments, &conditions.code);
         journal.save_record()?;
-        let remaining = RemainingWork::of(&request.experiments, lab.suites);
+        let remaining = RemainingWork::of(&request.experiments, lab.suites, request.min_rounds);
         Ok(Self {
             request,
             dispatcher: Dispatcher::new(lab, options, supervisor),
@@ -147,9 +147,10 @@ impl<'a> Session<'a> {
             if pending.is_empty() {
                 break;
             }
-            if !self.sink.has_time_for(experiment, pending.len()) {
+            let is_required = round < self.request.min_rounds.min(experiment.effort.rounds);
+            if !is_required && !self.sink.has_time_for(experiment, pending.len()) {
                 scheduler.stop();
-                self.sink.report_remaining(experiment, 0);
+                self.sink.report_remaining(experiment, 0, 0);
                 return Ok(());
             }
             if let Some(event) = announced.take() {
@@ -168,7 +169,7 @@ impl<'a> Session<'a> {
         if samples > 0 {
             self.sink.record_round(experiment, samples, start.elapsed());
         }
-        scheduler.finish_round(round, &mut self.sink)
+        scheduler.finish_round(round, self.request.min_rounds, &mut self.sink)
     }
 }
 

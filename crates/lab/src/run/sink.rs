@@ -187,9 +187,15 @@ impl<'a> JournalSink<'a> {
         self.remaining.record_round(experiment, samples, wall);
     }
 
-    /// Sets the remaining samples of an experiment and reports the remaining work.
-    pub(super) fn report_remaining(&mut self, experiment: &Experiment, samples: u64) {
-        self.remaining.set(experiment, samples);
+    /// Sets the remaining samples of an experiment, `required` of them even if no time is left, and reports the
+    /// remaining work.
+    pub(super) fn report_remaining(
+        &mut self,
+        experiment: &Experiment,
+        samples: u64,
+        required: u64,
+    ) {
+        self.remaining.set(experiment, samples, required);
         self.observer.event(self.remaining.event(self.time_left()));
     }
 

@@ -13,6 +13,7 @@ use lab::option;
 use lab::quantity;
 use lab::run::{RunError, RunRequest, RunSummary};
 use lab::sample::Sample;
+use lab::statistics::INTERVAL_ROUNDS;
 use machine::file::Output;
 use report::export::{Format, to_file};
 use report::table::{self, Page, ShowOptions};
@@ -66,6 +67,8 @@ pub(crate) fn run(args: &Run) -> Result<u8, CliError> {
         fresh: args.fresh,
         seed: args.seed,
         time,
+        // Without arguments, fewer rounds than an interval takes would judge nothing.
+        min_rounds: if is_default(args) { INTERVAL_ROUNDS as u32 } else { 0 },
         is_enough: args.until_decided.is_some().then_some(&is_precise as &dyn Fn(&Path) -> bool),
         options,
         interrupted: &interrupted,
@@ -86,8 +89,10 @@ pub(crate) fn run(args: &Run) -> Result<u8, CliError> {
 fn is_default(args: &Run) -> bool {
     let SelectionArgs { names, profile, filter, levels, claim, files: _ } = &args.selection;
     let selects_all = names.is_empty() && filter.is_none() && levels.is_empty() && claim.is_empty();
-    let is_default_effort =
-        *profile == Profile::Quick && args.rounds.is_none() && args.resolve.is_none();
+    let is_default_effort = *profile == Profile::Quick
+        && args.rounds.is_none()
+        && args.resolve.is_none()
+        && args.time.is_none();
     selects_all && is_default_effort
 }
 
