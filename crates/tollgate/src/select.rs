@@ -52,7 +52,11 @@ pub(crate) fn select_experiments(
     }
     experiments.retain(|experiment| !experiment.points.is_empty());
     if experiments.is_empty() {
-        return Err(CliError::usage("no point is selected; 'tollgate list' lists all"));
+        let unmeasurable = |claim: &Claim| Some((claim.id.clone(), claim.unmeasurable.clone()?));
+        return Err(match claims.iter().flatten().find_map(unmeasurable) {
+            Some((id, why)) => CliError::usage(format!("claim '{id}' cannot be measured: {why}")),
+            None => CliError::usage("no point is selected; 'tollgate list' lists all"),
+        });
     }
     Ok(experiments)
 }
