@@ -188,7 +188,9 @@ fn statistic(value: &MeasuredValue, statistic: &Statistic) -> String {
             let limit = stated(*upper_limit, "share");
             format!("in 0 of {of} samples, a rate of at most {limit} with 95% confidence")
         }
-        Statistic::Occurrences { valid, .. } => format!("in {}", violations(valid)),
+        Statistic::Occurrences { valid: Violations { count, of, .. }, .. } => {
+            format!("in {count} of {of} samples")
+        }
         Statistic::Best { at, candidates } => {
             format!("{}, {text}", contest(at, candidates))
         }
