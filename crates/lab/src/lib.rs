@@ -21,6 +21,7 @@ pub mod factor;
 pub mod figure;
 pub mod format;
 pub mod guest;
+pub mod headline;
 pub mod histogram;
 pub mod journal;
 mod link;

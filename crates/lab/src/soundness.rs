@@ -1,13 +1,17 @@
 //! Consistency checks of a suite's data, for the suites' tests.
 
+use std::ops::RangeInclusive;
+
 use crate::catalogue::Catalogue;
 use crate::experiment::{Experiment, Profile};
 use crate::metric::Metric;
 use crate::sample::FailureKind;
-use crate::suite::{self, Suite};
+use crate::suite::{self, Purpose, Suite};
 
 /// Minimum number of points of a figure.
 const MIN_POINTS: usize = 2;
+/// Permitted number of headlines of a suite that measures a boundary.
+const HEADLINES: RangeInclusive<usize> = 2..=4;
 
 /// Returns the experiments of a suite for a profile.
 ///
@@ -18,7 +22,7 @@ pub fn experiments(suite: &Suite, profile: Profile) -> Result<Vec<Experiment>, S
     experiments.map_err(|error| error.to_string())
 }
 
-/// Returns the inconsistencies of a suite's experiments, claims and figures, one line each.
+/// Returns the inconsistencies of a suite's experiments, claims, figures and headlines, one line each.
 ///
 /// # Errors
 /// Returns the first error in the suite's data.
@@ -47,6 +51,10 @@ pub fn faults(suite: &Suite) -> Result<Vec<String>, String> {
         if shown < MIN_POINTS {
             faults.push(format!("figure {} shows {shown} points", figure.id));
         }
+    }
+    let headlines = catalogue.headlines().map_err(|error| error.to_string())?.len();
+    if suite.purpose() == Purpose::Boundary && !HEADLINES.contains(&headlines) {
+        faults.push(format!("{headlines} headlines"));
     }
     Ok(faults)
 }

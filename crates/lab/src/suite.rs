@@ -22,11 +22,14 @@ pub struct Data {
     pub promises: &'static str,
     /// `figures.toml`
     pub figures: &'static str,
+    /// `headlines.toml`
+    pub headlines: &'static str,
 }
 
 impl Data {
     /// No files, for tests.
-    pub const EMPTY: Self = Self { experiments: "", claims: "", promises: "", figures: "" };
+    pub const EMPTY: Self =
+        Self { experiments: "", claims: "", promises: "", figures: "", headlines: "" };
 }
 
 /// Embeds the TOML files in the folder of the suite's crate.
@@ -38,6 +41,7 @@ macro_rules! suite_data {
             claims: include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/claims.toml")),
             promises: include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/promises.toml")),
             figures: include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/figures.toml")),
+            headlines: include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/headlines.toml")),
         }
     };
 }

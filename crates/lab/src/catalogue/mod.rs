@@ -1,4 +1,4 @@
-//! The catalogue: experiments, claims and figures of all suites and of a user's files.
+//! The catalogue: experiments, claims, figures and headlines of all suites and of a user's files.
 //!
 //! Every file is parsed once. Resolving checks names and levels against the methods of the suites.
 
@@ -16,9 +16,10 @@ use crate::claim::{self, Claim};
 use crate::data::{DataError, MAX_FILE, MAX_TABLES, SourceLocation, line_of, read_toml};
 use crate::experiment::{Experiment, MAX_POINTS, Profile};
 use crate::figure::Figure;
+use crate::headline::Headline;
 use crate::suite::Suite;
 
-/// Experiments, claims and figures of suites and of a user's files.
+/// Experiments, claims, figures and headlines of suites and of a user's files.
 pub struct Catalogue<'a> {
     suites: Vec<&'a Suite>,
     files: Vec<DataFile>,
@@ -29,9 +30,22 @@ pub struct Catalogue<'a> {
 pub struct DataFile {
     /// Name of the suite that contains the file; `None` for a user's file.
     suite: Option<String>,
+    text: String,
     experiments: Vec<(SourceLocation, Declared)>,
     claims: Vec<Claim>,
     figures: Vec<DeclaredFigure>,
+    headlines: Vec<(SourceLocation, Headline)>,
+}
+
+/// A table of a data file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Declaration<'a> {
+    /// `experiment`, `claim`, `figure` or `headline`.
+    pub kind: &'static str,
+    /// Location of its first line.
+    pub location: &'a SourceLocation,
+    /// The table in TOML, with the comments above it.
+    pub text: &'a str,
 }
 
 /// A figure with its origin.
@@ -57,6 +71,8 @@ struct Tables {
     table: Vec<claim::DeclaredTable>,
     #[serde(default)]
     figure: Vec<Spanned<Figure>>,
+    #[serde(default)]
+    headline: Vec<Spanned<Headline>>,
 }
 
 impl<'a> Catalogue<'a> {
@@ -74,6 +90,7 @@ impl<'a> Catalogue<'a> {
                 ("claims", data.claims),
                 ("promises", data.promises),
                 ("figures", data.figures),
+                ("headlines", data.headlines),
             ] {
                 files.push(DataFile::read(&format!("{name}/{file}.toml"), text, Some(name))?);
             }
@@ -148,6 +165,61 @@ impl<'a> Catalogue<'a> {
         });
         resolved.collect()
     }
+
+    /// Returns the headlines, with metrics named and levels in canonical spelling.
+    ///
+    /// # Errors
+    /// Returns an error for an unknown experiment, metric, factor or level, and for a point that no
+    /// profile measures.
+    pub fn headlines(&self) -> Result<Vec<Headline>, DataError> {
+        // The full profile may replace levels of the others.
+        let mut experiments = self.experiments(Profile::Full)?;
+        for profile in [Profile::Standard, Profile::Quick] {
+            experiments.extend(self.experiments(profile)?);
+        }
+        let headlines = self.files.iter().flat_map(|file| &file.headlines);
+        let resolved = headlines.map(|(location, headline)| {
+            let resolved = headline.resolve(&self.suites, &experiments);
+            resolved.map_err(|what| location.error(what))
+        });
+        resolved.collect()
+    }
+
+    /// Returns the tables with an ID, of any kind.
+    pub fn declarations<'c>(&'c self, id: &str) -> Vec<Declaration<'c>> {
+        let of_file = |file: &'c DataFile| {
+            let with_id = file.ids().filter(|(_, other, _)| other == id);
+            with_id.map(|(kind, _, location)| {
+                let text = declaration(&file.text, location.line);
+                Declaration { kind, location, text }
+            })
+        };
+        self.files.iter().flat_map(of_file).collect()
+    }
+}
+
+/// Returns the table that starts at a line, counted from 1, with the comments above it and without
+/// those of the next table; the line itself if it is a row of a table.
+fn declaration(text: &str, line: usize) -> &str {
+    let is_table = |line: &&str| {
+        let kinds = ["experiment", "claim", "table", "figure", "headline"];
+        kinds.iter().any(|kind| line.trim_end() == format!("[[{kind}]]"))
+    };
+    let lines: Vec<&str> = text.split_inclusive('\n').collect();
+    let at = line.saturating_sub(1).min(lines.len());
+    let is_faint = |line: &&&str| line.starts_with('#') || line.trim().is_empty();
+    let (start, end) = match lines.get(at) {
+        Some(row) if !is_table(row) => (at, at + 1),
+        _ => {
+            let above = lines[..at].iter().rev().take_while(|line| line.starts_with('#')).count();
+            let next = lines.iter().skip(at + 1).position(is_table);
+            let next = next.map_or(lines.len(), |next| at + 1 + next);
+            let below = lines[at..next].iter().rev().take_while(is_faint).count();
+            (at - above, next - below)
+        }
+    };
+    let bytes = |lines: &[&str]| lines.iter().map(|line| line.len()).sum::<usize>();
+    text[bytes(&lines[..start])..bytes(&lines[..end])].trim()
 }
 
 impl DataFile {
@@ -162,6 +234,7 @@ impl DataFile {
             ("claims", tables.claim.len()),
             ("tables", tables.table.len()),
             ("figures", tables.figure.len()),
+            ("headlines", tables.headline.len()),
         ] {
             if count > MAX_TABLES {
                 let what = format!("more than {MAX_TABLES} {kind}; split it into several files");
@@ -193,8 +266,15 @@ impl DataFile {
             figure.check().map_err(|what| location.error(what))?;
             figures.push(DeclaredFigure { figure, location, is_user_supplied: suite.is_none() });
         }
+        let mut headlines = Vec::new();
+        for one in tables.headline {
+            let location = location(one.span().start);
+            let headline = one.into_inner();
+            headline.check().map_err(|what| location.error(what))?;
+            headlines.push((location, headline));
+        }
         let suite = suite.map(String::from);
-        Ok(Self { suite, experiments, claims, figures })
+        Ok(Self { suite, text: text.into(), experiments, claims, figures, headlines })
     }
 
     /// Returns the claims in the order of the file, not checked against the suites.
@@ -215,7 +295,9 @@ impl DataFile {
         let claims = self.claims.iter().map(|one| ("claim", one.id.clone(), &one.location));
         let figures =
             self.figures.iter().map(|one| ("figure", one.figure.id.clone(), &one.location));
-        experiments.chain(claims).chain(figures)
+        let headlines = self.headlines.iter();
+        let headlines = headlines.map(|(location, one)| ("headline", one.id.clone(), location));
+        experiments.chain(claims).chain(figures).chain(headlines)
     }
 
     fn experiments(
@@ -237,173 +319,4 @@ impl DataFile {
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test fails by it")]
-mod tests {
-    use super::*;
-    use crate::method::{Method, Params, Probe};
-    use crate::metric::{Better, Metric};
-    use crate::sample::Failure;
-    use crate::suite::Data;
-
-    #[derive(Params)]
-    #[expect(dead_code, reason = "the methods measure nothing")]
-    struct CopyParams {
-        /// bytes
-        #[factor(default = "64 B")]
-        length: u64,
-        /// threads
-        #[factor(default = "1")]
-        threads: u64,
-    }
-
-    #[derive(Params)]
-    #[expect(dead_code, reason = "the methods measure nothing")]
-    struct FaultParams {
-        /// threads
-        #[factor(default = "1")]
-        threads: u64,
-        /// pages
-        #[factor(default = "1")]
-        pages: u64,
-    }
-
-    macro_rules! methods {
-        ($($method:ident, $name:literal, $params:ty, $metric:literal;)*) => {$(
-            struct $method;
-
-            impl Method for $method {
-                type Params = $params;
-
-                fn name(&self) -> &'static str {
-                    $name
-                }
-                fn metrics(&self) -> &'static [Metric] {
-                    &[Metric { name: $metric, unit: "ns", better: Better::Lower, about: "" }]
-                }
-                fn probe(&self) -> Result<Box<dyn Probe<$params>>, Failure> {
-                    Err(Failure::failed("a toy"))
-                }
-            }
-        )*};
-    }
-    methods! {
-        Copy, "copy", CopyParams, "time";
-        Faults, "faults", FaultParams, "latency";
-    }
-
-    static TOY: Suite = Suite::new("toy", "for tests", Data::EMPTY, &[&Copy, &Faults]);
-
-    const EXPERIMENTS: &str = r#"
-[[experiment]]
-name = "copy"
-about = ""
-metric = "time"
-factors = { length = [64, 128], threads = [1, 2] }
-quick = { skip = true }
-
-[[experiment]]
-name = "faults"
-about = ""
-metric = "latency"
-factors = { pages = [1, 2], threads = [1, 2] }
-"#;
-
-    const FIGURES: &str = r#"
-[[figure]]
-id = "curves"
-title = "Curves"
-experiment = "toy/copy"
-metric = "time"
-x = "length"
-where = { threads = [1, 2] }
-series = "threads"
-lines = [{ label = "limit", experiment = "toy/faults", metric = "latency", where = { pages = 1 } }]
-
-[[figure]]
-id = "grid"
-title = "Grid"
-experiment = "toy/copy"
-kind = "grid"
-x = "length"
-series = "threads"
-groups = [["01", "2"]]
-side_panels = [{ experiment = "toy/faults", metric = "latency", x = "pages", where = { pages = 2 } }]
-"#;
-
-    const CLAIM: &str = r#"
-[[claim]]
-id = "it"
-says = "it does"
-source = "a paper"
-experiment = "toy/copy"
-metric = "time"
-where = { length = 64 }
-expect = { ratio_of = { threads = 1 }, to = { threads = 2 }, at_least = 1 }
-"#;
-
-    fn catalogue(text: &str) -> Catalogue<'static> {
-        let experiments = DataFile::read("toy/experiments.toml", EXPERIMENTS, Some("toy"));
-        let file = DataFile::read("my.toml", text, None);
-        Catalogue::of_files(&[&TOY], vec![experiments.unwrap(), file.unwrap()]).unwrap()
-    }
-
-    #[test]
-    fn a_valid_figure_has_canonical_levels() {
-        let figures = catalogue(FIGURES).figures().unwrap();
-        assert_eq!(figures[1].figure.groups, [["1".into(), "2".into()]]);
-    }
-
-    #[test]
-    fn unknown_names_in_figures_are_refused() {
-        let no_experiment = "; expected one of toy/copy, toy/faults";
-        let of_copy = "; expected one of length, threads";
-        let of_faults = "; expected one of threads, pages";
-        for (right, wrong, line, what, known) in [
-            ("\"toy/copy\"", "\"toy/cpoy\"", 2, "unknown experiment 'toy/cpoy'", no_experiment),
-            ("\"toy/copy\"", "\"tyo/copy\"", 2, "unknown experiment 'tyo/copy'", no_experiment),
-            // Names of another method of the suite.
-            ("\"time\"", "\"latency\"", 2, "unknown metric 'latency' of method 'copy'", " time"),
-            ("\"length\"", "\"pages\"", 2, "x: unknown factor 'pages'", of_copy),
-            ("{ threads = [1", "{ pages = [1", 2, "where: unknown factor 'pages'", of_copy),
-            ("series = \"threads\"", "series = \"pages\"", 2, "series: unknown factor", of_copy),
-            ("/faults\", m", "/none\", m", 2, "line 'limit': unknown experiment", no_experiment),
-            ("\"latency\", w", "\"time\", w", 2, "line 'limit': unknown metric", " latency"),
-            ("{ pages = 1 }", "{ length = 1 }", 2, "line 'limit': where: unknown", of_faults),
-            ("[1, 2]", "[1, \"many\"]", 2, "where: factor 'threads': 'many'", "whole number"),
-            ("\"01\"", "\"one\"", 12, "groups: factor 'threads': 'one'", "whole number"),
-            (
-                "/faults\", metric = \"latency\", x",
-                "/f\", x",
-                12,
-                "side_panels: unknown exp",
-                "faults",
-            ),
-            ("\"latency\", x", "\"time\", x", 12, "side_panels: unknown metric 'time'", " latency"),
-            ("x = \"pages\"", "x = \"length\"", 12, "side_panels: x: unknown factor", of_faults),
-            ("{ pages = 2 }", "{ length = 2 }", 12, "side_panels: where: unknown", of_faults),
-        ] {
-            assert!(FIGURES.contains(right), "{right}");
-            let text = FIGURES.replacen(right, wrong, 1);
-            let error = catalogue(&text).figures().unwrap_err().to_string();
-            let id = if line == 2 { "curves" } else { "grid" };
-            let place = format!("my.toml:{line}: figure '{id}': {what}");
-            assert!(error.starts_with(&place) && error.contains(known), "{error}");
-        }
-    }
-
-    #[test]
-    fn unknown_names_in_claims_are_refused() {
-        assert_eq!(catalogue(CLAIM).claims().unwrap().len(), 1);
-        for (right, wrong, what) in [
-            ("toy/copy", "toy/cpoy", "unknown experiment 'toy/cpoy'; expected one of toy/copy"),
-            ("\"time\"", "\"latency\"", "unknown metric 'latency' of method 'copy'; expected"),
-            ("{ length", "{ pages", "where: unknown factor 'pages'; expected one of length"),
-            ("{ threads = 1", "{ pages = 1", "ratio_of: unknown factor 'pages'; expected one"),
-            ("{ threads = 2", "{ threads = \"x\"", "to: factor 'threads': 'x' is not a whole"),
-        ] {
-            assert!(CLAIM.contains(right), "{right}");
-            let error = catalogue(&CLAIM.replacen(right, wrong, 1)).claims().unwrap_err();
-            let error = error.to_string();
-            assert!(error.starts_with(&format!("my.toml:2: claim 'it': {what}")), "{error}");
-        }
-    }
-}
+mod tests;

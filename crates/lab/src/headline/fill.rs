@@ -1,0 +1,185 @@
+//! Filling of headlines: the numbers of a run for their slots.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::slot::{SlotKind, point};
+use super::{Headline, Part, Slot, parts};
+use crate::claim::Bounds;
+use crate::format;
+use crate::journal::Run;
+use crate::point::{Filter, Point};
+use crate::statistics::{INTERVAL_ROUNDS, Ratio, Resolution, resolve};
+use crate::summary::{CLASS, Rounds, Samples, Summary, Unit, paired, summarise};
+
+/// Maximum half-width of a number in a headline, as a share of it. A wider interval has no digit to
+/// quote.
+const MAX_HALF_WIDTH: f64 = 0.25;
+
+/// A headline with the numbers of a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Stated {
+    /// ID of the headline.
+    pub id: String,
+    /// Suite of its experiment.
+    pub suite: String,
+    /// The sentence.
+    pub sentence: String,
+}
+
+/// Returns a headline with the numbers of a run; `None` if no sentence has a value for every slot.
+///
+/// A slot has a value if at least 6 rounds gave one and half of its 95% interval is at most 25% of
+/// it; a ratio must also be resolved. Rounds with near and with far cores are not mixed: the
+/// sentence is about those of which there are more, and names them.
+pub fn state(headline: &Headline, run: &Run) -> Option<Stated> {
+    let slots: BTreeMap<&str, Source> = headline
+        .slots
+        .iter()
+        .filter_map(|(name, slot)| Some((name.as_str(), Source::of(headline, slot, run)?)))
+        .collect();
+    let mut classes: BTreeMap<String, usize> = BTreeMap::new();
+    for class in slots.values().flat_map(Source::classes) {
+        *classes.entry(class).or_default() += 1;
+    }
+    let mut classes: Vec<_> = classes.into_iter().collect();
+    classes.sort_by_key(|(_, rounds)| std::cmp::Reverse(*rounds));
+    let state = |class: Option<&str>| {
+        headline.says.iter().find_map(|sentence| filled(sentence, &slots, class))
+    };
+    let sentence = match classes.as_slice() {
+        [] => state(None)?,
+        classes => classes
+            .iter()
+            .find_map(|(class, _)| Some(format!("{} ({class} cores)", state(Some(class))?)))?,
+    };
+    Some(Stated { id: headline.id.clone(), suite: headline.suite().into(), sentence })
+}
+
+/// Returns a sentence with its slots filled; `None` if one of them has no value.
+fn filled(sentence: &str, slots: &BTreeMap<&str, Source>, class: Option<&str>) -> Option<String> {
+    let text = |part| match part {
+        Part::Text(text) => Some(text.to_owned()),
+        Part::Slot(name) => slots.get(name)?.text(class),
+    };
+    parts(sentence).ok()?.into_iter().map(text).collect()
+}
+
+/// A slot with the values of its experiment and metric.
+struct Source<'a> {
+    kind: &'a SlotKind,
+    summary: Summary,
+    samples: Samples<'a>,
+    metric: &'a str,
+}
+
+impl<'a> Source<'a> {
+    fn of(headline: &'a Headline, slot: &'a Slot, run: &'a Run) -> Option<Self> {
+        let experiment = headline.experiment_of(slot);
+        let metric = slot.metric.as_deref()?;
+        let summary = summarise(run, experiment, metric, Unit::Own).ok()?;
+        let samples = Samples::newest(run, experiment)?;
+        Some(Self { kind: &slot.kind, summary, samples, metric })
+    }
+
+    fn point(&self, filter: &Filter) -> Option<Point> {
+        Some(point(filter, &self.samples.declared()?.baseline))
+    }
+
+    /// Returns the class of each round of its points.
+    fn classes(&self) -> Vec<String> {
+        let filters = match self.kind {
+            SlotKind::Value(of) | SlotKind::Every { of, .. } => vec![of],
+            SlotKind::Ratio { of, to } | SlotKind::Share { of, to } => vec![of, to],
+        };
+        let points = filters.into_iter().filter_map(|filter| self.point(filter));
+        let rounds = points.filter_map(|point| self.summary.observed.points.get(&point));
+        let classes = rounds.flat_map(Rounds::values).filter_map(|one| one.class.as_ref());
+        classes.map(|class| class.as_str().to_owned()).collect()
+    }
+
+    /// Returns its number as text, of the rounds with a class.
+    fn text(&self, class: Option<&str>) -> Option<String> {
+        match self.kind {
+            SlotKind::Value(filter) => self.value(&self.point(filter)?, class),
+            SlotKind::Ratio { of, to } => self.ratio(of, to, class),
+            SlotKind::Share { of, to } => self.share(of, to, class),
+            SlotKind::Every { of, bounds } => self.every(&self.point(of)?, bounds, class),
+        }
+    }
+
+    fn value(&self, point: &Point, class: Option<&str>) -> Option<String> {
+        let row = self.summary.rows.iter().find(|row| row.point == *point)?;
+        let estimate = match class {
+            Some(class) if !row.by_class.is_empty() => row.by_class.get(class),
+            _ => row.estimate.as_ref(),
+        };
+        let estimate = estimate.filter(|one| one.rounds >= INTERVAL_ROUNDS)?;
+        let half = estimate.relative_half_width();
+        let value = format::value(
+            estimate.median,
+            Some(half * estimate.median.abs()),
+            &self.summary.record.unit,
+        );
+        (half <= MAX_HALF_WIDTH).then(|| format!("{value} {}", format::half_width(half)))
+    }
+
+    fn paired(
+        &self,
+        of: &Filter,
+        to: &Filter,
+        class: Option<&str>,
+    ) -> Option<(Point, Point, Ratio)> {
+        let rounds = |point: &Point| -> Option<Rounds> {
+            let mut rounds = self.summary.observed.points.get(point)?.clone();
+            rounds.retain(|_, one| {
+                one.class.as_ref().is_none_or(|it| class.is_none_or(|class| it.as_str() == class))
+            });
+            Some(rounds)
+        };
+        let (above, below) = (self.point(of)?, self.point(to)?);
+        let ratio = paired(&rounds(&above)?, &rounds(&below)?).ok()?;
+        let is_known =
+            ratio.rounds >= INTERVAL_ROUNDS && ratio.relative_half_width() <= MAX_HALF_WIDTH;
+        is_known.then_some((above, below, ratio))
+    }
+
+    fn ratio(&self, of: &Filter, to: &Filter, class: Option<&str>) -> Option<String> {
+        let (above, below, ratio) = self.paired(of, to, class)?;
+        let floor = self.summary.floors.near(&[&above, &below]);
+        // Three digits at most.
+        let half = ratio.relative_half_width().max(0.005) * ratio.ratio;
+        (resolve(&ratio, floor) == Resolution::Higher)
+            .then(|| format::value(ratio.ratio, Some(half), "1"))
+    }
+
+    fn share(&self, of: &Filter, to: &Filter, class: Option<&str>) -> Option<String> {
+        let (_, _, Ratio { ratio, interval, .. }) = self.paired(of, to, class)?;
+        let [value, low, high] = [ratio, interval.low, interval.high].map(format::percent);
+        Some(format!("{value} ({low} to {high})"))
+    }
+
+    /// Returns the number of valid rounds of a class if every sample of the point is within bounds,
+    /// void ones and those of other classes included.
+    fn every(&self, point: &Point, bounds: &Bounds, class: Option<&str>) -> Option<String> {
+        let value = |sample: &crate::sample::Sample| sample.values.get(self.metric).copied();
+        let fits = |value: f64| {
+            bounds.at_least.is_none_or(|bound| value >= bound)
+                && bounds.at_most.is_none_or(|bound| value <= bound)
+        };
+        let of_point = || self.samples.all().filter(|sample| sample.point == *point);
+        let failed = of_point()
+            .any(|sample| sample.error.is_some() || sample.is_valid() && value(sample).is_none());
+        if failed || !of_point().filter_map(value).all(fits) {
+            return None;
+        }
+        let is_of_class = |sample: &crate::sample::Sample| {
+            let of = sample.covariates.get(CLASS);
+            of.is_none_or(|of| class.is_none_or(|class| of.as_str() == class))
+        };
+        let rounds = self.samples.rounds(point, false);
+        let rounds = rounds.filter(|(_, sample)| sample.is_valid() && is_of_class(sample)).count();
+        (rounds >= INTERVAL_ROUNDS).then(|| format::count(rounds, "round"))
+    }
+}

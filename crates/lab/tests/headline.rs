@@ -1,0 +1,100 @@
+//! Headlines filled from synthetic journals.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test fails by panicking, also in the functions it shares"
+)]
+
+#[path = "claim/made_up.rs"]
+#[allow(dead_code, reason = "the tests of claims use the other parts")]
+mod made_up;
+
+use lab::headline::{Headline, state};
+use lab::journal::Run;
+use lab::point::Point;
+use lab::summary::CLASS;
+use made_up::{EXPERIMENT, MadeUp, product};
+
+const HEADLINE: &str = r#"
+id = "copies"
+experiment = "copy/throughput"
+says = [
+  "ours copies at {ours}, {times} times as fast as glibc",
+  "ours copies at {ours} in {rounds}",
+  "ours reaches {share} of glibc",
+]
+[slots]
+ours = { value = { function = "ours" }, metric = "throughput" }
+times = { ratio_of = { function = "ours" }, to = { function = "glibc" }, metric = "throughput" }
+share = { share_of = { function = "ours" }, to = { function = "glibc" }, metric = "throughput" }
+rounds = { every = { function = "ours" }, at_least = 1e9, metric = "throughput" }
+"#;
+
+fn made_up() -> MadeUp {
+    MadeUp::new(product(&["glibc", "ours"], &["64 KiB"], &["0"]))
+}
+
+/// Returns a run in which `ours` is `ratio` times as fast as glibc.
+fn run(made_up: &MadeUp, ratio: f64) -> Run {
+    made_up.run(|point| if is_ours(point) { ratio * 10e9 } else { 10e9 })
+}
+
+fn is_ours(point: &Point) -> bool {
+    point.text("function") == "ours"
+}
+
+fn sentence(run: &Run) -> Option<String> {
+    let headline: Headline = toml::from_str(HEADLINE).unwrap();
+    let stated = state(&headline, run)?;
+    assert_eq!((stated.id.as_str(), stated.suite.as_str()), ("copies", "copy"));
+    Some(stated.sentence)
+}
+
+#[test]
+fn the_first_sentence_with_all_values_is_stated() {
+    let text = sentence(&run(&made_up(), 2.0)).unwrap();
+    assert!(text.starts_with("ours copies at 2") && text.contains(" GB/s ±"), "{text}");
+    assert!(text.ends_with(", 2.00 times as fast as glibc"), "{text}");
+    // Neither equal nor slower: the ratio is not resolved above 1.
+    for ratio in [1.0, 0.5] {
+        let text = sentence(&run(&made_up(), ratio)).unwrap();
+        assert!(text.ends_with(" in 20 rounds"), "{text}");
+    }
+}
+
+#[test]
+fn every_sample_counts_also_void_ones() {
+    let mut run = run(&made_up(), 0.5);
+    let sample = run.samples.iter_mut().find(|sample| is_ours(&sample.point)).unwrap();
+    sample.void = Some("host stall".into());
+    assert!(sentence(&run).unwrap().ends_with(" in 19 rounds"));
+    let sample = run.samples.iter_mut().find(|sample| is_ours(&sample.point)).unwrap();
+    *sample.values.get_mut("throughput").unwrap() = 0.5e9;
+    let text = sentence(&run).unwrap();
+    assert!(text.starts_with("ours reaches 50% (") && text.ends_with(" of glibc"), "{text}");
+}
+
+#[test]
+fn few_or_wide_rounds_state_nothing() {
+    assert_eq!(sentence(&run(&MadeUp { rounds: 5, ..made_up() }, 2.0)), None);
+    assert_eq!(sentence(&run(&MadeUp { noise: 0.99, ..made_up() }, 2.0)), None);
+    let mut other = run(&made_up(), 2.0);
+    other.samples.retain(|sample| !is_ours(&sample.point));
+    assert_eq!(sentence(&other), None);
+    other.samples.iter_mut().for_each(|sample| sample.experiment = "copy/other".into());
+    assert_eq!(sentence(&other), None, "there are no samples of {EXPERIMENT}");
+}
+
+#[test]
+fn near_and_far_cores_are_not_mixed() {
+    let mut mixed = run(&made_up(), 2.0);
+    for sample in &mut mixed.samples {
+        let is_far = sample.round % 3 == 0;
+        sample.covariates.insert(CLASS.into(), if is_far { "far" } else { "near" }.into());
+        if is_far {
+            sample.values.values_mut().for_each(|value| *value /= 10.0);
+        }
+    }
+    let text = sentence(&mixed).unwrap();
+    assert!(text.starts_with("ours copies at 2") && text.ends_with(" (near cores)"), "{text}");
+}
