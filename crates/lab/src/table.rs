@@ -1,5 +1,6 @@
 //! Text tables and paragraphs for the terminal, shared by the reports and the commands of the suites.
 
+use std::borrow::Cow;
 use std::io::IsTerminal as _;
 
 use anstyle::{AnsiColor, Style};
@@ -177,14 +178,32 @@ impl Page {
 
     /// Renders a paragraph wrapped between words; all lines but the first start with `indent` spaces.
     pub fn paragraph(self, text: &str, indent: usize, emphasis: Emphasis) -> String {
+        let lines = self.wrapped(text, 0, indent);
+        lines.iter().map(|line| self.paint(line, emphasis) + "\n").collect()
+    }
+
+    /// Renders a paragraph to the right of a label. The text starts in column `indent`; the label
+    /// must be shorter.
+    pub fn item(self, label: &str, emphasis: Emphasis, indent: usize, text: &str) -> String {
+        let label = one_line(label);
+        let gap = " ".repeat(indent.saturating_sub(label.chars().count()));
+        let start = self.paint(&label, emphasis) + &gap;
+        let lines = self.wrapped(text, indent, indent);
+        let lines = lines.iter().map(|line| one_line(line).into_owned() + "\n");
+        let text: String = lines.collect();
+        start + text.get(indent..).unwrap_or("\n")
+    }
+
+    /// Wraps a text between words, with the first line and the others indented.
+    fn wrapped(self, text: &str, first: usize, others: usize) -> Vec<String> {
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-        let indent = " ".repeat(indent);
+        let [first, others] = [first, others].map(|indent| " ".repeat(indent));
         let options = Options::new(self.columns())
-            .subsequent_indent(&indent)
+            .initial_indent(&first)
+            .subsequent_indent(&others)
             .word_separator(WordSeparator::AsciiSpace)
             .word_splitter(WordSplitter::NoHyphenation);
-        let lines = textwrap::wrap(&text, options);
-        lines.iter().map(|line| self.paint(line, emphasis) + "\n").collect()
+        textwrap::wrap(&text, options).into_iter().map(Cow::into_owned).collect()
     }
 }
 
@@ -334,6 +353,17 @@ mod tests {
         let expected = "one\n         time\n─────────────\ninline    2.5\ntrap    — [1]\n\n\
             word word word word word word word word\n    word word\n\n[1] no counters\n[2] no SGX\n";
         assert_eq!(document.finish(), expected);
+    }
+
+    #[test]
+    fn an_item_has_a_label_and_an_indented_text() {
+        let page = Page { width: 40, colour: false };
+        let text = page.item("copy", Emphasis::Strong, 10, &"word ".repeat(9));
+        let lines = ["copy      ", "          "].iter().zip([6, 3]);
+        let lines =
+            lines.map(|(start, words)| format!("{start}{}\n", ["word"].repeat(words).join(" ")));
+        assert_eq!(text, lines.collect::<String>());
+        assert_eq!(page.item("copy", Emphasis::Plain, 10, ""), "copy      \n");
     }
 
     #[test]

@@ -14,8 +14,8 @@ use lab::summary::Unit;
 use machine::capability::{Capability, State};
 use proptest::prelude::*;
 use report::table::{
-    Page, ShowOptions, compare, compare_json, describe, doctor, doctor_json, list, list_json,
-    measured, show, show_json, verdicts, verdicts_json,
+    Declared, Page, ShowOptions, compare, compare_json, describe, doctor, doctor_json, list,
+    list_json, measured, show, show_json, verdicts, verdicts_json,
 };
 
 fn shown(run: &Run, options: &ShowOptions, page: Page) -> String {
@@ -179,12 +179,12 @@ fn judged(run: &Run) -> Vec<(Claim, Verdict)> {
 #[test]
 fn claims_have_verdicts() {
     let judged = judged(&synthetic::run(12));
-    insta::assert_snapshot!(verdicts(&judged, Page::default()));
+    insta::assert_snapshot!(verdicts(&judged, false, Page::default()));
     let json = verdicts_json(&judged);
     assert_eq!(json[0]["verdict"], "reproduced");
     assert_eq!(json[3]["verdict"], "contradicted");
     assert_eq!(json[1]["published"]["value"], 23.46e9);
-    assert_eq!(verdicts(&[], Page::default()), "no claims\n");
+    assert_eq!(verdicts(&[], false, Page::default()), "no claims\n");
 }
 
 #[test]
@@ -286,11 +286,17 @@ impl Method for Throughput {
 fn list_shows_experiments_and_factors() {
     let suites: [&Suite; 1] = [&COPY];
     let experiments = [synthetic::experiment()];
-    let text = list(&suites, &experiments, Page::default());
+    let file = lab::catalogue::DataFile::read("claims.toml", CLAIMS, None).unwrap();
+    let figure = lab::figure::Figure::adhoc("copy/throughput", "length");
+    let declared = Declared { claims: file.claims().to_vec(), figures: vec![figure] };
+    let text = list(&suites, &experiments, &declared, Page::default());
     let more = describe(&suites, &experiments[0], Page::default());
-    insta::assert_snapshot!(text + "\n" + &more);
-    let json = list_json(&suites, &experiments);
+    let named = declared.text(&experiments, Page::default());
+    insta::assert_snapshot!(text + "\n" + &more + "\n" + &named);
+    let json = list_json(&suites, &experiments, &declared);
     assert_eq!(json[0]["experiments"][0]["available"], 26);
+    assert_eq!(json[0]["claims"].as_array().unwrap().len(), file.claims().len());
+    assert_eq!(json[0]["figures"][0]["id"], "copy-throughput-length");
 }
 
 fn widest(text: &str) -> usize {
@@ -317,13 +323,13 @@ proptest! {
         }
         let page = Page { width, colour: false };
         let (judged, suites) = (judged(&run), [&COPY]);
-        prop_assert!(widest(&verdicts(&judged, page)) <= width);
+        prop_assert!(widest(&verdicts(&judged, false, page)) <= width);
         let comparison =
             lab::compare::compare(&[run.clone()], &[run.clone()], "copy/throughput", None, Unit::Own).unwrap();
         prop_assert!(widest(&compare(&[comparison], &run, page)) <= width);
         let experiment = run.record.experiments["copy/throughput"].clone();
         prop_assert!(widest(&describe(&suites, &experiment, page)) <= width);
-        prop_assert!(widest(&list(&suites, &[experiment], page)) <= width);
+        prop_assert!(widest(&list(&suites, &[experiment], &Declared::default(), page)) <= width);
         let mut whole = Filter::default();
         whole.add("memory=heap,shared").unwrap();
         for filter in [Filter::default(), whole] {

@@ -27,9 +27,11 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     /// Report what can be measured and how to enable the rest
     Doctor(Doctor),
-    /// List experiments, factors, levels and expected times
+    /// List experiments with levels and expected times, claims and figures
     List(List),
-    /// Run experiments or resume a run; print tables and verdicts
+    /// Describe a claim, experiment, figure, metric, factor or term
+    Explain(Explain),
+    /// Run experiments or resume a run; end with headlines and verdicts
     Run(Run),
     /// Print results as tables
     Show(Show),
@@ -134,12 +136,27 @@ pub(crate) struct Run {
     #[arg(long, value_name = "NICE", allow_hyphen_values = true,
         value_parser = clap::value_parser!(i32).range(-20..=19))]
     pub(crate) priority: Option<i32>,
-    /// Do not print tables or verdicts
+    /// Do not print results
     #[arg(long)]
     pub(crate) quiet: bool,
-    /// Print tables and verdicts as JSON
+    /// Print all tables and verdicts instead of one screen
     #[arg(long, conflicts_with = "quiet")]
+    pub(crate) tables: bool,
+    /// Print headlines, tables and verdicts as JSON
+    #[arg(long, conflicts_with_all = ["quiet", "tables"])]
     pub(crate) json: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct Explain {
+    /// ID of a claim, experiment, figure or headline, or name of a suite, metric, factor or term
+    #[arg(required = true)]
+    pub(crate) names: Vec<String>,
+    #[command(flatten)]
+    pub(crate) results: ResultsArgs,
+    /// Extra TOML file of experiments, claims, figures (repeatable)
+    #[arg(short = 'e', long = "experiments", value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
 }
 
 /// Folder of the results.
@@ -223,6 +240,9 @@ pub(crate) struct Claims {
     /// Extra TOML file of claims (repeatable)
     #[arg(short = 'e', long = "experiments", value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
+    /// Print every claim whole, also those that cannot be measured
+    #[arg(long)]
+    pub(crate) all: bool,
     /// Exit with 0 if all judged claims are reproduced, 1 if one is contradicted, 2 if the run or a
     /// file cannot be read, 3 if no claim was judged
     #[arg(long)]

@@ -3,10 +3,12 @@
 mod arguments;
 mod commands;
 mod error;
+mod live;
 mod output;
 mod progress;
 mod select;
 mod suites;
+mod terms;
 mod usage;
 
 use std::process::ExitCode;
@@ -16,7 +18,7 @@ use lab::suite::{Lab, SuiteCommand, UsageError};
 use lab::terminal::OutputError;
 
 use arguments::{Arguments, Command};
-use commands::{claims, inspect, plot, run, show};
+use commands::{claims, explain, inspect, plot, run, show};
 use error::CliError;
 use suites::SUITES;
 
@@ -47,6 +49,7 @@ fn dispatch(command: Command) -> Result<u8, CliError> {
     match command {
         Command::Doctor(args) => inspect::doctor(&args),
         Command::List(args) => inspect::list(&args),
+        Command::Explain(args) => explain::explain(&args),
         Command::Run(args) => run::run(&args),
         Command::Show(args) => show::show(&args),
         Command::Plot(args) => plot::plot(&args),

@@ -5,77 +5,136 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use lab::format::count;
+use lab::headline::Headline;
 use lab::quantity::format_duration;
 use lab::run::{Event, RunObserver};
+use lab::statistics::INTERVAL_ROUNDS;
 use lab::terminal::one_line;
 
+use crate::live::LiveHeadlines;
 use crate::output::{print_message, restored};
 
 /// Number of failed samples that are reported at once; all are counted at the end.
 const MAX_REPORTED: u64 = 5;
-/// Time between two lines without a terminal.
-const INTERVAL: Duration = Duration::from_secs(10);
+/// Minimum time between two lines about the state, without a terminal.
+const LINE_INTERVAL: Duration = Duration::from_secs(10);
+/// Bar, state and newest headline. The terminal wraps lines that are too long.
+const TEMPLATE: &str = "{wide_bar:.cyan/dim} {percent:>3}%\n{prefix}\n{msg:.dim}";
 
-/// Progress of a run: a bar on a terminal, else a line from time to time.
+/// Progress of a run: three lines on a terminal; else a line every 10 s and for each headline.
 pub(crate) struct Progress {
     bar: ProgressBar,
     failures: u64,
-    /// When the last line on the state was printed, and the time left then.
-    reported: Option<Instant>,
-    left: Option<Duration>,
     shows_projections: bool,
+    headlines: LiveHeadlines,
+    /// ID of the experiment that is measured.
+    experiment: String,
+    /// Round of it, from 0.
+    round: u32,
+    /// The pass through all experiments, e.g. `round 3 of 10`.
+    pass: String,
+    time_left: Option<Duration>,
+    last_line: Option<Instant>,
 }
 
 impl Progress {
-    /// Creates a progress display; `shows_projections` states whether to report how long a target interval takes.
-    pub(crate) fn new(shows_projections: bool) -> Self {
+    /// Creates a progress display. `shows_projections` states whether to report how long a target
+    /// interval takes. Of `headlines` those are shown whose values become known.
+    pub(crate) fn new(shows_projections: bool, headlines: Vec<Headline>) -> Self {
         let bar = if io::stderr().is_terminal() {
-            ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr_with_hz(5))
+            // A bar of length 0 is full.
+            ProgressBar::with_draw_target(Some(1), ProgressDrawTarget::stderr_with_hz(5))
         } else {
             ProgressBar::hidden()
         };
-        let template = "{prefix:.bold} {wide_bar:.cyan/dim} {pos}/{len} {msg}";
-        if let Ok(style) = ProgressStyle::with_template(template) {
+        if let Ok(style) = ProgressStyle::with_template(TEMPLATE) {
             bar.set_style(style.progress_chars("━━─"));
         }
-        Self { bar, failures: 0, reported: None, left: None, shows_projections }
+        Self {
+            bar,
+            failures: 0,
+            shows_projections,
+            headlines: LiveHeadlines::new(headlines),
+            experiment: String::new(),
+            round: 0,
+            pass: String::new(),
+            time_left: None,
+            last_line: None,
+        }
     }
 
-    /// Removes the bar.
-    pub(crate) fn finish(&self) {
+    /// Shows the headlines of the last experiment and removes the display.
+    pub(crate) fn finish(&mut self) {
+        self.show_headlines();
         self.bar.finish_and_clear();
     }
 
     fn report(&self, line: &str) {
         self.bar.suspend(|| print_message(line));
     }
+
+    /// Returns time left, round and experiment, the most important first.
+    fn state(&self) -> String {
+        let left = self.time_left.map(|time| format!("{} left: ", format_duration(time)));
+        format!("{}{}, {}", left.unwrap_or_default(), self.pass, self.experiment)
+    }
+
+    /// Shows the state, once a round has started.
+    fn show_state(&mut self) {
+        if self.experiment.is_empty() {
+            return;
+        }
+        let state = self.state();
+        if !self.bar.is_hidden() {
+            self.bar.set_prefix(one_line(&state).into_owned());
+        } else if self.last_line.is_none_or(|last| last.elapsed() >= LINE_INTERVAL) {
+            self.last_line = Some(Instant::now());
+            print_message(&state);
+        }
+    }
+
+    /// Shows the headlines that the last round made known. No sample is measured meanwhile.
+    fn show_headlines(&mut self) {
+        let experiment = std::mem::take(&mut self.experiment);
+        if self.round as usize + 1 < INTERVAL_ROUNDS {
+            return;
+        }
+        for sentence in self.headlines.stated_by(&experiment) {
+            if self.bar.is_hidden() {
+                print_message(&sentence);
+            } else {
+                self.bar.set_message(one_line(&sentence).into_owned());
+            }
+        }
+    }
 }
 
 impl RunObserver for Progress {
     fn event(&mut self, event: Event<'_>) {
         match event {
-            Event::Opened { folder, samples: 0 } => {
-                self.report(&format!("new run {}", folder.display()));
-            }
             Event::Opened { folder, samples } => {
-                let samples = count(samples as usize, "sample");
-                self.report(&format!("resuming run {} with {samples}", folder.display()));
+                let folder_name = folder.display();
+                self.report(&match samples {
+                    0 => format!("new run {folder_name}"),
+                    samples => {
+                        let samples = count(samples as usize, "sample");
+                        format!("resuming run {folder_name} with {samples}")
+                    }
+                });
+                self.headlines.open(folder);
             }
-            Event::Round { experiment, pass, passes, .. } => {
-                self.bar.set_prefix(one_line(&experiment.id()).into_owned());
-                if self.bar.is_hidden() && self.reported.is_none_or(|at| at.elapsed() > INTERVAL) {
-                    self.reported = Some(Instant::now());
-                    let of = passes.map(|passes| format!(" of {passes}")).unwrap_or_default();
-                    let left = self.left.map(|time| format!(", {} left", format_duration(time)));
-                    let left = left.unwrap_or_default();
-                    self.report(&format!("round {}{of}: {}{left}", pass + 1, experiment.id()));
-                }
+            Event::Round { experiment, round, pass, passes } => {
+                self.show_headlines();
+                (self.experiment, self.round) = (experiment.id(), round);
+                let of = passes.map(|passes| format!(" of {passes}")).unwrap_or_default();
+                self.pass = format!("round {}{of}", pass + 1);
+                self.show_state();
             }
             Event::Preparing(artefact) => {
-                self.bar.set_message(format!("preparing {}", one_line(artefact)));
+                self.bar.set_prefix(format!("preparing {}", one_line(artefact)));
             }
             Event::Sample(sample) => {
-                self.bar.inc(1);
+                self.headlines.add(sample.clone());
                 if let Some(error) = sample.error.as_ref().filter(|error| error.kind.is_fault()) {
                     self.failures += 1;
                     if self.failures <= MAX_REPORTED {
@@ -84,10 +143,10 @@ impl RunObserver for Progress {
                 }
             }
             Event::Left { done, all, time } => {
-                self.left = Some(time);
                 self.bar.set_length(all);
                 self.bar.set_position(done);
-                self.bar.set_message(format!("{} left", format_duration(time)));
+                self.time_left = Some(time);
+                self.show_state();
             }
             Event::Projected { experiment, rounds, time, limited } if self.shows_projections => {
                 let limit = if limited { " (the limit)" } else { "" };

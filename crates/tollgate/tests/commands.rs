@@ -32,6 +32,10 @@ fn masked(text: &str, bench: &Bench) -> String {
         while masked.contains("# #") {
             masked = masked.replace("# #", "#");
         }
+        // The time that rounds cover has a unit that depends on the machine.
+        for time in ["us", "ms", "s", "min # s"] {
+            masked = masked.replace(&format!(" in # {time};"), ";");
+        }
         out.push_str(masked.trim());
         out.push('\n');
     }
@@ -115,26 +119,93 @@ fn list_prints_experiments() {
     assert!(text.contains("copy/throughput") && !text.contains("planted/"), "{text}");
     let json = bench.json(&["list", "--json"]);
     assert!(json[0]["experiments"].as_array().unwrap().len() >= 5);
+    assert!(json[0]["claims"].as_array().unwrap().len() >= 5);
+    assert!(json[0]["figures"].as_array().unwrap().len() >= 2);
 }
 
 #[test]
-fn run_prints_tables_and_paths() {
+fn run_ends_with_one_screen() {
     let bench = Bench::new();
-    let text = bench.ok(&["run", "planted/search", "--seed", "1"]);
-    // `show_prints_tables` compares whole tables.
-    for line in ["planted/search\n", "A search for a known edge", " samples measured\nrun: "] {
-        assert!(text.contains(line), "{line}: {text}");
+    bench.ok(&["run", "planted/search", "--rounds", "6", "--quiet", "--seed", "1"]);
+    keep_last_attempts(&bench);
+    let output = bench.run(&["run", "planted/search", "--rounds", "7"]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.lines().count() <= 40, "{text}");
+    let headline = "A search finds the edge at 70 in ";
+    for part in [
+        &format!("planted       {headline}"),
+        "\nmeasured      ",
+        "\nrun           results/",
+        ": samples.csv\nnext          tollgate show planted/search",
+        "\n              tollgate claims",
+        "\n              tollgate run planted/search --profile standard",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
     }
     assert!(bench.journal().folder.join("samples.csv").is_file());
+    // It is also shown when it becomes known.
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let is_headline = |line: &&str| line.starts_with(&format!("planted: {headline}"));
+    assert_eq!(errors.lines().filter(is_headline).count(), 1, "{errors}");
+    assert!(errors.contains(", planted/search\n"), "{errors}");
+}
+
+#[test]
+fn run_prints_tables_and_json() {
+    let bench = Bench::new();
+    bench.ok(&["run", "planted/search", "--quiet", "--seed", "1"]);
     keep_last_attempts(&bench);
+    let text = bench.ok(&["run", "planted/search", "--tables"]);
+    // `show_prints_tables` compares whole tables.
+    for line in ["planted/search\n", "A search for a known edge", "\nrun: results/"] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
     let json = bench.json(&["run", "planted/search", "--json"]);
     assert_eq!(json["samples"], 0, "nothing was left to measure");
     assert_eq!(json["tables"]["experiments"].as_array().unwrap().len(), 1);
+    assert_eq!(json["headlines"], serde_json::json!([]), "there are 3 rounds");
     let one = ["run", "planted/search", "--where", "edge=30", "--rounds", "1", "--fresh"];
     let output = bench.run(&one);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(errors.contains("1 point in 1 experiment: about "), "{errors}");
-    assert!(errors.contains("planted/search: 1 point, at most 1 round"), "{errors}");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("no headline is resolved"), "{text}");
+    let line = bench.refused(&["run", "planted/search", "--tables", "--json"], 2);
+    assert!(line.contains("cannot be used with"), "{line}");
+}
+
+#[test]
+fn explain_describes_each_kind_of_name() {
+    let bench = Bench::new();
+    for (words, parts) in [
+        (&["noise", "floor"][..], &["term noise floor\n", "see also: twin, resolved"][..]),
+        (&["Twins"], &["term twin\n"]),
+        (
+            &["planted"],
+            &["suite planted\n", "figure planted\n", "declared in planted/figures.toml:"],
+        ),
+        (
+            &["planted/delay"],
+            &["planted/delay\n", "metric: time", "claims: planted-half", "  [[experiment]]\n"],
+        ),
+        (
+            &["planted-20"],
+            &["claim planted-20\n", "inconclusive", "not measured yet", "  id = \"planted-20\""],
+        ),
+        (&["planted-edge"], &["headline planted-edge\n", "every = { edge = 70 }"]),
+        (&["effect"], &["factor effect of planted/delay, planted/disturbed\n", "measured: 0%, "]),
+        (&["u2k"], &["metric u2k of crossing/one-way", "ns, lower is better"]),
+    ] {
+        let text = bench.ok(&[&["explain"], words].concat());
+        for part in parts {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    }
+    let line = bench.refused(&["explain", "planted-2"], 2);
+    assert!(line.contains("unknown name 'planted-2'; similar: planted-20"), "{line}");
+    let line = bench.refused(&["explain", "nothing of the kind"], 2);
+    assert!(line.contains("'tollgate list' lists experiments, claims and figures"), "{line}");
+    assert!(bench.refused(&["explain"], 2).contains("explain --help"));
 }
 
 #[test]
@@ -152,7 +223,11 @@ fn show_prints_tables() {
 fn claims_prints_verdicts() {
     let bench = measured();
     let text = bench.ok(&["claims", "planted"]);
-    assert!(text.contains("planted-20") && text.contains("not measured yet"), "{text}");
+    assert!(!text.contains("planted-20: ") && text.contains("not measured yet"), "{text}");
+    for words in [&["claims", "planted", "--all"][..], &["claims", "planted-20"]] {
+        let text = bench.ok(words);
+        assert!(text.contains("planted-20: ") && text.contains("not measured yet"), "{text}");
+    }
     let user_file = file(
         &bench,
         "my.toml",
@@ -304,7 +379,7 @@ fn an_invalid_user_figure_is_reported() {
     assert_eq!(output.status.code(), Some(2), "{errors}");
     let message = "error: figure 'several': several levels of effect (0%, 20%)";
     assert!(errors.lines().last().unwrap().starts_with(message), "{errors}");
-    assert!(out.contains("1 figure as SVG, PDF and PNG: "), "{out}");
+    assert!(out.contains("figures/ (1 figure)"), "{out}");
     assert!(errors.contains(" points in 1 experiment: about "), "{errors}");
     let line = bench.refused(&["plot", "-e", &several, "-e", &missing], 2);
     assert!(line.starts_with(message), "{line}");

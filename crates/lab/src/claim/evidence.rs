@@ -215,8 +215,12 @@ impl<'a> Evidence<'a> {
         if name.0.is_empty() { self.label(point) } else { name.to_string() }
     }
 
-    /// Returns the label of a point in verdicts.
+    /// Returns the label of a point in verdicts: its levels of the factors that vary between the
+    /// points of the claim, or all if none does.
     pub(super) fn label(&self, point: &Point) -> String {
+        if let Some(varying) = levels(point, &self.varying).filter(|it| !it.0.is_empty()) {
+            return varying.to_string();
+        }
         let declared = self.samples.declared();
         declared.map_or_else(|| point.to_string(), |one| one.brief(point).to_string())
     }

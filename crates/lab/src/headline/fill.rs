@@ -122,6 +122,8 @@ impl<'a> Source<'a> {
             Some(half * estimate.median.abs()),
             &self.summary.record.unit,
         );
+        // 9.0 M/s reads better than 9.0 M 1/s.
+        let value = value.replace(" 1/s", "/s");
         (half <= MAX_HALF_WIDTH).then(|| format!("{value} {}", format::half_width(half)))
     }
 

@@ -1,9 +1,12 @@
-//! Inventory of a machine: the experiments of the suites, and the capabilities that they need.
+//! Inventory: the experiments of the suites with their claims and figures, and the capabilities of the
+//! machine.
 
 use std::time::Duration;
 
 use lab::capability::{Capability, State};
+use lab::claim::Claim;
 use lab::experiment::Experiment;
+use lab::figure::Figure;
 use lab::option::SuiteOption;
 use lab::plan;
 use lab::point::{Level, Point};
@@ -23,8 +26,92 @@ struct ListedExperiment<'a> {
     factors: Vec<(&'a str, Vec<&'a Level>)>,
 }
 
-/// Renders suites with their experiments: points, rounds, time of all rounds, factors.
-pub fn list(suites: &[&Suite], experiments: &[Experiment], page: Page) -> String {
+/// Claims and figures to be listed with the experiments that they are about.
+#[derive(Debug, Clone, Default)]
+pub struct Declared {
+    /// Claims and promises.
+    pub claims: Vec<Claim>,
+    /// Figures.
+    pub figures: Vec<Figure>,
+}
+
+impl Declared {
+    fn claims_on<'a>(&'a self, experiments: &'a [String]) -> impl Iterator<Item = &'a Claim> {
+        self.claims.iter().filter(|claim| experiments.contains(&claim.experiment))
+    }
+
+    fn figures_of<'a>(&'a self, experiments: &'a [String]) -> impl Iterator<Item = &'a Figure> {
+        self.figures.iter().filter(|figure| experiments.contains(&figure.experiment))
+    }
+
+    /// Renders the claims on some experiments, and their figures.
+    pub fn text(&self, experiments: &[Experiment], page: Page) -> String {
+        let ids: Vec<_> = experiments.iter().map(Experiment::id).collect();
+        let claims = self.claims_on(&ids).map(|claim| {
+            let source = if claim.is_promise() { "tollgate" } else { &claim.source };
+            vec![TableCell::from(claim.id.as_str()), source.into(), claim.says.as_str().into()]
+        });
+        let figures = self.figures_of(&ids);
+        let figures = figures
+            .map(|figure| vec![TableCell::from(figure.id.as_str()), figure.title.as_str().into()]);
+        let table = |titles: &[&str], rows: Vec<_>| match rows.is_empty() {
+            true => String::new(),
+            false => {
+                let headers: Vec<_> = titles.iter().map(|it| ColumnHeader::left(*it)).collect();
+                page.table(&headers, rows)
+            }
+        };
+        let tables = [
+            table(&["claim", "source", "statement"], claims.collect()),
+            table(&["figure", "title"], figures.collect()),
+        ];
+        tables.into_iter().filter(|it| !it.is_empty()).collect::<Vec<_>>().join("\n")
+    }
+
+    /// Returns the number of claims by source and the figures, e.g. `claims: 31 of ESCAPE
+    /// benchmarking, 20 of tollgate; figures: copy-a, copy-b`.
+    fn summary(&self, experiments: &[String]) -> String {
+        let mut sources: Vec<(&str, usize)> = Vec::new();
+        for claim in self.claims_on(experiments) {
+            match sources.iter_mut().find(|(source, _)| *source == claim.source) {
+                Some((_, count)) => *count += 1,
+                None => sources.push((&claim.source, 1)),
+            }
+        }
+        let sources = sources.iter().map(|(source, count)| format!("{count} of {source}"));
+        let figures = self.figures_of(experiments).map(|figure| figure.id.clone());
+        let part = |name: &str, parts: Vec<String>| {
+            (!parts.is_empty()).then(|| format!("{name}: {}", parts.join(", ")))
+        };
+        let parts = [part("claims", sources.collect()), part("figures", figures.collect())];
+        parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
+    }
+
+    fn json(&self, experiments: &[String]) -> Value {
+        let claim = |claim: &Claim| {
+            json!({
+                "id": claim.id,
+                "says": claim.says,
+                "source": claim.source,
+                "experiment": claim.experiment,
+            })
+        };
+        let figure = |figure: &Figure| json!({"id": figure.id, "title": figure.title, "experiment": figure.experiment});
+        json!({
+            "claims": self.claims_on(experiments).map(claim).collect::<Value>(),
+            "figures": self.figures_of(experiments).map(figure).collect::<Value>(),
+        })
+    }
+}
+
+/// Renders suites with their experiments: points, rounds, time of all rounds, factors; and the number
+/// of their claims and the IDs of their figures.
+pub fn list(
+    suites: &[&Suite],
+    experiments: &[Experiment],
+    declared: &Declared,
+    page: Page,
+) -> String {
     let mut text = String::new();
     for suite in suites {
         let listed: Vec<_> = listed(suite, experiments).collect();
@@ -42,19 +129,30 @@ pub fn list(suites: &[&Suite], experiments: &[Experiment], page: Page) -> String
             ColumnHeader::left("description, factors (levels)"),
         ];
         text += &page.table(&headers, listed.iter().map(ListedExperiment::row).collect());
+        let ids: Vec<_> = listed.iter().map(|it| it.experiment.id()).collect();
+        let summary = declared.summary(&ids);
+        if !summary.is_empty() {
+            text += &page.paragraph(&summary, 2, Emphasis::Plain);
+        }
         text.push('\n');
     }
     text.trim_end_matches('\n').to_string() + "\n"
 }
 
-/// Returns suites with their experiments as JSON.
-pub fn list_json(suites: &[&Suite], experiments: &[Experiment]) -> Value {
+/// Returns suites with their experiments, claims and figures as JSON.
+pub fn list_json(suites: &[&Suite], experiments: &[Experiment], declared: &Declared) -> Value {
     let suite = |suite: &&Suite| {
-        json!({
+        let listed: Vec<_> = listed(suite, experiments).collect();
+        let ids: Vec<_> = listed.iter().map(|it| it.experiment.id()).collect();
+        let mut value = json!({
             "suite": suite.name(),
             "about": suite.about(),
-            "experiments": listed(suite, experiments).map(|l| l.json()).collect::<Vec<_>>(),
-        })
+            "experiments": listed.iter().map(ListedExperiment::json).collect::<Value>(),
+        });
+        if let (Value::Object(all), Value::Object(more)) = (&mut value, declared.json(&ids)) {
+            all.extend(more);
+        }
+        value
     };
     suites.iter().map(suite).collect()
 }

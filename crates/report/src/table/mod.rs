@@ -1,5 +1,6 @@
 //! Tables for the terminal, and the same data as JSON.
 
+mod causes;
 mod cell;
 mod compare;
 mod inventory;
@@ -7,15 +8,17 @@ mod notes;
 mod pivot;
 mod point_list;
 mod reasons;
+mod screen;
 mod section;
 mod show;
 mod verdicts;
 
 pub use compare::{compare, compare_json};
-pub use inventory::{describe, doctor, doctor_json, list, list_json, options};
+pub use inventory::{Declared, describe, doctor, doctor_json, list, list_json, options};
 pub use lab::table::Page;
+pub use screen::Screen;
 pub use show::{ShowOptions, measured, show, show_json};
-pub use verdicts::{verdicts, verdicts_json};
+pub use verdicts::{claim, verdicts, verdicts_json};
 
 pub(crate) use section::{phrase, sort_levels};
 pub(crate) use show::{noise_floor, rounds_of};

@@ -22,7 +22,8 @@ pub(super) fn why(verdict: &Verdict) -> String {
     }
     let judgements = &verdict.judgements;
     let deciding = judgements.iter().find(|one| one.kind == verdict.kind).or(judgements.first());
-    let mut text = deciding.map_or_else(|| NOTHING.to_string(), judgement);
+    let is_only = verdict.values().count() == 1;
+    let mut text = deciding.map_or_else(|| NOTHING.to_string(), |one| judgement(one, is_only));
     if judgements.len() > 1 {
         text = format!("{}; {text}", counted(judgements));
     }
@@ -77,7 +78,8 @@ fn counted(judgements: &[Judgement]) -> String {
     text
 }
 
-fn judgement(judgement: &Judgement) -> String {
+/// Returns the argument of a judgement. `is_only` states whether the verdict has a single value.
+fn judgement(judgement: &Judgement, is_only: bool) -> String {
     if let [Reason::BestEverywhere { level, resolved, rounds }, rest @ ..] =
         judgement.reasons.as_slice()
     {
@@ -97,15 +99,18 @@ fn judgement(judgement: &Judgement) -> String {
     let deciding: Vec<_> =
         judgement.values.iter().filter(|value| value.kind == judgement.kind).collect();
     let shown = if judgement.kind == VerdictKind::Reproduced { MAX_FITTING } else { 1 };
-    let mut texts: Vec<_> = deciding.iter().take(shown).map(|one| labelled(one)).collect();
+    let mut texts: Vec<_> = deciding.iter().take(shown).map(|one| labelled(one, is_only)).collect();
     if deciding.len() > texts.len() {
         texts.push(format!("and {} more", deciding.len() - texts.len()));
     }
     if texts.is_empty() { NOTHING.into() } else { texts.join("; ") }
 }
 
-fn labelled(value: &MeasuredValue) -> String {
-    match value.label.is_empty() {
+/// Returns the argument with the label of its value. The claim itself says which point a single value
+/// is of; a ratio has two.
+fn labelled(value: &MeasuredValue, is_only: bool) -> String {
+    let is_ratio = matches!(value.statistic, Some(Statistic::Ratio { .. }));
+    match value.label.is_empty() || is_only && !is_ratio {
         true => argument(value),
         false => format!("{}: {}", value.label, argument(value)),
     }
@@ -278,7 +283,7 @@ fn leans(to: VerdictKind, rounds: Option<usize>, seconds: Option<f64>) -> String
 }
 
 /// Returns a reason in one line.
-fn reason(reason: &Reason) -> String {
+pub(super) fn reason(reason: &Reason) -> String {
     let share = |share: f64| stated(share, "share");
     match reason {
         Reason::Claimed { bounds, unit } => format!("claimed {}", limits(bounds, unit)),

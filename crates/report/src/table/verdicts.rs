@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use lab::claim::{Claim, MeasuredValue, Published, Verdict, VerdictKind};
 use serde_json::{Value, json};
 
+use super::causes::{cause_of, causes};
 use super::reasons::why;
 use lab::format;
 use lab::summary::TwinAlarm;
@@ -20,31 +21,35 @@ const KINDS: [VerdictKind; 5] = [
     VerdictKind::Incomparable,
     VerdictKind::Unmeasurable,
 ];
+/// All verdicts in the order of the list.
+const ORDER: [VerdictKind; 5] = [
+    VerdictKind::Contradicted,
+    VerdictKind::Reproduced,
+    VerdictKind::Inconclusive,
+    VerdictKind::Incomparable,
+    VerdictKind::Unmeasurable,
+];
 
-/// Renders claims with their verdicts by source: judged claims, then absolute values of other hardware
-/// next to the measured ones; at the end the number of verdicts of each kind.
-pub fn verdicts(judged: &[(Claim, Verdict)], page: Page) -> String {
-    let mut sources: Vec<&str> = Vec::new();
-    for (claim, _) in judged {
-        if !sources.contains(&claim.source.as_str()) {
-            sources.push(&claim.source);
+/// Renders claims with their verdicts, decided ones first: judged claims, absolute values of other
+/// hardware next to the measured ones, and the number of verdicts of each kind. Claims that cannot be
+/// measured or are not measured yet are grouped by cause, or shown like the others if `whole`.
+pub fn verdicts(judged: &[(Claim, Verdict)], whole: bool, page: Page) -> String {
+    let grouped = if whole { Vec::new() } else { causes(judged) };
+    let is_grouped =
+        |claim: &Claim| grouped.iter().any(|one| one.claims.iter().any(|it| it.id == claim.id));
+    let (mut rows, mut values) = (Vec::new(), Vec::new());
+    for kind in ORDER {
+        let of_kind = judged.iter().filter(|(claim, it)| it.kind == kind && !is_grouped(claim));
+        for (claim, verdict) in of_kind {
+            match is_single_value(verdict) {
+                true => values.push(value_row(claim, verdict)),
+                false => rows.push(verdict_row(claim, verdict)),
+            }
         }
     }
-    let mut text = String::new();
-    for source in sources {
-        let title = match source {
-            lab::claim::PROMISE => "Promises of tollgate",
-            source => source,
-        };
-        text += &page.paragraph(title, 2, Emphasis::Strong);
-        let of_source = || judged.iter().filter(|(claim, _)| claim.source == source);
-        let is_value = |(_, verdict): &&(Claim, Verdict)| is_single_value(verdict);
-        let rows =
-            of_source().filter(|one| !is_value(one)).map(|(c, v)| verdict_row(c, v)).collect();
-        text += &table(page, &["verdict", "claim"], rows);
-        let rows = of_source().filter(is_value).map(|(c, v)| value_row(c, v)).collect();
-        text += &table(page, &["not comparable", "published", "measured"], rows);
-    }
+    let text = table(page, &["verdict", "claim"], rows)
+        + &table(page, &["not comparable", "published", "measured"], values)
+        + &super::causes::table(&grouped, page);
     text + &alarms(judged, page) + &page.paragraph(&counts(judged), 2, Emphasis::Strong)
 }
 
@@ -81,6 +86,7 @@ pub fn verdicts_json(judged: &[(Claim, Verdict)]) -> Value {
             "cores": claim.cores,
             "verdict": verdict.kind,
             "why": why(verdict),
+            "cause": cause_of(verdict),
             "quantifier": verdict.quantifier,
             "judgements": verdict.judgements,
             "published": verdict.published,
@@ -91,28 +97,62 @@ pub fn verdicts_json(judged: &[(Claim, Verdict)]) -> Value {
 }
 
 /// Counts the verdicts, e.g. `12 reproduced, 1 contradicted`.
-fn counts(judged: &[(Claim, Verdict)]) -> String {
+pub(super) fn counts(judged: &[(Claim, Verdict)]) -> String {
     let count = |kind| judged.iter().filter(|(_, verdict)| verdict.kind == kind).count();
     let counts = KINDS.into_iter().map(|kind| (kind, count(kind))).filter(|(_, n)| *n > 0);
     let counts: Vec<_> = counts.map(|(kind, n)| format!("{n} {}", kind.name())).collect();
     if counts.is_empty() { "no claims".into() } else { counts.join(", ") }
 }
 
+/// Renders one claim: its statement, source and verdict with the reason.
+pub fn claim(claim: &Claim, verdict: &Verdict, page: Page) -> String {
+    let mut text = page.paragraph(&claim.says, 2, Emphasis::Plain);
+    text += &page.paragraph(&origin(claim, verdict), 2, Emphasis::Plain);
+    let mut reasons = reasons(verdict).into_iter();
+    let kind = verdict.kind.name();
+    text += &page.item(
+        kind,
+        emphasis(verdict.kind),
+        kind.len() + 2,
+        &reasons.next().unwrap_or_default(),
+    );
+    text + &reasons.map(|line| page.paragraph(&line, 2, Emphasis::Plain)).collect::<String>()
+}
+
 /// Returns the row of a judged claim: its verdict, statement, values and reason.
 fn verdict_row(claim: &Claim, verdict: &Verdict) -> Vec<TableCell> {
-    let emphasis = match verdict.kind {
+    let mut lines = vec![format!("{}: {}", claim.id, claim.says), origin(claim, verdict)];
+    lines.extend(reasons(verdict));
+    vec![TableCell::new(verdict.kind.name(), emphasis(verdict.kind)), TableCell::from_lines(&lines)]
+}
+
+fn emphasis(kind: VerdictKind) -> Emphasis {
+    match kind {
         VerdictKind::Reproduced => Emphasis::Good,
         VerdictKind::Contradicted => Emphasis::Bad,
         VerdictKind::Inconclusive => Emphasis::Doubtful,
         VerdictKind::Incomparable | VerdictKind::Unmeasurable => Emphasis::Faint,
-    };
-    let stated = verdict.published.as_ref().or(claim.published.as_ref());
-    let mut lines = vec![format!("{}: {}", claim.id, claim.says)];
-    lines.extend(stated.map(|stated| format!("published: {}", published(stated))));
+    }
+}
+
+/// Returns the measured values if there are several, and the reason of the verdict.
+fn reasons(verdict: &Verdict) -> Vec<String> {
     let several = verdict.values().filter(|part| part.value.is_some()).count() > 1;
-    lines.extend(several.then(|| format!("measured: {}", measured(verdict))));
-    lines.push(why(verdict));
-    vec![TableCell::new(verdict.kind.name(), emphasis), TableCell::from_lines(&lines)]
+    let measured = several.then(|| format!("measured: {}", measured(verdict)));
+    measured.into_iter().chain([why(verdict)]).collect()
+}
+
+/// Returns the source of a claim with the published value.
+fn origin(claim: &Claim, verdict: &Verdict) -> String {
+    match verdict.published.as_ref().or(claim.published.as_ref()) {
+        Some(stated) => format!("{}: {}", source(claim), published(stated)),
+        None => source(claim).into(),
+    }
+}
+
+/// Returns who published the claim.
+fn source(claim: &Claim) -> &str {
+    if claim.is_promise() { "a promise of tollgate" } else { &claim.source }
 }
 
 fn value_row(claim: &Claim, verdict: &Verdict) -> Vec<TableCell> {

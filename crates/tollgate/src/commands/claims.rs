@@ -30,7 +30,9 @@ fn print_verdicts(args: &Claims) -> Result<u8, CliError> {
     if args.json {
         print_json(&table::verdicts_json(&judged))?;
     } else {
-        print(&table::verdicts(&judged, Page::stdout()))?;
+        let is_named = |(claim, _): &(Claim, Verdict)| args.names.contains(&claim.id);
+        let whole = args.all || judged.iter().any(is_named);
+        print(&table::verdicts(&judged, whole, Page::stdout()))?;
         run.as_ref().map_or(Ok(()), select::print_inconsistencies)?;
     }
     let kinds: Vec<_> = judged.iter().map(|(_, verdict)| verdict.kind).collect();
@@ -80,7 +82,8 @@ pub(super) fn are_precise(claims: &[Claim], folder: &Path, target: f64) -> bool 
     judged.iter().all(|(claim, verdict)| verdict.is_precise(claim, target))
 }
 
-fn judge(claims: Vec<Claim>, run: Option<&Run>) -> Vec<(Claim, Verdict)> {
+/// Judges claims by a run, or without one.
+pub(super) fn judge(claims: Vec<Claim>, run: Option<&Run>) -> Vec<(Claim, Verdict)> {
     let cores = machine::topology::Topology::detect().physical_cores();
     let judged = |claim| {
         let verdict = claim::judge(&claim, run, cores);

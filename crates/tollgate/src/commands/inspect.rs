@@ -3,7 +3,7 @@
 use lab::option;
 use lab::suite::Purpose;
 use machine::capability::Capability;
-use report::table::{self, Page};
+use report::table::{self, Declared, Page};
 
 use crate::arguments::{Doctor, List};
 use crate::error::CliError;
@@ -30,7 +30,7 @@ pub(crate) fn doctor(args: &Doctor) -> Result<u8, CliError> {
     Ok(0)
 }
 
-/// Prints the experiments, and their factors and levels if experiments are named.
+/// Prints the experiments; if some are named, also their factors, levels, claims and figures.
 pub(crate) fn list(args: &List) -> Result<u8, CliError> {
     let catalogue = select::catalogue(&args.selection.files)?;
     let experiments = if args.all {
@@ -38,15 +38,21 @@ pub(crate) fn list(args: &List) -> Result<u8, CliError> {
     } else {
         select::select_experiments(&catalogue, &args.selection)?
     };
+    let figures = catalogue.figures()?.into_iter().map(|declared| declared.figure);
+    let declared = Declared { claims: catalogue.claims()?, figures: figures.collect() };
     if args.json {
-        print_json(&table::list_json(SUITES, &experiments))?;
+        print_json(&table::list_json(SUITES, &experiments, &declared))?;
         return Ok(0);
     }
-    print(&table::list(SUITES, &experiments, Page::stdout()))?;
+    print(&table::list(SUITES, &experiments, &declared, Page::stdout()))?;
     if !args.selection.names.is_empty() {
         for experiment in &experiments {
             print("")?;
             print(&table::describe(SUITES, experiment, Page::stdout()))?;
+        }
+        let text = declared.text(&experiments, Page::stdout());
+        if !text.is_empty() {
+            print(&format!("\n{text}"))?;
         }
     } else if !args.all {
         let hidden = SUITES.iter().filter(|suite| suite.purpose() == Purpose::SelfTest);

@@ -1,6 +1,8 @@
 //! Commands of the program.
 
 pub(crate) mod claims;
+mod end;
+pub(crate) mod explain;
 mod forecast;
 pub(crate) mod inspect;
 pub(crate) mod plot;

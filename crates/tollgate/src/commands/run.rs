@@ -5,8 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use lab::catalogue::DeclaredFigure;
-use lab::claim::Claim;
 use lab::experiment::{Experiment, Profile};
 use lab::format::count;
 use lab::option;
@@ -14,17 +12,14 @@ use lab::quantity;
 use lab::run::{RunError, RunRequest, RunSummary};
 use lab::sample::Sample;
 use lab::statistics::INTERVAL_ROUNDS;
-use machine::file::Output;
-use report::export::{Format, to_file};
-use report::table::{self, Page, ShowOptions};
-use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 
+use super::end::{self, Declared};
 use super::forecast;
 use crate::arguments::{Run, SelectionArgs};
 use crate::error::CliError;
-use crate::output::{print, print_json, print_message, print_plain};
+use crate::output::print_message;
 use crate::progress::Progress;
 use crate::{LAB, SUITES, select};
 
@@ -43,7 +38,7 @@ pub(crate) fn run(args: &Run) -> Result<u8, CliError> {
     let catalogue = select::catalogue(&args.selection.files)?;
     let mut experiments = select::select_experiments(&catalogue, &args.selection)?;
     // Reports errors in the files before anything is measured.
-    let (claims, figures) = (catalogue.claims()?, catalogue.figures()?);
+    let declared = Declared::of(&catalogue)?;
     set_effort(args, &mut experiments)?;
     let _priority =
         args.priority.map(machine::priority::raise).transpose().map_err(CliError::failed)?;
@@ -73,7 +68,7 @@ pub(crate) fn run(args: &Run) -> Result<u8, CliError> {
         options,
         interrupted: &interrupted,
     };
-    let mut progress = Progress::new(args.resolve.is_some());
+    let mut progress = Progress::new(args.resolve.is_some(), declared.headlines.clone());
     let summary = LAB.run(&request, &mut progress);
     progress.finish();
     let summary = summary.map_err(|error| match error {
@@ -82,7 +77,7 @@ pub(crate) fn run(args: &Run) -> Result<u8, CliError> {
         RunError::Start(_) | RunError::Lost(_) | RunError::Settings(_) => CliError::failed(error),
         RunError::Interrupted => CliError::interrupted(error),
     })?;
-    finish(args, &request, &summary, claims, &figures)
+    finish(args, &request, &summary, declared)
 }
 
 /// Returns whether all suites are measured with the default effort.
@@ -147,14 +142,13 @@ fn finish(
     args: &Run,
     request: &RunRequest,
     summary: &RunSummary,
-    claims: Vec<Claim>,
-    figures: &[DeclaredFigure],
+    declared: Declared,
 ) -> Result<u8, CliError> {
     if summary.interrupted {
         print_message("interrupted: samples are kept; run again to resume");
     }
     let printed =
-        if args.quiet { Ok(()) } else { print_results(args, request, summary, claims, figures) };
+        if args.quiet { Ok(()) } else { end::print_results(args, request, summary, declared) };
     for sample in summary.faults.iter().take(MAX_LISTED) {
         if let Some(error) = &sample.error {
             let Sample { experiment, round, .. } = sample;
@@ -173,59 +167,4 @@ fn finish(
             Err(CliError::failed(format!("{failed} failed; the journal contains each cause")))
         }
     }
-}
-
-/// Prints tables, verdicts and paths, and writes figures and a CSV file. Returns the first error of a
-/// user's figure at the end.
-fn print_results(
-    args: &Run,
-    request: &RunRequest,
-    summary: &RunSummary,
-    claims: Vec<Claim>,
-    figures: &[DeclaredFigure],
-) -> Result<(), CliError> {
-    let run = select::open(&summary.folder)?;
-    let experiments = select::measured(&run, &request.experiments);
-    let judged = super::claims::judge_run(&run, &request.experiments, claims);
-    let figures = super::plot::draw_run(&run, &request.experiments, figures)?;
-    let csv = summary.folder.join("samples.csv");
-    // A run interrupted before its first sample has no results.
-    let is_empty = run.samples.is_empty();
-    if !is_empty {
-        to_file(std::slice::from_ref(&run), &|_| true, Format::Csv, &csv, Output::replace)
-            .map_err(CliError::failed)?;
-    }
-    let options = ShowOptions::default();
-    if args.json {
-        print_json(&json!({
-            "folder": summary.folder.display().to_string(),
-            "samples": summary.samples,
-            "tables": table::show_json(&run, &experiments, &options)?,
-            "claims": table::verdicts_json(&judged),
-            "figures": figures.json(),
-            "inconsistencies": select::inconsistencies(&run),
-        }))?;
-        return figures.result();
-    }
-    if is_empty {
-        return figures.result();
-    }
-    print(&table::show(&run, &experiments, &options, Page::stdout())?)?;
-    select::print_inconsistencies(&run)?;
-    if !judged.is_empty() {
-        print("")?;
-        print(&table::verdicts(&judged, Page::stdout()))?;
-    }
-    let mut paths = format!(
-        "\n{} measured\nrun: {}\nsamples: {}\n",
-        count(summary.samples as usize, "sample"),
-        summary.folder.display(),
-        csv.display()
-    );
-    if figures.count() > 0 {
-        let (count, folder) = (count(figures.count(), "figure"), summary.folder.join("figures"));
-        paths += &format!("{count} as SVG, PDF and PNG: {}\n", folder.display());
-    }
-    print_plain(&paths)?;
-    figures.result()
 }

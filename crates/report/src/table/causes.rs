@@ -1,0 +1,155 @@
+//! Causes that several claims share: what this machine lacks, and what is not measured yet.
+
+use lab::claim::{Claim, MeasuredValue, Reason, Verdict, VerdictKind};
+use lab::format::count;
+use lab::table::{ColumnHeader, Page, TableCell};
+
+use super::reasons::reason;
+
+/// Maximum number of claims of a cause that are named.
+const MAX_NAMED: usize = 3;
+
+/// Claims without a verdict for one cause.
+pub(super) struct Cause<'a> {
+    /// The cause, e.g. `this CPU has no MPX`.
+    pub(super) text: String,
+    /// The remedy, if there is one.
+    remedy: Option<&'a str>,
+    pub(super) kind: VerdictKind,
+    pub(super) claims: Vec<&'a Claim>,
+}
+
+/// Groups the claims that cannot be measured or are not measured yet by cause, the cause of most
+/// claims first. Other claims are in no group.
+pub(super) fn causes(judged: &[(Claim, Verdict)]) -> Vec<Cause<'_>> {
+    let mut causes: Vec<Cause> = Vec::new();
+    for (claim, verdict) in judged {
+        let Some(why) = deciding(verdict) else { continue };
+        let Some(text) = cause(verdict.kind, why) else { continue };
+        let is_same = |one: &&mut Cause| one.text == text && one.kind == verdict.kind;
+        match causes.iter_mut().find(is_same) {
+            Some(known) => known.claims.push(claim),
+            None => {
+                let (remedy, kind) = (remedy(why), verdict.kind);
+                causes.push(Cause { text, remedy, kind, claims: vec![claim] });
+            }
+        }
+    }
+    causes.sort_by_key(|cause| std::cmp::Reverse(cause.claims.len()));
+    causes
+}
+
+/// Returns the cause of a verdict that other claims may share, e.g. `this CPU has no MPX`; `None`
+/// if the samples decide the verdict.
+pub(super) fn cause_of(verdict: &Verdict) -> Option<String> {
+    cause(verdict.kind, deciding(verdict)?)
+}
+
+/// Renders the causes as a table.
+pub(super) fn table(causes: &[Cause], page: Page) -> String {
+    if causes.is_empty() {
+        return String::new();
+    }
+    let row = |cause: &Cause| {
+        let names: Vec<_> = cause.claims.iter().map(|claim| claim.id.as_str()).collect();
+        let mut lines = vec![match cause.remedy {
+            Some(remedy) => format!("{}; {remedy}", cause.text),
+            None => cause.text.clone(),
+        }];
+        lines.extend((names.len() <= MAX_NAMED).then(|| names.join(", ")));
+        vec![
+            TableCell::from(cause.kind.name()),
+            names.len().to_string().into(),
+            TableCell::from_lines(&lines),
+        ]
+    };
+    let headers = [
+        ColumnHeader::left("no verdict"),
+        ColumnHeader::right("claims"),
+        ColumnHeader::left("cause"),
+    ];
+    page.table(&headers, causes.iter().map(row).collect()) + "\n"
+}
+
+/// Returns what this machine lacks in one line of at most `columns`, e.g. `this CPU has no MPX (39
+/// claims), only 2 physical cores (13)`; `None` if it lacks nothing.
+pub(super) fn lacks(causes: &[Cause], columns: usize) -> Option<String> {
+    let lacking: Vec<_> =
+        causes.iter().filter(|cause| cause.kind == VerdictKind::Unmeasurable).collect();
+    let mut text = String::new();
+    for (index, cause) in lacking.iter().enumerate() {
+        let claims = cause.claims.len();
+        let part = match index {
+            0 => format!("{} ({})", cause.text, count(claims, "claim")),
+            _ => format!(", {} ({claims})", cause.text),
+        };
+        let more = lacking.len() - index;
+        let rest = format!(", {more} more");
+        // The last part needs no room for the rest.
+        let room = columns.saturating_sub(if more == 1 { 0 } else { rest.len() });
+        if index > 0 && text.chars().count() + part.chars().count() > room {
+            text += &rest;
+            break;
+        }
+        text += &part;
+    }
+    (!lacking.is_empty()).then_some(text)
+}
+
+/// Returns the first reason of the judgement that decides a verdict.
+fn deciding(verdict: &Verdict) -> Option<&Reason> {
+    let judgement = verdict.judgements.iter().find(|one| one.kind == verdict.kind)?;
+    let is_deciding = |value: &&MeasuredValue| value.kind == judgement.kind;
+    let of_values = judgement.values.iter().filter(is_deciding).flat_map(|value| &value.reasons);
+    let mut reasons = of_values.chain(&judgement.reasons);
+    match verdict.kind {
+        // A value that the machine limits states the claimed bounds first.
+        VerdictKind::Unmeasurable => reasons.clone().find(is_absence).or_else(|| reasons.next()),
+        _ => reasons.next(),
+    }
+}
+
+fn is_absence(reason: &&Reason) -> bool {
+    matches!(
+        reason,
+        Reason::Failed { .. }
+            | Reason::TooFewCores { .. }
+            | Reason::OtherMachine { .. }
+            | Reason::MachineLimit { .. }
+            | Reason::OtherClass { .. }
+    )
+}
+
+fn cause(kind: VerdictKind, why: &Reason) -> Option<String> {
+    match (kind, why) {
+        (_, Reason::NotMeasured { .. }) => Some("not measured yet".into()),
+        (_, Reason::OtherProfile { needed, .. }) => {
+            Some(format!("requires a run with --profile {}", needed.name()))
+        }
+        (VerdictKind::Unmeasurable, Reason::At { why, .. }) => cause(kind, why),
+        (VerdictKind::Unmeasurable, Reason::Failed { failure, .. }) => Some(brief(&failure.why)),
+        (VerdictKind::Unmeasurable, Reason::TooFewCores { cores, .. }) => {
+            Some(format!("only {}", count(*cores, "physical core")))
+        }
+        (VerdictKind::Unmeasurable, Reason::MachineLimit { .. }) => {
+            Some("this machine's limit is below the claimed ratio".into())
+        }
+        (VerdictKind::Unmeasurable, other) => Some(brief(&reason(other))),
+        _ => None,
+    }
+}
+
+/// Returns the text up to its first detail.
+fn brief(text: &str) -> String {
+    let end = [" (", "; ", ": "].iter().filter_map(|mark| text.find(mark)).min();
+    text[..end.unwrap_or(text.len())].into()
+}
+
+fn remedy(why: &Reason) -> Option<&str> {
+    match why {
+        Reason::Failed { failure, .. } => failure.remedy.as_deref(),
+        Reason::NotMeasured { .. } => Some("'tollgate run --claim ID' measures one"),
+        Reason::TooFewCores { .. } => Some("measure on a larger machine"),
+        _ => None,
+    }
+}

@@ -1,0 +1,125 @@
+//! The end of a run on one screen, and claims grouped by cause.
+
+#![allow(clippy::unwrap_used)]
+
+mod synthetic;
+
+use lab::claim::{Claim, Verdict};
+use lab::headline::Stated;
+use lab::sample::Failure;
+use report::table::{Page, Screen, claim, verdicts, verdicts_json};
+
+const CLAIMS: &str = r#"
+[[claim]]
+id = "rep-ahead"
+says = "rep movsb is ahead of glibc at 4 KiB by 1.3 or more"
+source = "tollgate"
+experiment = "copy/throughput"
+where = { length = "4 KiB", memory = "heap", direction = "write", threads = 0 }
+expect = { ratio_of = { function = "rep" }, to = { function = "glibc" }, at_least = 1.3 }
+
+[[claim]]
+id = "naive-wins"
+says = "The naive loop is the fastest at 16 B, however it is compiled and whatever the other functions do to be faster"
+source = "a paper"
+experiment = "copy/throughput"
+where = { length = "16 B", memory = "heap", direction = "write", threads = 0 }
+expect = { ratio_of = { function = "naive" }, to = { function = "glibc" }, at_least = 1.5 }
+
+[[claim]]
+id = "device-write"
+says = "Device memory takes 1 GB/s"
+source = "a paper"
+experiment = "copy/throughput"
+where = { length = "16 MiB", function = "glibc", threads = 0, direction = "write", memory = "device" }
+expect = { at_least = 1e9 }
+
+[[claim]]
+id = "device-read"
+says = "Device memory yields 1 GB/s"
+source = "a paper"
+experiment = "copy/throughput"
+where = { length = "16 MiB", function = "glibc", threads = 0, direction = "read", memory = "device" }
+expect = { at_least = 1e9 }
+
+[[claim]]
+id = "scales"
+says = "It scales to 64 cores"
+source = "a paper"
+experiment = "copy/throughput"
+cores = 64
+expect = { at_least = 1e9 }
+
+[[claim]]
+id = "frames"
+says = "Frames pass"
+source = "a paper"
+experiment = "copy/frames"
+expect = { at_least = 1e9 }
+"#;
+
+fn judged() -> Vec<(Claim, Verdict)> {
+    let mut run = synthetic::run(12);
+    for sample in run.samples.iter_mut().filter(|it| it.point.text("memory") == "device") {
+        // The detail differs between points.
+        let detail = sample.point.text("direction");
+        let why = format!("there is no device memory ({detail})");
+        sample.error = Some(Failure::unavailable(why, "fit some"));
+    }
+    let file = lab::catalogue::DataFile::read("claims.toml", CLAIMS, None).unwrap();
+    let judge = |claim: &Claim| (claim.clone(), lab::claim::judge(claim, Some(&run), 4));
+    file.claims().iter().map(judge).collect()
+}
+
+fn screen(page: Page) -> String {
+    let stated = |id: &str, sentence: &str| Stated {
+        id: id.into(),
+        suite: "copy".into(),
+        sentence: sentence.into(),
+    };
+    let headlines = [
+        stated("a", "A copy runs at 19.7 GB/s ±1.7%, 1.80 times as fast as glibc's"),
+        stated("b", "The first touch of a page takes 1.44 us ±2.0%"),
+    ];
+    let next = |command: &str| (command.to_owned(), "print what was measured, with reasons");
+    let screen = Screen {
+        suites: &["copy", "stream"],
+        headlines: &headlines,
+        judged: &judged(),
+        inconsistencies: &["a part is larger than the whole".into()],
+        facts: &[("measured", "12 samples on testbed".into()), ("run", "results/r-1".into())],
+        commands: &[next("tollgate show"), next("tollgate claims --results elsewhere")],
+    };
+    screen.text(page)
+}
+
+#[test]
+fn a_screen_is_readable_at_each_width() {
+    let texts = [100, 80, 40].map(|width| screen(Page { width, colour: false }));
+    insta::assert_snapshot!(texts.join("\n———\n"));
+}
+
+#[test]
+fn claims_without_a_verdict_are_grouped() {
+    let judged = judged();
+    let grouped = verdicts(&judged, false, Page::default());
+    insta::assert_snapshot!(grouped);
+    let whole = verdicts(&judged, true, Page::default());
+    for (claim, _) in &judged {
+        assert!(whole.contains(&claim.id), "{}: {whole}", claim.id);
+    }
+    let json = verdicts_json(&judged);
+    assert_eq!(json[0]["cause"], serde_json::Value::Null);
+    assert_eq!(json[2]["cause"], "there is no device memory");
+    assert_eq!(
+        (&json[2]["cause"], &json[5]["cause"]),
+        (&json[3]["cause"], &"not measured yet".into())
+    );
+}
+
+#[test]
+fn one_claim_is_shown_whole() {
+    let judged = judged();
+    let texts = judged.iter().take(3).map(|(it, verdict)| claim(it, verdict, Page::default()));
+    insta::assert_snapshot!(texts.collect::<Vec<_>>().join("\n"));
+}

@@ -1,0 +1,74 @@
+//! Terms of the method, from `terms.toml`.
+
+use lab::data::{DataError, read_toml};
+use serde::Deserialize;
+
+/// A term with its meaning.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Term {
+    /// The term in the singular, in lower case.
+    pub(crate) name: String,
+    /// Its meaning in a few sentences.
+    pub(crate) means: String,
+    /// Related terms.
+    #[serde(default)]
+    pub(crate) see: Vec<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Terms {
+    term: Vec<Term>,
+}
+
+/// Returns all terms.
+///
+/// # Errors
+/// Returns an error if the embedded file is damaged, which a test excludes.
+pub(crate) fn terms() -> Result<Vec<Term>, DataError> {
+    let terms: Terms = read_toml("terms.toml", include_str!("../terms.toml"))?;
+    Ok(terms.term)
+}
+
+/// Finds a term by its name in any case, in the singular or plural.
+pub(crate) fn find<'t>(terms: &'t [Term], name: &str) -> Option<&'t Term> {
+    let name = name.to_lowercase();
+    let singular = |ending| name.strip_suffix(ending).unwrap_or(&name);
+    let names = [name.as_str(), singular("s"), singular("es")];
+    terms.iter().find(|term| names.contains(&term.name.as_str()))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by it")]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn terms_are_distinct_and_refer_to_terms() {
+        let terms = terms().unwrap();
+        let names: BTreeSet<_> = terms.iter().map(|term| &term.name).collect();
+        assert_eq!(names.len(), terms.len());
+        for term in &terms {
+            assert!(term.means.ends_with('.'), "{}", term.name);
+            let other = term.see.iter().find(|name| !names.contains(name) || **name == term.name);
+            assert_eq!(other, None, "{}", term.name);
+        }
+    }
+
+    /// Terms are in italics in the document: `*twin*`.
+    #[test]
+    fn each_term_of_the_method_is_explained() {
+        let method = include_str!("../../../docs/method.md");
+        let terms = terms().unwrap();
+        let is_word = |text: &str| text.chars().all(|c| c.is_ascii_alphabetic() || c == ' ');
+        let italics = method.split('*').skip(1).step_by(2).filter(|text| is_word(text));
+        let italics: Vec<_> = italics.filter(|text| *text != "italics").collect();
+        assert!(italics.len() > 10, "{italics:?}");
+        for name in italics {
+            assert!(find(&terms, name).is_some(), "'{name}' is not in terms.toml");
+        }
+    }
+}
