@@ -187,6 +187,7 @@ impl Page {
     pub fn item(self, label: &str, emphasis: Emphasis, indent: usize, text: &str) -> String {
         let label = one_line(label);
         let gap = " ".repeat(indent.saturating_sub(label.chars().count()));
+        let emphasis = if label.is_empty() { Emphasis::Plain } else { emphasis };
         let start = self.paint(&label, emphasis) + &gap;
         let lines = self.wrapped(text, indent, indent);
         let lines = lines.iter().map(|line| one_line(line).into_owned() + "\n");

@@ -3,7 +3,6 @@
 mod arguments;
 mod commands;
 mod error;
-mod live;
 mod output;
 mod progress;
 mod select;
