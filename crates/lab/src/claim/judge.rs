@@ -138,7 +138,7 @@ impl Evidence<'_> {
             Reason::ClaimedValue { value: *value, unit: unit.clone(), tolerance: *tolerance };
         let (setup, elsewhere) = match &self.claim.carries_over {
             Some(CarriesOver::To(setup)) => (setup.clone(), setup.unmet(self.machine())),
-            Some(CarriesOver::Nowhere) => (Setup::default(), vec![Unmet::no_hardware_named()]),
+            Some(CarriesOver::Nowhere) => (Setup::default(), vec![Unmet::source_itself()]),
             Some(CarriesOver::Anywhere) | None => Default::default(),
         };
         let judged = |point: &Point| {

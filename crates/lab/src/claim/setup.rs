@@ -16,8 +16,8 @@ use crate::point::{Filter, Level, OneOrMany, Point};
 pub enum CarriesOver {
     /// On any machine: `"anywhere"`.
     Anywhere,
-    /// On no machine that can be recognised, because the source does not name its hardware:
-    /// `"nowhere"`.
+    /// On no machine that can be recognised, because the source does not name its hardware or
+    /// measured another program: `"nowhere"`.
     Nowhere,
     /// On these machines and points.
     #[serde(untagged)]
@@ -72,9 +72,9 @@ pub struct Unmet {
 }
 
 impl Unmet {
-    /// What a value of unnamed hardware lacks on any machine.
-    pub(super) fn no_hardware_named() -> Self {
-        let needed = "the unnamed machine of the source";
+    /// What any machine lacks for a value that carries over nowhere.
+    pub(super) fn source_itself() -> Self {
+        let needed = "the machine and program of the source";
         Self { needed: needed.into(), found: "another".into() }
     }
 }

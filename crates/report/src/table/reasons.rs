@@ -175,17 +175,19 @@ fn statistic(value: &MeasuredValue, statistic: &Statistic) -> String {
             format!("the middle half of {rounds} on an idle core (of {recorded}) spreads by {text}")
         }
         Statistic::Violations { valid, void, upper_limit, points } => {
+            let limit = stated(*upper_limit, "share");
+            let points: Vec<_> = points.iter().map(String::as_str).collect();
+            let at = if points.is_empty() { "" } else { " at " };
             let mut text = format!(
-                "{} in violation, a rate of at most {} with 95% confidence",
-                violations(valid),
-                stated(*upper_limit, "share")
+                "{} of {} outside{}{at}{}, at most {limit} of all samples with 95% confidence",
+                valid.count,
+                count(valid.of, "sample"),
+                worst(valid),
+                points.join("; "),
             );
-            if !points.is_empty() {
-                let points: Vec<_> = points.iter().map(String::as_str).collect();
-                text += &format!(" ({})", points.join("; "));
-            }
             if void.of > 0 {
-                text += &format!("; {} of the void ones too", violations(void));
+                let samples = count(void.of, "void sample");
+                text += &format!("; {} of {samples} outside{}", void.count, worst(void));
             }
             text
         }
@@ -228,11 +230,9 @@ fn lost_rounds(lost: &LostRounds) -> String {
     }
 }
 
-/// `0 of 20 samples`, `1 of 20 samples (up to 17)`
-fn violations(violations: &Violations) -> String {
-    let Violations { count, of, worst } = *violations;
-    let worst = worst.map(|worst| format!(" (worst {})", stated(worst, "1")));
-    format!("{count} of {of} samples{}", worst.unwrap_or_default())
+/// ` (worst 7)`; empty without a violation.
+fn worst(violations: &Violations) -> String {
+    violations.worst.map_or_else(String::new, |worst| format!(" (worst {})", stated(worst, "1")))
 }
 
 /// `64 KiB: apex`, or all levels that may be the best there.

@@ -20,27 +20,25 @@ const START: Duration = Duration::from_secs(60);
 /// Minimum MiB per second that it fills and copies, all runs together, even on a busy machine.
 const MIN_RATE: u64 = 10;
 
-/// A way in which mbw copies.
+/// A way in which mbw copies. Its third method, MCBLOCK, is excluded because it is no copy: in version
+/// 1.2.2 it advances its destination but not its source, and so reads one block again and again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
     /// memcpy of the whole array.
     Memcpy,
     /// A loop over 8-byte words.
     Dumb,
-    /// memcpy in blocks of 256 KiB.
-    Mcblock,
 }
 
 impl Method {
     /// All methods.
-    pub const ALL: [Self; 3] = [Self::Memcpy, Self::Dumb, Self::Mcblock];
+    pub const ALL: [Self; 2] = [Self::Memcpy, Self::Dumb];
 
     /// Returns the level of the factor `function`.
     pub fn level(self) -> &'static str {
         match self {
             Self::Memcpy => "mbw-memcpy",
             Self::Dumb => "mbw-dumb",
-            Self::Mcblock => "mbw-mcblock",
         }
     }
 
@@ -53,7 +51,6 @@ impl Method {
         match self {
             Self::Memcpy => "-t0",
             Self::Dumb => "-t1",
-            Self::Mcblock => "-t2",
         }
     }
 
@@ -61,7 +58,6 @@ impl Method {
         match self {
             Self::Memcpy => "MEMCPY",
             Self::Dumb => "DUMB",
-            Self::Mcblock => "MCBLOCK",
         }
     }
 }
@@ -181,7 +177,7 @@ mod tests {
     fn mbw_copies_or_its_remedy_names_the_package() {
         match PROGRAM.find() {
             Ok(_) => {
-                let runs = run(Method::Mcblock, 1 << 20).unwrap();
+                let runs = run(Method::Dumb, 1 << 20).unwrap();
                 assert!(runs.iter().all(|run| run.rate > 1e7), "{runs:?}");
             }
             Err(failure) => {

@@ -42,7 +42,10 @@ const METRICS: &[Metric] = &[
     },
     Metric::time("page", "time per page in its thread, median over passes"),
     Metric::time("fault", "time per page fault that the kernel counted, all threads and passes"),
-    Metric::time("evict", "time to evict a page, median over passes"),
+    Metric::time(
+        "event",
+        "time of the event alone per page, median over passes: of the touch, or of the eviction without it",
+    ),
     Metric::time(
         "protect",
         "time to make 16 pages read-only while other threads read them, median",
@@ -186,21 +189,24 @@ fn to_measurement(params: &FaultParams, mut touched: TouchTimes, tsc: &Tsc) -> M
     let each = touched.each as f64;
     let per_page = |ticks: &mut Vec<u64>| tsc.nanoseconds(upper_median(ticks)) / each;
     let spent: u64 = touched.touching.iter().sum();
+    let page = per_page(&mut touched.touching);
     let measurement = Measurement::default()
         .value(
             "rate",
             params.threads as f64 * each * tsc.hertz / upper_median(&mut touched.spans).max(1.0),
         )
-        .value("page", per_page(&mut touched.touching))
+        .value("page", page)
         .value("faults_counted", touched.faults as f64)
         .value("pages_touched", touched.pages as f64);
     let fault = tsc.nanoseconds(spent as f64) / touched.faults as f64;
     match params.event {
         Event::None => measurement,
-        Event::FirstTouch | Event::Shootdown => measurement.value("fault", fault),
+        Event::FirstTouch | Event::Shootdown => {
+            measurement.value("fault", fault).value("event", page)
+        }
         Event::Eviction => {
             let evict = per_page(&mut touched.evicting);
-            measurement.value("fault", fault).value("evict", evict)
+            measurement.value("fault", fault).value("event", evict)
         }
     }
 }

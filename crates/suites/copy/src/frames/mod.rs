@@ -2,11 +2,14 @@
 //!
 //! The writer copies each frame into a slot of a ring in a memfd; the reader, another process on
 //! another CPU, checks it there. With `pass = ceiling` the same two cores write and read the same
-//! slots alternately instead, an upper bound for the ring: see [`ceiling`](mod@ceiling).
+//! slots alternately instead, an upper bound for the ring: see [`ceiling`](mod@ceiling). With `pass =
+//! copy` one core copies the frames into the slots without a reader: the plain memory copy from which
+//! ESCAPE expected a higher rate.
 
 pub mod ceiling;
 mod digest;
 mod frame;
+pub mod plain_copy;
 mod probe;
 mod reader;
 mod shared;
@@ -44,6 +47,8 @@ enum Pass {
     Frames,
     /// By alternate writing and reading of the same slots.
     Ceiling,
+    /// Not at all: one core copies the frames into the same slots.
+    Copy,
 }
 
 /// Params of `frames`.

@@ -12,7 +12,7 @@ use machine::tsc::Tsc;
 
 use super::{
     Ceiling, CpuPair, FrameParams, NoFaults, Pass, SharedFrames, TimingMode, TransferOutcome,
-    TransferParams, ceiling, median, transfer,
+    TransferParams, ceiling, median, plain_copy::plain_copy, transfer,
 };
 use crate::functions::{self, CopyFn};
 
@@ -35,6 +35,7 @@ impl Probe<FrameParams> for FrameProbe {
         let (copy, budget, tsc) = (function.pointer(), context.budget, context.tsc()?);
         between(pair.writer, pair.reader, || match params.pass {
             Pass::Ceiling => measure_ceiling(shared, &transfer_params, copy, pair, budget, tsc),
+            Pass::Copy => measure_copy(shared, &transfer_params, copy, pair, budget, tsc),
             Pass::Frames => measure_ring(shared, &transfer_params, copy, pair, budget, tsc),
         })
     }
@@ -102,6 +103,32 @@ fn latency(
         .histogram("latency", &histogram)
 }
 
+/// Returns why a throughput is measured only; `None` with `use = throughput`.
+fn no_latency(params: &TransferParams, pass: &str) -> Option<Failure> {
+    let failure = || {
+        Failure::unavailable(
+            format!("pass = {pass} measures throughput only"),
+            format!("exclude pass = {pass} with use = latency"),
+        )
+    };
+    (params.usage == TimingMode::Latency).then(failure)
+}
+
+fn measure_copy(
+    shared: &mut SharedFrames,
+    params: &TransferParams,
+    copy: CopyFn,
+    pair: CpuPair,
+    budget: Duration,
+    tsc: &Tsc,
+) -> Result<Measurement, Failure> {
+    no_latency(params, "copy").map_or(Ok(()), Err)?;
+    let copied = plain_copy(shared, params, copy, pair.writer, budget)?;
+    copied.outcome.check()?;
+    let measurement = count_values(&copied.outcome, params);
+    Ok(measurement.value("throughput", rate(params, copied.frame, tsc)))
+}
+
 fn measure_ceiling(
     shared: &mut SharedFrames,
     params: &TransferParams,
@@ -110,12 +137,7 @@ fn measure_ceiling(
     budget: Duration,
     tsc: &Tsc,
 ) -> Result<Measurement, Failure> {
-    if params.usage == TimingMode::Latency {
-        return Err(Failure::unavailable(
-            "pass = ceiling measures throughput only",
-            "exclude pass = ceiling with use = latency",
-        ));
-    }
+    no_latency(params, "ceiling").map_or(Ok(()), Err)?;
     let ceiling = ceiling(shared, params, copy, pair, budget)?;
     ceiling.outcome.check()?;
     let best = ceiling.best().ok_or_else(|| Failure::failed("no batch was timed"))?;
