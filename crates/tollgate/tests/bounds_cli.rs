@@ -130,14 +130,15 @@ fn note(text: &str, start: &str) -> String {
 #[test]
 fn the_instruction_table_has_published_and_measured_values() {
     let text = printed(&["table", "--class", "mpx", "--rounds", "1"]);
+    // The source states only the latency of a round trip by `bndstx` and `bndldx`.
     for (form, published) in [
-        ("bndmk BND [BASE+R64]", ["2.00", "1.00", "0.50"]),
-        ("bndcl BND R64", ["1.00", "1.00", "0.50"]),
-        ("bndldx BND [BASE+R64]", ["8.00", "5.00", "2.50"]),
-        ("bndstx [BASE+R64] BND", ["8.00", "5.00", "3.33"]),
+        ("bndmk BND [BASE+R64]", &["2.00", "1.00", "0.50"][..]),
+        ("bndcl BND R64", &["1.00", "1.00", "0.50"]),
+        ("bndldx BND [BASE+R64]", &["8.00", "2.50"]),
+        ("bndstx [BASE+R64] BND", &["8.00", "3.33"]),
     ] {
         let row = row(&text, form);
-        let (measured, last) = row.split_at(row.len() - 3);
+        let (measured, last) = row.split_at(row.len() - published.len());
         assert_eq!(last, published, "{text}");
         match machine::cpu::has_mpx() {
             true => assert!(measured.iter().all(|word| is_number(word) || word == "-"), "{row:?}"),
