@@ -165,42 +165,48 @@ fn planted_effects_are_found_and_covered() {
     assert!((0.94..=0.98).contains(&covered), "covered {covered} in all");
 }
 
-/// Rounds of one point without drift, whose spread reaches 2% after few or many evaluations.
+/// Rounds of one point whose spread reaches 2% after few or many evaluations, independent or
+/// correlated.
 #[test]
 fn a_point_that_stops_when_narrow_covers_the_truth() {
     const TRUTH: f64 = 100.0;
-    let (mut covered_in_all, mut stopped_in_all) = (0, 0);
-    for spread in [0.03, 0.04, 0.05, 0.06, 0.07] {
-        let effort = Effort {
-            min_rounds: 20,
-            rounds: 640,
-            budget: std::time::Duration::from_millis(5),
-            resolve: 0.02,
-        };
+    const SPREADS: [f64; 5] = [0.03, 0.04, 0.05, 0.06, 0.07];
+    let effort = Effort {
+        min_rounds: 20,
+        rounds: 640,
+        budget: std::time::Duration::from_millis(5),
+        resolve: 0.02,
+    };
+    for (correlation, least) in [(0.0, 0.93), (0.3, 0.9), (0.6, 0.85)] {
         let (mut covered, mut rounds) = (0, 0);
-        for seed in seeds(spread) {
-            let mut machine = Machine { random: Pcg64Mcg::seed_from_u64(seed), drift: 0.0 };
+        for (spread, seed) in SPREADS.into_iter().flat_map(|s| seeds(s).map(move |seed| (s, seed)))
+        {
+            let mut next = correlated(correlation, seed);
             let mut values = Vec::new();
             while values.len() < effort.rounds as usize && !is_narrow(&values, &effort) {
-                values.push(TRUTH * (spread * machine.normal()).exp());
+                values.push(TRUTH * (spread * next()).exp());
             }
             covered += usize::from(estimate(&values).unwrap().interval.includes(TRUTH));
             rounds += values.len();
         }
-        covered_in_all += covered;
-        stopped_in_all += REPLICATIONS as usize;
-        let covered = share(covered, REPLICATIONS as usize);
-        let rounds = rounds as f64 / REPLICATIONS as f64;
+        let all = SPREADS.len() * REPLICATIONS as usize;
+        let (covered, rounds) = (share(covered, all), rounds as f64 / all as f64);
         println!(
-            "spread {:2.0}%: {rounds:.0} rounds, covered {:.1}%",
-            spread * 100.0,
+            "stopped when narrow, rounds correlated by {correlation}: {rounds:.0} rounds, covered {:.1}%",
             covered * 100.0
         );
-        assert!(covered > 0.905, "{spread}: covered {covered}");
+        assert!(covered >= least, "{correlation}: covered {covered}");
     }
-    let covered = share(covered_in_all, stopped_in_all);
-    println!("stopped when narrow: covered {:.1}%", covered * 100.0);
-    assert!(covered >= 0.93, "covered {covered} in all");
+}
+
+/// Standard normal values of which each is correlated with the one before.
+fn correlated(correlation: f64, seed: u64) -> impl FnMut() -> f64 {
+    let mut machine = Machine::new(seed);
+    let mut now = machine.normal();
+    move || {
+        now = correlation * now + f64::sqrt(1.0 - correlation * correlation) * machine.normal();
+        now
+    }
 }
 
 /// Numbers of rounds whose coverage is asserted.
@@ -265,14 +271,8 @@ fn values_of_correlated_rounds_are_covered() {
     ] {
         for (rounds, least) in COUNTS.into_iter().zip(least) {
             let values = seeds(correlation).map(|seed| {
-                let mut machine = Machine::new(seed);
-                let mut now = machine.normal();
-                let mut next = || {
-                    let step = f64::sqrt(1.0 - correlation * correlation) * machine.normal();
-                    now = correlation * now + step;
-                    100.0 + now
-                };
-                (0..rounds).map(|_| next()).collect()
+                let mut next = correlated(correlation, seed);
+                (0..rounds).map(|_| 100.0 + next()).collect()
             });
             let (covered, notable, _) = coverage(100.0, values);
             println!(
@@ -282,6 +282,39 @@ fn values_of_correlated_rounds_are_covered() {
             );
             assert!((least..=0.98).contains(&covered), "{correlation}, {rounds}: {covered}");
         }
+    }
+}
+
+/// Two regimes, e.g. a busy and an idle sibling, that last ten rounds on average. The ratio of two
+/// points that both are in the same regime is covered; the median of a value is one of two.
+#[test]
+fn regimes_are_covered_by_ratios_only() {
+    for rounds in COUNTS {
+        let (mut ratios, mut values) = (0, 0);
+        for seed in seeds(0.8) {
+            let mut machine = Machine::new(seed);
+            let mut is_slow = machine.random.random::<f64>() < 0.5;
+            let (mut pairs, mut first) = (Vec::new(), Vec::new());
+            for _ in 0..rounds {
+                is_slow ^= machine.random.random::<f64>() < 0.1;
+                let regime = if is_slow { 1.4 } else { 1.0 };
+                let mut measure = |truth: f64| truth * regime * (0.02 * machine.normal()).exp();
+                pairs.push((measure(102.0), measure(100.0)));
+                first.push(pairs[pairs.len() - 1].1);
+            }
+            let ratio = paired_ratio(&pairs, LostRounds::default()).unwrap();
+            ratios += usize::from(ratio.interval.includes(1.02));
+            // Between the regimes, half of whose values are on either side.
+            values += usize::from(estimate(&first).unwrap().interval.includes(120.0));
+        }
+        let [ratios, values] = [ratios, values].map(|count| share(count, REPLICATIONS as usize));
+        println!(
+            "regimes, {rounds:2} rounds: ratio covered {:.1}%, value {:.1}%",
+            ratios * 100.0,
+            values * 100.0
+        );
+        assert!((0.935..=0.985).contains(&ratios), "{rounds}: {ratios}");
+        assert!((0.35..0.9).contains(&values), "{rounds}: {values}");
     }
 }
 

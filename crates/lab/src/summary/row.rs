@@ -41,7 +41,7 @@ pub struct Row {
     pub tsc_hertz: Option<f64>,
     /// Step of the time-stamp counter in the row's unit, if values are multiples of it.
     pub step: Option<f64>,
-    /// Start of the first and end of the last valid sample, s since 1970: the time that the estimate
+    /// Start of the first and end of the last sample with a value, s since 1970: the time that the estimate
     /// describes. `None` without one.
     pub span: Option<(f64, f64)>,
     /// Time of all samples of the point, s: void and failed ones included, twins excluded.
@@ -123,7 +123,7 @@ impl PointSamples<'_> {
             outliers: self.outliers(&values),
             core_hertz: median(&clocks().map(|c| c.core_hertz()).collect::<Vec<_>>()),
             step: median(&self.last.iter().filter_map(step).collect::<Vec<_>>()),
-            span: span(&valid),
+            span: span(self.last.iter().filter(|sample| self.value(sample).is_some())),
             tsc_hertz: median(&clocks().map(|c| c.tsc_hertz).collect::<Vec<_>>()),
             seconds: self.all.iter().map(|sample| sample.seconds).sum(),
         }
@@ -177,8 +177,8 @@ impl PointSamples<'_> {
 }
 
 /// Returns the start of the first and the end of the last of some samples, s since 1970.
-fn span(samples: &[&Sample]) -> Option<(f64, f64)> {
-    let times = samples.iter().map(|sample| (sample.at, sample.at + sample.seconds));
+fn span<'a>(samples: impl Iterator<Item = &'a &'a Sample>) -> Option<(f64, f64)> {
+    let times = samples.map(|sample| (sample.at, sample.at + sample.seconds));
     times.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
 }
 
