@@ -24,7 +24,7 @@ fn masked(text: &str, bench: &Bench) -> String {
             }
         }
         // Disturbed samples differ between runs: remove their columns and notes.
-        if ["void:", "outliers:"].iter().any(|note| masked.starts_with(note)) {
+        if ["void:", "outliers:", "core shared"].iter().any(|note| masked.starts_with(note)) {
             continue;
         }
         let words = masked.split(' ').filter(|word| !["void", "outliers"].contains(word));

@@ -264,7 +264,7 @@ fn list_has_the_suite_and_its_claims() {
     for name in ["throughput-vs-cores", "throughput-vs-pipes", "rtt-vs-load", "line-rate"] {
         assert!(listed.contains(name), "{listed}");
     }
-    let claims = bench.ok(&["claims"]);
+    let claims = bench.ok(&["claims", "stream", "--all"]);
     assert!(
         claims.contains("enso-line-rate") && claims.contains("stream-near-ceiling"),
         "{claims}"
