@@ -9,13 +9,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use machine::proximity::Class;
 use serde::Serialize;
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use crate::journal::{Run, RunRecord};
 use crate::metric::MetricRecord;
 use crate::option;
-use crate::point::{Level, Point};
+use crate::point::Point;
 use crate::statistics::{CONFIDENCE, median};
 use crate::summary::{Summary, SummaryError, Unit, summarise};
 
@@ -266,9 +267,9 @@ fn differences(a: &[Run], b: &[Run], experiment: &str) -> Vec<String> {
 /// Returns a note if the proximity of the cores of a point differs between rounds, because its ratio then compares
 /// proximities too.
 fn class_note(rows: &[Compared], a: &[Summary], b: &[Summary]) -> Option<String> {
-    let classes = |runs: &[Summary], point: &Point| -> BTreeSet<Level> {
+    let classes = |runs: &[Summary], point: &Point| -> BTreeSet<Class> {
         let rounds = runs.iter().filter_map(|summary| summary.observed.points.get(point));
-        rounds.flat_map(|rounds| rounds.values().filter_map(|one| one.class.clone())).collect()
+        rounds.flat_map(|rounds| rounds.values().filter_map(|one| one.class)).collect()
     };
     let differ = |row: &&Compared| {
         let (a, b) = (classes(a, &row.point), classes(b, &row.point));
@@ -277,7 +278,7 @@ fn class_note(rows: &[Compared], a: &[Summary], b: &[Summary]) -> Option<String>
     let differing: Vec<_> = rows.iter().filter(differ).collect();
     let point = &differing.first()?.point;
     let describe = |runs: &[Summary]| {
-        let names: Vec<_> = classes(runs, point).iter().map(Level::to_string).collect();
+        let names: Vec<_> = classes(runs, point).into_iter().map(Class::name).collect();
         if names.is_empty() { "unknown".into() } else { names.join(" and ") }
     };
     Some(format!(

@@ -99,7 +99,7 @@ pub struct Measurement {
     pub values: BTreeMap<String, f64>,
     /// Metric to encoded histogram.
     pub histograms: BTreeMap<String, String>,
-    /// Observed conditions, e.g. `proximity` = `near`.
+    /// Observed conditions, e.g. `round_trip_ns` = `98.1`.
     pub covariates: BTreeMap<String, Level>,
     /// The steps of a search.
     pub trials: Vec<Trial>,

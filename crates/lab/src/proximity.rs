@@ -1,12 +1,28 @@
-//! The proximity of the CPUs of a sample, measured before and after it.
+//! Proximity of the CPUs of a sample: measured before and after it, and classified by all samples of the machine.
 
-use machine::proximity::{self, Class};
+use machine::proximity::{self, Class, Proximity};
 use machine::topology::Topology;
+use serde::Serialize;
 
 use crate::measure::Measurement;
-use crate::sample::Failure;
-use crate::summary::CLASS;
+use crate::point::Level;
+use crate::sample::{Failure, Sample};
+use crate::statistics::{INTERVAL_ROUNDS, median};
 
+/// Covariate of a sample: the time of a cache line from one of its CPUs to the other and back, in ns.
+/// The geometric mean of before and after; absent if these differ too much, or if one is unknown.
+pub const ROUND_TRIP: &str = "round_trip_ns";
+/// Covariate of a sample whose CPUs are threads of one core; its level is `yes`.
+pub const SIBLINGS: &str = "smt_siblings";
+
+/// Maximum factor between the round trips before and after a valid sample, and minimum factor between
+/// those of near and those of far cores: a sample during which the class changed is void. Between near
+/// cores of a VM with three busy threads per CPU, 2% of 588 successive measurements differed by more.
+const MAX_CHANGE: f64 = 1.5;
+/// Minimum number of samples of each class.
+const MIN_SAMPLES: usize = INTERVAL_ROUNDS;
+/// One of so many samples may be between the classes: a disturbance lengthens some round trips.
+const BETWEEN: usize = 100;
 /// Attempts to measure the proximity, in which the two threads may miss each other on a busy machine.
 const MAX_ATTEMPTS: usize = 3;
 
@@ -56,24 +72,22 @@ pub fn among(
     }
     let before = furthest(first, &others)?;
     let measurement = measure()?;
-    Ok(classed(measurement, before, furthest(first, &others)?))
+    Ok(recorded(measurement, before, furthest(first, &others)?))
 }
 
 /// Measures the proximity of the furthest CPU; `None` if that of any CPU is unknown.
-fn furthest(first: usize, others: &[usize]) -> Result<Option<Class>, Failure> {
-    let classes: Result<Option<Vec<Class>>, Failure> =
-        others.iter().map(|other| class(first, *other)).collect();
-    Ok(classes?.and_then(|classes| classes.into_iter().max()))
+fn furthest(first: usize, others: &[usize]) -> Result<Option<Proximity>, Failure> {
+    let each: Result<Option<Vec<Proximity>>, Failure> =
+        others.iter().map(|other| measured(first, *other)).collect();
+    let farther = |a: &Proximity, b: &Proximity| a.round_trip_ns.total_cmp(&b.round_trip_ns);
+    Ok(each?.and_then(|each| each.into_iter().max_by(farther)))
 }
 
 /// Measures the proximity of two CPUs; `None` if other threads kept them busy.
-///
-/// # Errors
-/// Returns `failed` if it cannot be measured.
-pub fn class(first: usize, other: usize) -> Result<Option<Class>, Failure> {
+fn measured(first: usize, other: usize) -> Result<Option<Proximity>, Failure> {
     for _ in 0..MAX_ATTEMPTS {
         match proximity::measure(first, other) {
-            Ok(proximity) => return Ok(Some(proximity.class)),
+            Ok(proximity) => return Ok(Some(proximity)),
             Err(proximity::Error::TimedOut(..)) => {}
             Err(why) => return Err(Failure::failed(why.to_string())),
         }
@@ -81,38 +95,92 @@ pub fn class(first: usize, other: usize) -> Result<Option<Class>, Failure> {
     Ok(None)
 }
 
-fn classed(
+/// Adds the proximity before and after to a measurement, or makes it void.
+fn recorded(
     mut measurement: Measurement,
-    before: Option<Class>,
-    after: Option<Class>,
+    before: Option<Proximity>,
+    after: Option<Proximity>,
 ) -> Measurement {
-    measurement.void = match (before, after) {
-        (Some(before), Some(after)) if before == after => measurement.void,
-        (Some(before), Some(after)) => Some(format!(
-            "the CPUs were {} before the sample and {} after it",
-            name(before),
-            name(after)
-        )),
-        _ => Some("CPUs busy: proximity unknown".into()),
+    let (Some(before), Some(after)) = (before, after) else {
+        measurement.void = Some("CPUs busy: proximity unknown".into());
+        return measurement;
     };
-    match before.or(after) {
-        Some(class) => measurement.covariate(CLASS, name(class)),
-        None => measurement,
+    if (after.round_trip_ns / before.round_trip_ns).ln().abs() > MAX_CHANGE.ln() {
+        let why =
+            format!("the round trip between the CPUs changed by more than {MAX_CHANGE} times");
+        measurement.void = Some(why);
+        return measurement;
+    }
+    let mean = (before.round_trip_ns * after.round_trip_ns).sqrt();
+    measurement = measurement.covariate(ROUND_TRIP, format!("{mean:.1}"));
+    match before.class {
+        Class::Same => measurement.covariate(SIBLINGS, "yes"),
+        Class::Near | Class::Far => measurement,
     }
 }
 
-/// Returns the level of a class in samples.
-pub fn name(class: Class) -> &'static str {
-    match class {
-        Class::Same => "same",
-        Class::Near => "near",
-        Class::Far => "far",
+/// How the samples of a machine are classified by the round trip between their CPUs, unless these are SMT siblings.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Classes {
+    /// All samples are of one class.
+    One(Class),
+    /// Samples with a round trip below this limit, in ns, are near, the others far.
+    NearBelow(f64),
+}
+
+impl Classes {
+    /// Finds the classes of the samples of a machine. The limit is in the middle of the widest gap between their round
+    /// trips on a logarithmic scale that has at least 6 valid samples on each side, and at most 1% of them in it. If the
+    /// two sides of the gap differ by less than a factor of 1.5, there is one class: near if the median is below 250 ns.
+    pub fn of<'a>(samples: impl Iterator<Item = &'a Sample>) -> Self {
+        let on_two_cores =
+            samples.filter(|sample| sample.is_valid() && !sample.covariates.contains_key(SIBLINGS));
+        let mut all: Vec<f64> = on_two_cores.filter_map(round_trip).collect();
+        all.sort_unstable_by(f64::total_cmp);
+        let between = all.len() / BETWEEN;
+        let ends = MIN_SAMPLES..=all.len().saturating_sub(MIN_SAMPLES + between);
+        let gaps = ends.map(|below| (all[below - 1], all[below + between]));
+        let widest = gaps.max_by(|a, b| (a.1 / a.0).total_cmp(&(b.1 / b.0)));
+        match widest.filter(|(low, high)| high / low >= MAX_CHANGE) {
+            Some((low, high)) => Self::NearBelow((low * high).sqrt()),
+            None => Self::One(Class::by_prior_limit(median(&all).unwrap_or_default())),
+        }
     }
+
+    /// Returns the class of a sample; `None` if it used one CPU, or if its proximity is unknown.
+    pub fn class(&self, sample: &Sample) -> Option<Class> {
+        let round_trip = round_trip(sample)?;
+        Some(match *self {
+            _ if sample.covariates.contains_key(SIBLINGS) => Class::Same,
+            Self::One(class) => class,
+            Self::NearBelow(limit) if round_trip < limit => Class::Near,
+            Self::NearBelow(_) => Class::Far,
+        })
+    }
+}
+
+/// Returns the round trip between the CPUs of a sample, in ns.
+pub fn round_trip(sample: &Sample) -> Option<f64> {
+    sample.covariates.get(ROUND_TRIP).and_then(Level::number).filter(|it| *it > 0.0)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn sample(round_trip: f64) -> Sample {
+        let covariates = [(ROUND_TRIP.to_string(), Level::from(round_trip.to_string()))].into();
+        Sample { covariates, ..Sample::default() }
+    }
+
+    fn classes(round_trips: &[(f64, usize)]) -> Classes {
+        let of = |(round_trip, count): &(f64, usize)| {
+            let spread = (0..*count).map(|at| 1.0 + 0.1 * at as f64 / *count as f64);
+            spread.map(|spread| sample(round_trip * spread)).collect::<Vec<_>>()
+        };
+        Classes::of(round_trips.iter().flat_map(of).collect::<Vec<_>>().iter())
+    }
 
     #[test]
     fn a_pair_needs_two_cpus() {
@@ -122,13 +190,68 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_with_unknown_proximity_is_void() {
-        let classed = |before, after| classed(Measurement::default(), before, after);
-        let near = classed(Some(Class::Near), Some(Class::Near));
-        assert_eq!((near.void, near.covariates[CLASS].as_str()), (None, "near"));
-        assert!(classed(Some(Class::Near), Some(Class::Far)).void.unwrap().contains("near before"));
-        assert!(classed(None, Some(Class::Far)).void.is_some());
+    fn a_sample_with_unknown_or_changed_proximity_is_void() {
+        let recorded = |before: Option<f64>, after: Option<f64>| {
+            let of = |round_trip_ns| Proximity {
+                round_trip_ns,
+                class: Class::by_prior_limit(round_trip_ns),
+            };
+            recorded(Measurement::default(), before.map(of), after.map(of))
+        };
+        // The prior limit is between these.
+        let valid = recorded(Some(225.0), Some(256.0));
+        assert_eq!((valid.void, valid.covariates[ROUND_TRIP].as_str()), (None, "240.0"));
+        for (before, after) in [(100.0, 151.0), (151.0, 100.0)] {
+            let changed = recorded(Some(before), Some(after));
+            assert!(changed.void.unwrap().contains("more than 1.5 times"));
+            assert!(changed.covariates.is_empty());
+        }
+        assert!(recorded(None, Some(500.0)).void.is_some());
         let same = between(0, 0, || Ok(Measurement::default())).unwrap();
         assert!(same.covariates.is_empty() && same.void.is_none());
+    }
+
+    #[test]
+    fn the_limit_is_in_the_widest_gap() {
+        let Classes::NearBelow(limit) = classes(&[(80.0, 20), (320.0, 7), (110.0, 9)]) else {
+            panic!("one class")
+        };
+        assert!(limit > 121.0 && limit < 320.0, "{limit}");
+        // A few samples in the gap do not hide it.
+        let Classes::NearBelow(limit) = classes(&[(80.0, 240), (190.0, 2), (320.0, 158)]) else {
+            panic!("one class")
+        };
+        assert!(limit > 150.0 && limit < 200.0, "{limit}");
+        // Both are far by the prior limit, and one is nearer.
+        let classes = classes(&[(300.0, 6), (900.0, 6)]);
+        let class = |round_trip| classes.class(&sample(round_trip));
+        assert_eq!((class(300.0), class(900.0)), (Some(Class::Near), Some(Class::Far)));
+        assert_eq!(classes.class(&Sample::default()), None);
+        let mut siblings = sample(900.0);
+        siblings.covariates.insert(SIBLINGS.into(), "yes".into());
+        assert_eq!(classes.class(&siblings), Some(Class::Same));
+    }
+
+    #[test]
+    fn without_a_gap_there_is_one_class() {
+        assert_eq!(classes(&[(80.0, 20), (110.0, 20)]), Classes::One(Class::Near));
+        assert_eq!(classes(&[(400.0, 30), (260.0, 5)]), Classes::One(Class::Far));
+        // Five samples are no class, wherever they are.
+        assert_eq!(classes(&[(90.0, 30), (400.0, 5)]), Classes::One(Class::Near));
+        assert_eq!(classes(&[(90.0, 5), (400.0, 5)]), Classes::One(Class::Near));
+        assert_eq!(classes(&[]), Classes::One(Class::Near));
+    }
+
+    #[test]
+    fn void_samples_and_siblings_set_no_limit() {
+        let mut samples: Vec<Sample> = (0..20).map(|_| sample(100.0)).collect();
+        samples.extend((0..20).map(|_| Sample { void: Some("busy".into()), ..sample(400.0) }));
+        let siblings = (0..20).map(|_| {
+            let mut sample = sample(25.0);
+            sample.covariates.insert(SIBLINGS.into(), "yes".into());
+            sample
+        });
+        samples.extend(siblings);
+        assert_eq!(Classes::of(samples.iter()), Classes::One(Class::Near));
     }
 }

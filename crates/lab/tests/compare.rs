@@ -15,6 +15,7 @@ use lab::compare::{Comparison, Difference, compare, experiments};
 use lab::journal::Run;
 use lab::metric::{Better, MetricRecord};
 use lab::point::Point;
+use lab::proximity::ROUND_TRIP;
 use lab::summary::Unit;
 use made_up::{EXPERIMENT, MadeUp, product};
 use rand::{RngExt, SeedableRng};
@@ -152,7 +153,7 @@ fn differences_between_compared_runs_are_noted() {
     };
     let far = |b: &mut Run| {
         for sample in b.samples.iter_mut().filter(|it| it.point.text("length") == "4 KiB") {
-            sample.covariates.insert("proximity".into(), "far".into());
+            sample.covariates.insert(ROUND_TRIP.into(), "400".into());
         }
     };
     for (noted, what) in [

@@ -12,7 +12,7 @@ mod made_up;
 use lab::headline::{Headline, state};
 use lab::journal::Run;
 use lab::point::Point;
-use lab::summary::CLASS;
+use lab::proximity::ROUND_TRIP;
 use made_up::{EXPERIMENT, MadeUp, product};
 
 const HEADLINE: &str = r#"
@@ -90,7 +90,7 @@ fn near_and_far_cores_are_not_mixed() {
     let mut mixed = run(&made_up(), 2.0);
     for sample in &mut mixed.samples {
         let is_far = sample.round % 3 == 0;
-        sample.covariates.insert(CLASS.into(), if is_far { "far" } else { "near" }.into());
+        sample.covariates.insert(ROUND_TRIP.into(), if is_far { "400" } else { "100" }.into());
         if is_far {
             sample.values.values_mut().for_each(|value| *value /= 10.0);
         }

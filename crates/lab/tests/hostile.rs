@@ -55,7 +55,7 @@ fn sample() -> Sample {
         histograms: measurement.histograms,
         noise: Some(machine::noise::NoiseDelta { minor_faults: 3, ..Default::default() }),
         clock: Some(clock),
-        covariates: [("proximity".to_string(), "near".into())].into(),
+        covariates: [("round_trip_ns".to_string(), "107.3".into())].into(),
         parts: [("dut".to_string(), lab::sample::Part::default())].into(),
         trials: vec![Trial { level: 1.0, holds: Some(true), void: None, values: [].into() }],
         void: Some("a stall".into()),

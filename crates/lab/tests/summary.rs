@@ -9,9 +9,11 @@
 mod made_up;
 
 use lab::journal::Run;
+use lab::proximity::ROUND_TRIP;
 use lab::sample::{Failure, FailureKind};
 use lab::statistics::{LostRounds, StatisticsError};
 use lab::summary::{Samples, Summary, SummaryError, Unit, paired, summarise};
+use machine::proximity::Class;
 use made_up::{EXPERIMENT, MadeUp, fail, product};
 
 fn two_lengths() -> MadeUp {
@@ -154,11 +156,11 @@ fn near_and_far_are_shown_separately_and_not_paired() {
     let mut run = made_up.run(|_| 10e9);
     for sample in &mut run.samples {
         let far = sample.round < 5 && sample.point == made_up.points[0];
-        sample.covariates.insert("proximity".into(), if far { "far" } else { "near" }.into());
+        sample.covariates.insert(ROUND_TRIP.into(), if far { "400" } else { "100" }.into());
     }
     let row = summary(&run).rows[0].clone();
     assert_eq!(row.covariates["proximity"], [("far".into(), 5), ("near".into(), 15)]);
-    assert_eq!((row.by_class["far"].rounds, row.by_class["near"].rounds), (5, 15));
+    assert_eq!((row.by_class[&Class::Far].rounds, row.by_class[&Class::Near].rounds), (5, 15));
     let observed =
         Samples::in_environment(&run, EXPERIMENT, "e1").observed("throughput", Unit::Own);
     let [one, other] = [0, 1].map(|at| &observed.points[&made_up.points[at]]);

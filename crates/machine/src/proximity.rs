@@ -22,10 +22,10 @@ const MIN_BATCHES: usize = 10;
 const DEADLINE: Duration = Duration::from_millis(3);
 /// Time limit for the two threads to meet: on a busy machine each first waits for its CPU.
 const MEETING: Duration = Duration::from_millis(50);
-/// A round trip shorter than this is near, in ns. On the AMD VMs on which it was chosen, CPUs under one
-/// last-level cache took 76 to 107 ns and CPUs under two 309 to 500 ns. The limit is in this gap, closer to
-/// the upper values because disturbances only add time. Other CPUs may need another limit.
-const NEAR_BELOW: f64 = 250.0;
+/// A round trip shorter than this is near, in ns, unless the samples of the machine show another limit. On
+/// the AMD VMs on which it was chosen, CPUs under one last-level cache took 76 to 107 ns and CPUs under two
+/// 309 to 500 ns. The limit is in this gap, closer to the upper values because disturbances only add time.
+pub const PRIOR_LIMIT_NS: f64 = 250.0;
 
 /// Proximity classes of two CPUs. Samples of different classes are not compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -33,10 +33,26 @@ const NEAR_BELOW: f64 = 250.0;
 pub enum Class {
     /// SMT siblings, according to the kernel's topology.
     Same,
-    /// Under one last-level cache: a round trip shorter than 250 ns.
+    /// Closer than far ones: e.g. under one last-level cache.
     Near,
     /// Farther apart.
     Far,
+}
+
+impl Class {
+    /// Returns the class of two CPUs on separate cores by [`PRIOR_LIMIT_NS`].
+    pub fn by_prior_limit(round_trip_ns: f64) -> Self {
+        if round_trip_ns < PRIOR_LIMIT_NS { Self::Near } else { Self::Far }
+    }
+
+    /// Returns the name in claims and tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Same => "same",
+            Self::Near => "near",
+            Self::Far => "far",
+        }
+    }
 }
 
 /// The proximity of two CPUs at one moment. A hypervisor moves CPUs: measure before and after a sample.
@@ -44,7 +60,7 @@ pub enum Class {
 pub struct Proximity {
     /// Median time in ns for a cache line to travel from one CPU to the other and back.
     pub round_trip_ns: f64,
-    /// The class of that time.
+    /// The class of the CPUs, by [`PRIOR_LIMIT_NS`].
     pub class: Class,
 }
 
@@ -108,13 +124,9 @@ pub fn measure(cpu_a: usize, cpu_b: usize) -> Result<Proximity, Error> {
     let class = if Topology::detect().siblings(cpu_a).contains(&cpu_b) {
         Class::Same
     } else {
-        class(round_trip_ns)
+        Class::by_prior_limit(round_trip_ns)
     };
     Ok(Proximity { round_trip_ns, class })
-}
-
-fn class(round_trip_ns: f64) -> Class {
-    if round_trip_ns < NEAR_BELOW { Class::Near } else { Class::Far }
 }
 
 /// Returns the upper median of the batches in ticks; `None` if there are too few.
@@ -247,9 +259,9 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_separates_near_from_far() {
-        assert_eq!(class(107.0), Class::Near);
-        assert_eq!(class(500.0), Class::Far);
+    fn the_prior_limit_separates_near_from_far() {
+        assert_eq!(Class::by_prior_limit(107.0), Class::Near);
+        assert_eq!(Class::by_prior_limit(500.0), Class::Far);
         assert_eq!(upper_median(vec![5.0; MIN_BATCHES - 1]), None);
         assert_eq!(upper_median((0..11).rev().map(f64::from).collect()), Some(5.0));
     }

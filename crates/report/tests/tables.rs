@@ -8,6 +8,7 @@ use lab::claim::{Claim, Verdict};
 use lab::journal::Run;
 use lab::method::{Method, Params, Probe};
 use lab::point::{Filter, Point};
+use lab::proximity::ROUND_TRIP;
 use lab::sample::{Failure, Sample};
 use lab::suite::Suite;
 use lab::summary::Unit;
@@ -185,6 +186,32 @@ fn claims_have_verdicts() {
     assert_eq!(json[3]["verdict"], "contradicted");
     assert_eq!(json[1]["published"]["value"], 23.46e9);
     assert_eq!(verdicts(&[], false, Page::default()), "no claims\n");
+}
+
+#[test]
+fn claims_on_near_and_far_cores_are_explained() {
+    let why = |is_far: &dyn Fn(u32) -> bool, factor: f64| {
+        let mut run = synthetic::run(20);
+        for sample in &mut run.samples {
+            let is_far = is_far(sample.round);
+            let round_trip = if is_far { "400" } else { "100" };
+            sample.covariates.insert(ROUND_TRIP.into(), round_trip.into());
+            if is_far && sample.point.text("function") == "rep" {
+                sample.values.values_mut().for_each(|value| *value *= factor);
+            }
+        }
+        verdicts_json(&judged(&run))[0]["why"].as_str().unwrap().to_owned()
+    };
+    let differ = why(&|round| round % 2 == 1, 0.8);
+    assert!(differ.starts_with("reproduced with near cores and contradicted with far cores: "));
+    assert!(differ.contains("10 rounds with near cores, claimed at least 1.3; "), "{differ}");
+    assert!(differ.contains("10 rounds with far cores, claimed at least 1.3"), "{differ}");
+    let agree = why(&|round| round % 2 == 1, 1.0);
+    assert!(agree.contains("10 rounds with near cores, claimed at least 1.3; "), "{agree}");
+    assert!(agree.contains("10 rounds with far cores, claimed at least 1.3"), "{agree}");
+    let few = why(&|round| round % 5 == 1, 0.8);
+    assert!(few.contains("16 rounds with near cores, claimed at least 1.3"), "{few}");
+    assert!(few.ends_with("; 4 rounds with far cores: too few to judge"), "{few}");
 }
 
 #[test]

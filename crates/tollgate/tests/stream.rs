@@ -9,6 +9,7 @@ use std::os::fd::AsRawFd;
 use std::process::{Output, Stdio};
 
 use harness::{Bench, TIMEOUT, file, full_device};
+use lab::proximity::ROUND_TRIP;
 use lab::sample::{FailureKind, Sample};
 
 /// Returns whether a sample has values; two cores are required.
@@ -104,7 +105,7 @@ fn packets_are_echoed_and_samples_have_all_metrics() {
             // Packets in flight are given up if the application has no CPU for a second.
             assert!(value(sample, "lost") == 0.0 || sample.void.is_some(), "{sample:?}");
             assert_eq!(value(sample, "depth"), 32768.0);
-            assert!(sample.covariates.contains_key("proximity") || sample.void.is_some());
+            assert!(sample.covariates.contains_key(ROUND_TRIP) || sample.void.is_some());
         }
     }
     for sample in of("stream/slow").filter(|sample| has_values(sample)) {

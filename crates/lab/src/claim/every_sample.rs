@@ -9,7 +9,8 @@ use crate::statistics::rate_upper_limit;
 
 impl Evidence<'_> {
     /// Judges all samples of all points together: one valid sample outside the bounds contradicts.
-    /// Void samples are counted separately, because the host may have caused their values.
+    /// Void samples are counted separately, because the host may have caused their values. The claim is
+    /// about samples with near and with far cores alike, unless it names a class.
     pub(super) fn judge_every_sample(&self, bounds: &Bounds) -> Judgement {
         if self.observed.points.is_empty() {
             return Judgement::missing("", self.lack(|_| true));
@@ -39,6 +40,7 @@ impl Evidence<'_> {
             value: Some(valid.count as f64 / valid.of.max(1) as f64),
             interval: None,
             unit: "share".into(),
+            class: self.class,
             rounds,
             lost: failed,
             statistic: Some(Statistic::Violations { valid, void, upper_limit, points }),
@@ -66,6 +68,7 @@ impl Evidence<'_> {
             value: Some(valid.count as f64 / valid.of.max(1) as f64),
             interval: None,
             unit: "share".into(),
+            class: self.class,
             rounds: self.rounds_of_each(),
             lost: 0,
             statistic: Some(Statistic::Occurrences { valid, upper_limit }),

@@ -1,8 +1,10 @@
 //! View of the samples that a claim is judged by, and the reasons for missing values.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 use machine::environment::Environment;
+use machine::proximity::Class;
 
 use super::verdict::{LeftOut, NoVerdict, Reason, leave_out};
 use super::{Claim, VerdictKind};
@@ -10,12 +12,9 @@ use crate::journal::Run;
 use crate::metric::MetricRecord;
 use crate::plan::seed_of;
 use crate::point::{Filter, Level, Point};
-use crate::proximity::name;
 use crate::sample::{FailureKind, Sample};
 use crate::statistics::{INTERVAL_ROUNDS, Interval, IntervalKind};
-use crate::summary::{
-    CLASS, Floors, Observed, Rounds, Samples, TwinAlarm, Unit, metric_record, recorded,
-};
+use crate::summary::{Floors, Observed, Rounds, Samples, TwinAlarm, Unit, metric_record, recorded};
 
 /// Maximum share of a point's rounds that may have failed if the others are to be judged.
 const MAX_FAILED: f64 = 0.1;
@@ -50,13 +49,20 @@ pub(super) struct Missing {
 }
 
 /// Samples that a claim is judged by, in the newest environment of its experiment.
+#[derive(Clone)]
 pub(super) struct Evidence<'a> {
     pub(super) claim: &'a Claim,
-    samples: Samples<'a>,
+    samples: Rc<Samples<'a>>,
     pub(super) metric: &'a str,
     unit: Unit,
     /// Unit and direction of the metric; the unit is that of the published value.
     pub(super) record: MetricRecord,
+    /// Class of all values, except those of a single core; `None` if they may be of several.
+    pub(super) class: Option<Class>,
+    /// Rounds with values of other classes.
+    pub(super) others: BTreeMap<Point, BTreeSet<u32>>,
+    /// The evidence of each class; empty if the claim names a class or no value has one.
+    pub(super) parts: Vec<Self>,
     /// Values of the points that the claim matches, and of their twins.
     pub(super) observed: Observed,
     /// Noise floors of every twin of the experiment.
@@ -87,38 +93,49 @@ impl<'a> Evidence<'a> {
         let published = claim.published.as_ref();
         let unit = published.map_or(Unit::Own, |it| Unit::of(&it.unit, &record.unit));
         let record = unit.applied(metric, record).map_err(summary)?;
-        let mut observed = samples.observed(metric, unit);
-        if let Some(class) = claim.class {
-            observed.keep(|one| one.class.as_ref().is_some_and(|of| of.as_str() == name(class)));
-        }
-        let floors = Floors::of(&observed);
-        let alarms = TwinAlarm::all(&samples, metric, &observed);
-        let twin_rounds = observed.twin_rounds();
-        observed.points.retain(|point, _| claim.filter.matches(point));
-        observed.twins.retain(|point, _| claim.filter.matches(point));
         let planned = declared.into_iter().flat_map(|experiment| &experiment.points);
         let known: BTreeSet<Point> = planned
             .chain(samples.points())
             .filter(|point| claim.filter.matches(point))
             .cloned()
             .collect();
-        let rounds: BTreeSet<u32> =
-            observed.points.values().flat_map(|rounds| rounds.keys().copied()).collect();
-        Ok(Self {
+        let all = samples.observed(metric, unit);
+        let empty = Self {
             claim,
             record,
-            floors,
-            alarms,
-            twin_rounds,
+            class: None,
+            others: BTreeMap::new(),
+            parts: Vec::new(),
+            observed: Observed::default(),
+            floors: Floors::default(),
+            alarms: Vec::new(),
+            twin_rounds: 0,
             varying: open_factors(known.iter(), &[]),
             known,
-            rounds: rounds.into_iter().collect(),
+            rounds: Vec::new(),
             seed: seed_of(&claim.id, run.record.seed),
-            samples,
+            samples: Rc::new(samples),
             metric,
             unit,
-            observed,
-        })
+        };
+        if let Some(class) = claim.class {
+            return Ok(empty.of_class(class, all));
+        }
+        let whole = empty.clone().with_values(all.clone());
+        let parts = whole.classes().into_iter().map(|class| empty.of_class(class, all.clone()));
+        Ok(Self { parts: parts.collect(), ..whole })
+    }
+
+    /// Sets the values, given those of all points of the experiment.
+    pub(super) fn with_values(self, mut all: Observed) -> Self {
+        let (floors, twin_rounds) = (Floors::of(&all), all.twin_rounds());
+        let alarms = TwinAlarm::all(&self.samples, self.metric, &all);
+        all.points.retain(|point, _| self.claim.filter.matches(point));
+        all.twins.retain(|point, _| self.claim.filter.matches(point));
+        let rounds: BTreeSet<u32> =
+            all.points.values().flat_map(|rounds| rounds.keys().copied()).collect();
+        let rounds = rounds.into_iter().collect();
+        Self { observed: all, floors, alarms, twin_rounds, rounds, ..self }
     }
 
     /// Returns the points that match a filter and a combination of levels, at least one of them
@@ -140,8 +157,10 @@ impl<'a> Evidence<'a> {
     /// what each requires.
     pub(super) fn lack(&self, matches: impl Fn(&Point) -> bool) -> NoVerdict {
         let samples: Vec<_> = self.without_values(matches).map(|(_, sample)| sample).collect();
+        // That a claimed class does not occur is a property of the machine.
+        let is_claimed_class = |one| self.claim.class.is_some() && self.is_of_other_class(one);
         let mut faults =
-            samples.iter().flatten().filter(|one| !is_absence(one) && !self.is_elsewhere(one));
+            samples.iter().flatten().filter(|one| !is_absence(one) && !is_claimed_class(one));
         match (faults.next(), samples.first()) {
             (Some(fault), _) => self.reason(fault, None).into(),
             (None, Some(Some(absent))) if samples.iter().all(Option::is_some) => {
@@ -225,17 +244,17 @@ impl<'a> Evidence<'a> {
         declared.map_or_else(|| point.to_string(), |one| one.brief(point).to_string())
     }
 
-    /// Returns whether a sample has values, but none of its point's rounds has the claimed class.
-    fn is_elsewhere(&self, sample: &Sample) -> bool {
-        self.claim.class.is_some()
-            && sample.is_valid()
-            && !self.observed.points.contains_key(&sample.point)
+    /// Returns whether a sample is valid, and its point has values of other classes only.
+    fn is_of_other_class(&self, sample: &Sample) -> bool {
+        let point = &sample.point;
+        let has_others = self.others.get(point).is_some_and(|rounds| !rounds.is_empty());
+        sample.is_valid() && has_others && !self.observed.points.contains_key(point)
     }
 
     /// Returns why the point of its last sample has no value.
     fn reason(&self, sample: &Sample, command: Option<String>) -> Reason {
-        if let Some(class) = self.claim.class.filter(|_| self.is_elsewhere(sample)) {
-            let last = sample.covariates.get(CLASS).map(Level::to_string);
+        if let Some(class) = self.class.filter(|_| self.is_of_other_class(sample)) {
+            let last = self.samples.class(sample);
             return Reason::OtherClass { class, last, command };
         }
         match (&sample.error, &sample.void) {
@@ -254,9 +273,9 @@ impl<'a> Evidence<'a> {
     /// attempt, and void samples. A void sample counts for any class if its class is unknown.
     pub(super) fn every_sample(&self) -> impl Iterator<Item = (&'a Sample, f64)> {
         let of_class = |sample: &Sample| {
-            let class = sample.covariates.get(CLASS).map(Level::as_str);
+            let class = self.samples.class(sample);
             let is_unknown = class.is_none() && sample.void.is_some();
-            self.claim.class.is_none_or(|claimed| class == Some(name(claimed)) || is_unknown)
+            self.claim.class.is_none_or(|claimed| class == Some(claimed) || is_unknown)
         };
         let samples = self.samples.all().filter(|sample| sample.error.is_none());
         let claimed = samples.filter(|sample| self.claim.filter.matches(&sample.point));

@@ -86,7 +86,7 @@ impl Evidence<'_> {
     }
 
     fn judge_condition(&self, condition: &Condition, each: &[String]) -> Vec<Judgement> {
-        let for_each = |filters: &[&Filter], judge: &dyn Fn(&Point) -> Judgement| {
+        let for_each = |filters: &[&Filter], judge: &dyn Fn(&Self, &Point) -> Judgement| {
             let is_absent =
                 |filter: &&Filter| !self.known.iter().any(|point| filter.matches(point));
             if filters.iter().any(is_absent) {
@@ -97,7 +97,8 @@ impl Evidence<'_> {
                 let lack = Reason::NoCombination { factors: each.to_vec() };
                 return vec![Judgement::missing("", lack.into())];
             }
-            combinations.iter().map(judge).collect()
+            let of = |combination| self.by_class(|part| judge(part, combination));
+            combinations.iter().map(of).collect()
         };
         match condition {
             Condition::Value(bounds) => {
@@ -110,23 +111,25 @@ impl Evidence<'_> {
             Condition::RoundsDifferAtMostSteps(max) => self.judge_steps(*max),
             Condition::RoundsDifferAtMost(share) => self.judge_repeats(*share),
             Condition::Ratio { of, to, bounds, limit, baselines } => {
-                for_each(&[of, to], &|combination| match baselines {
-                    None => self.judge_ratio(of, to, bounds, limit.as_ref(), combination),
+                for_each(&[of, to], &|part, combination| match baselines {
+                    None => part.judge_ratio(of, to, bounds, limit.as_ref(), combination),
                     Some(baselines) => {
-                        self.judge_relative([of, to], baselines, bounds, combination)
+                        part.judge_relative([of, to], baselines, bounds, combination)
                     }
                 })
             }
             Condition::Ranking(ranking) => {
                 let filters: Vec<_> = ranking.iter().collect();
-                for_each(&filters, &|combination| self.judge_ranking(ranking, combination))
+                for_each(&filters, &|part, combination| part.judge_ranking(ranking, combination))
             }
             Condition::WinnerChanges { factor, along } => {
-                for_each(&[], &|combination| self.judge_winner(factor, along, combination))
+                for_each(&[], &|part, combination| part.judge_winner(factor, along, combination))
             }
-            Condition::Shape { form, along, beyond, within } => for_each(&[], &|combination| {
-                self.judge_shape(*form, along, beyond.as_ref(), *within, combination)
-            }),
+            Condition::Shape { form, along, beyond, within } => {
+                for_each(&[], &|part, combination| {
+                    part.judge_shape(*form, along, beyond.as_ref(), *within, combination)
+                })
+            }
         }
     }
 
@@ -141,8 +144,8 @@ impl Evidence<'_> {
             Some(CarriesOver::Nowhere) => (Setup::default(), vec![Unmet::source_itself()]),
             Some(CarriesOver::Anywhere) | None => Default::default(),
         };
-        let judged = |point: &Point| {
-            let mut value = self.point_value(point, &bounds, &claimed);
+        let judged = |part: &Self, point: &Point| {
+            let mut value = part.point_value(point, &bounds, &claimed);
             let unmet: Vec<_> = elsewhere.iter().cloned().chain(setup.unmet_by(point)).collect();
             if value.value.is_some() && !unmet.is_empty() {
                 value.kind = VerdictKind::Incomparable;
@@ -155,13 +158,15 @@ impl Evidence<'_> {
             let points = &self.observed.points;
             elsewhere.is_empty() || points.is_empty() || points.contains_key(*point)
         };
-        self.known.iter().filter(is_shown).map(judged).collect()
+        let shown = self.known.iter().filter(is_shown);
+        shown.map(|point| self.by_class(|part| judged(part, point))).collect()
     }
 
     /// Judges the estimate of each point by its interval.
     fn judge_values(&self, bounds: &Bounds, claimed: &Reason) -> Vec<Judgement> {
-        let value = |point| self.point_value(point, bounds, claimed);
-        self.known.iter().map(|point| Judgement::of_all(vec![value(point)])).collect()
+        let judged =
+            |part: &Self, point| Judgement::of_all(vec![part.point_value(point, bounds, claimed)]);
+        self.known.iter().map(|point| self.by_class(|part| judged(part, point))).collect()
     }
 
     fn point_value(&self, point: &Point, bounds: &Bounds, claimed: &Reason) -> MeasuredValue {
@@ -196,6 +201,7 @@ impl Evidence<'_> {
             value: Some(estimated.median),
             interval: (estimated.rounds > 1).then_some(estimated.interval),
             unit: self.record.unit.clone(),
+            class: self.class_of([rounds]),
             rounds: estimated.rounds,
             lost: counts.failed + counts.void,
             statistic: Some(Statistic::Median { failed: counts.failed, void: counts.void }),

@@ -4,6 +4,7 @@
 
 mod capped;
 mod check;
+mod classes;
 mod every_sample;
 mod evidence;
 mod expect;
@@ -21,6 +22,7 @@ use machine::proximity::Class;
 use serde::Serialize;
 
 pub use check::{check, needs};
+pub use classes::ClassResult;
 pub use expect::{Bounds, Condition, Expect, Quantifier, Trend};
 pub use judge::judge;
 pub(crate) use read::{Declared, DeclaredTable};

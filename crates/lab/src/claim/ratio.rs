@@ -11,7 +11,7 @@ use super::{Bounds, VerdictKind};
 use crate::metric::Better;
 use crate::point::{Filter, Point};
 use crate::statistics::{
-    INTERVAL_ROUNDS, Interval, NoiseFloor, Ratio, Resolution, choose_and_judge, resolve,
+    INTERVAL_ROUNDS, Interval, NoiseFloor, Ratio, Resolution, choose_and_judge, median, resolve,
     unpaired_ratio,
 };
 use crate::summary::{Rounds, paired, pairs, quotients};
@@ -182,12 +182,12 @@ impl Evidence<'_> {
             if let Some(ratio) = self.between_boots((above, numerator), (below, denominator))? {
                 return Ok(Paired { above, below, ratio, of_best: false, is_between_boots: true });
             }
-            let ratio = self.ratio(numerator, denominator)?;
+            let ratio = self.ratio((above, numerator), (below, denominator))?;
             return Ok(Paired { above, below, ratio, of_best: false, is_between_boots: false });
         }
         let (above, numerator) = self.best(above)?;
         let (below, denominator) = self.best(below)?;
-        let ratio = self.ratio(&numerator, &denominator)?;
+        let ratio = self.ratio((above, &numerator), (below, &denominator))?;
         Ok(Paired { above, below, ratio, of_best: true, is_between_boots: false })
     }
 
@@ -269,8 +269,12 @@ impl Evidence<'_> {
         above: (&Point, &Rounds),
         below: (&Point, &Rounds),
     ) -> Result<Option<Ratio>, NoVerdict> {
-        let boots = &self.observed.boots;
-        let (Some(numerator), Some(denominator)) = (boots.get(above.0), boots.get(below.0)) else {
+        let medians = |point: &Point| -> Option<Vec<f64>> {
+            let of_boot =
+                |rounds: &Rounds| median(&rounds.values().map(|one| one.value).collect::<Vec<_>>());
+            Some(self.observed.boots.get(point)?.iter().filter_map(of_boot).collect())
+        };
+        let (Some(numerator), Some(denominator)) = (medians(above.0), medians(below.0)) else {
             return Ok(None);
         };
         if !pairs(above.1, below.1).0.is_empty() {
@@ -280,17 +284,25 @@ impl Evidence<'_> {
         if boots.iter().any(|boots| *boots < needed) {
             return Err(Reason::TooFewBoots { boots, needed }.into());
         }
-        let ratio = unpaired_ratio(numerator, denominator);
+        let ratio = unpaired_ratio(&numerator, &denominator);
         ratio.map(Some).map_err(|error| Reason::NotSummarised { error }.into())
     }
 
     /// Returns the ratio of two points, paired within rounds.
-    pub(super) fn ratio(&self, above: &Rounds, below: &Rounds) -> Result<Ratio, NoVerdict> {
-        let (pairs, lost) = pairs(above, below);
+    fn ratio(
+        &self,
+        above: (&Point, &Rounds),
+        below: (&Point, &Rounds),
+    ) -> Result<Ratio, NoVerdict> {
+        let (pairs, lost) = pairs(above.1, below.1);
+        let lost = self.with_other_class(lost, above, below);
         if pairs.is_empty() {
             return Err(Reason::NoCommonRound { lost, command: self.claim.command() }.into());
         }
-        paired(above, below).map_err(|error| Reason::NotSummarised { error }.into())
+        let ratio = paired(above.1, below.1);
+        ratio
+            .map(|ratio| Ratio { lost, ..ratio })
+            .map_err(|error| Reason::NotSummarised { error }.into())
     }
 
     /// Counts the capped rounds of the sides of `judged`, which is the ratio of two sides or its
@@ -318,6 +330,8 @@ impl Evidence<'_> {
             value: Some(paired.ratio.ratio),
             interval: (paired.ratio.rounds > 1).then_some(paired.ratio.interval),
             unit: "1".into(),
+            class: self
+                .class_of(points.iter().filter_map(|point| self.observed.points.get(*point))),
             rounds: paired.ratio.rounds,
             lost: paired.ratio.lost.total(),
             statistic: Some(match paired.is_between_boots {

@@ -16,10 +16,10 @@ const ROUNDING: f64 = 1e-6;
 impl Evidence<'_> {
     /// Judges the difference of each point and its twin, in the unit of the metric.
     pub(super) fn judge_twins(&self, max: f64) -> Vec<Judgement> {
-        let twins = self.observed.twins.iter();
-        let judgements: Vec<_> = twins
-            .map(|(point, twin)| Judgement::of_all(vec![self.twin_value(point, twin, max)]))
-            .collect();
+        let judge = |part: &Self, point| Judgement::of_all(vec![part.twin_value(point, max)]);
+        let twins = self.observed.twins.keys();
+        let judgements: Vec<_> =
+            twins.map(|point| self.by_class(|part| judge(part, point))).collect();
         if !judgements.is_empty() {
             return judgements;
         }
@@ -30,9 +30,10 @@ impl Evidence<'_> {
         vec![Judgement::missing("", lack)]
     }
 
-    fn twin_value(&self, point: &Point, twin: &Rounds, max: f64) -> MeasuredValue {
+    fn twin_value(&self, point: &Point, max: f64) -> MeasuredValue {
         let none = Rounds::new();
         let rounds = self.observed.points.get(point).unwrap_or(&none);
+        let twin = self.observed.twins.get(point).unwrap_or(&none);
         let (pairs, lost) = pairs(rounds, twin);
         let differences: Vec<f64> = pairs.iter().map(|(point, twin)| point - twin).collect();
         let estimate = match estimate(&differences) {
@@ -53,6 +54,7 @@ impl Evidence<'_> {
             value: Some(estimate.median),
             interval: (estimate.rounds > 1).then_some(estimate.interval),
             unit,
+            class: self.class_of([rounds]),
             rounds: estimate.rounds,
             lost: lost.total(),
             statistic: Some(Statistic::TwinDifference),
@@ -63,28 +65,27 @@ impl Evidence<'_> {
 
     /// Judges the span of each point's rounds on an idle core, in steps of the time-stamp counter.
     pub(super) fn judge_steps(&self, max: f64) -> Vec<Judgement> {
-        let judge = |point| self.judge_rounds(point, |rounds| self.steps_value(point, rounds, max));
-        self.known.iter().map(judge).collect()
+        self.judge_rounds(|part, point, rounds| part.steps_value(point, rounds, max))
     }
 
     /// Judges the spread of the middle half of each point's rounds on an idle core, as a share of
     /// their median.
     pub(super) fn judge_repeats(&self, max: f64) -> Vec<Judgement> {
-        let judge =
-            |point| self.judge_rounds(point, |rounds| self.spread_value(point, rounds, max));
-        self.known.iter().map(judge).collect()
+        self.judge_rounds(|part, point, rounds| part.spread_value(point, rounds, max))
     }
 
     fn judge_rounds(
         &self,
-        point: &Point,
-        value: impl Fn(&Rounds) -> Result<MeasuredValue, NoVerdict>,
-    ) -> Judgement {
-        let rounds = self.observed.points.get(point).ok_or_else(|| self.lack_of(point));
-        match rounds.and_then(value) {
-            Ok(value) => Judgement::of_all(vec![value]),
-            Err(lack) => Judgement::missing(self.label(point), lack),
-        }
+        value: impl Fn(&Self, &Point, &Rounds) -> Result<MeasuredValue, NoVerdict>,
+    ) -> Vec<Judgement> {
+        let judge = |part: &Self, point: &Point| {
+            let rounds = part.observed.points.get(point).ok_or_else(|| part.lack_of(point));
+            match rounds.and_then(|rounds| value(part, point, rounds)) {
+                Ok(value) => Judgement::of_all(vec![value]),
+                Err(lack) => Judgement::missing(part.label(point), lack),
+            }
+        };
+        self.known.iter().map(|point| self.by_class(|part| judge(part, point))).collect()
     }
 
     fn steps_value(
@@ -110,6 +111,7 @@ impl Evidence<'_> {
             value: Some(high - low),
             interval: None,
             unit: self.record.unit.clone(),
+            class: self.class_of([rounds]),
             rounds: idle.len(),
             lost: recorded - idle.len(),
             statistic: Some(Statistic::Span { low, high, step, steps, recorded }),
@@ -142,6 +144,7 @@ impl Evidence<'_> {
             value: Some(spread),
             interval: None,
             unit: "share".into(),
+            class: self.class_of([rounds]),
             rounds: values.len(),
             lost: rounds.len() - values.len(),
             statistic: Some(Statistic::Spread { recorded: rounds.len() }),

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use machine::proximity::Class;
 use serde::Serialize;
 
-use super::{Bounds, Published, Quantifier, Unmet};
+use super::{Bounds, ClassResult, Published, Quantifier, Unmet};
 use crate::experiment::Profile;
 use crate::sample::Failure;
 use crate::statistics::{Interval, LostRounds, Ratio, Resolution, StatisticsError};
@@ -97,6 +97,8 @@ pub struct MeasuredValue {
     pub interval: Option<Interval>,
     /// Unit of the metric, or `1` for a ratio.
     pub unit: String,
+    /// Class of the cores in these rounds; `None` if they used a single core.
+    pub class: Option<Class>,
     /// Number of rounds with a value.
     pub rounds: usize,
     /// Number of rounds lost to missing values, differing classes and differing sessions.
@@ -373,12 +375,24 @@ pub enum Reason {
         /// Command that measures again, if another point has a value.
         command: Option<String>,
     },
-    /// No round has the claimed proximity of the cores.
+    /// The results with near and with far cores differ.
+    ClassesDiffer {
+        /// Result of each class with enough rounds.
+        results: Vec<ClassResult>,
+    },
+    /// A class has too few rounds to count.
+    ClassNotJudged {
+        /// Proximity of the cores.
+        class: Class,
+        /// Number of rounds.
+        rounds: usize,
+    },
+    /// No round has the claimed or the judged proximity of the cores.
     OtherClass {
-        /// Claimed proximity.
+        /// Claimed or judged proximity.
         class: Class,
         /// Proximity in the last round.
-        last: Option<String>,
+        last: Option<Class>,
         /// Command that measures again, if another point has a value.
         command: Option<String>,
     },
@@ -519,6 +533,7 @@ impl MeasuredValue {
             value: None,
             interval: None,
             unit: String::new(),
+            class: None,
             rounds: 0,
             lost: 0,
             statistic: None,

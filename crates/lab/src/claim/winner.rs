@@ -130,6 +130,7 @@ impl Evidence<'_> {
             value: estimate.map(|e| e.median),
             interval: estimate.filter(|e| e.rounds > 1).map(|e| e.interval),
             unit: self.record.unit.clone(),
+            class: self.class_of([contest.rounds]),
             rounds: values.len(),
             lost: 0,
             statistic: Some(Statistic::Best {

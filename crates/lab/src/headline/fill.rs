@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use machine::proximity::Class;
 use serde::Serialize;
 
 use super::slot::{SlotKind, point};
@@ -11,7 +12,7 @@ use crate::format;
 use crate::journal::Run;
 use crate::point::{Filter, Point};
 use crate::statistics::{INTERVAL_ROUNDS, Ratio, Resolution, resolve};
-use crate::summary::{CLASS, Rounds, Samples, Summary, Unit, paired, summarise};
+use crate::summary::{Rounds, Samples, Summary, Unit, paired, summarise};
 
 /// Maximum half-width of a number in a headline, as a share of it. A wider interval has no digit to
 /// quote.
@@ -39,26 +40,26 @@ pub fn state(headline: &Headline, run: &Run) -> Option<Stated> {
         .iter()
         .filter_map(|(name, slot)| Some((name.as_str(), Source::of(headline, slot, run)?)))
         .collect();
-    let mut classes: BTreeMap<String, usize> = BTreeMap::new();
+    let mut classes: BTreeMap<Class, usize> = BTreeMap::new();
     for class in slots.values().flat_map(Source::classes) {
         *classes.entry(class).or_default() += 1;
     }
     let mut classes: Vec<_> = classes.into_iter().collect();
     classes.sort_by_key(|(_, rounds)| std::cmp::Reverse(*rounds));
-    let state = |class: Option<&str>| {
+    let state = |class: Option<Class>| {
         headline.says.iter().find_map(|sentence| filled(sentence, &slots, class))
     };
     let sentence = match classes.as_slice() {
         [] => state(None)?,
-        classes => classes
-            .iter()
-            .find_map(|(class, _)| Some(format!("{} ({class} cores)", state(Some(class))?)))?,
+        classes => classes.iter().find_map(|(class, _)| {
+            Some(format!("{} ({} cores)", state(Some(*class))?, class.name()))
+        })?,
     };
     Some(Stated { id: headline.id.clone(), suite: headline.suite().into(), sentence })
 }
 
 /// Returns a sentence with its slots filled; `None` if one of them has no value.
-fn filled(sentence: &str, slots: &BTreeMap<&str, Source>, class: Option<&str>) -> Option<String> {
+fn filled(sentence: &str, slots: &BTreeMap<&str, Source>, class: Option<Class>) -> Option<String> {
     let text = |part| match part {
         Part::Text(text) => Some(text.to_owned()),
         Part::Slot(name) => slots.get(name)?.text(class),
@@ -88,19 +89,18 @@ impl<'a> Source<'a> {
     }
 
     /// Returns the class of each round of its points.
-    fn classes(&self) -> Vec<String> {
+    fn classes(&self) -> Vec<Class> {
         let filters = match self.kind {
             SlotKind::Value(of) | SlotKind::Every { of, .. } => vec![of],
             SlotKind::Ratio { of, to } | SlotKind::Share { of, to } => vec![of, to],
         };
         let points = filters.into_iter().filter_map(|filter| self.point(filter));
         let rounds = points.filter_map(|point| self.summary.observed.points.get(&point));
-        let classes = rounds.flat_map(Rounds::values).filter_map(|one| one.class.as_ref());
-        classes.map(|class| class.as_str().to_owned()).collect()
+        rounds.flat_map(Rounds::values).filter_map(|one| one.class).collect()
     }
 
     /// Returns its number as text, of the rounds with a class.
-    fn text(&self, class: Option<&str>) -> Option<String> {
+    fn text(&self, class: Option<Class>) -> Option<String> {
         match self.kind {
             SlotKind::Value(filter) => self.value(&self.point(filter)?, class),
             SlotKind::Ratio { of, to } => self.ratio(of, to, class),
@@ -109,10 +109,10 @@ impl<'a> Source<'a> {
         }
     }
 
-    fn value(&self, point: &Point, class: Option<&str>) -> Option<String> {
+    fn value(&self, point: &Point, class: Option<Class>) -> Option<String> {
         let row = self.summary.rows.iter().find(|row| row.point == *point)?;
         let estimate = match class {
-            Some(class) if !row.by_class.is_empty() => row.by_class.get(class),
+            Some(class) if !row.by_class.is_empty() => row.by_class.get(&class),
             _ => row.estimate.as_ref(),
         };
         let estimate = estimate.filter(|one| one.rounds >= INTERVAL_ROUNDS)?;
@@ -131,13 +131,12 @@ impl<'a> Source<'a> {
         &self,
         of: &Filter,
         to: &Filter,
-        class: Option<&str>,
+        class: Option<Class>,
     ) -> Option<(Point, Point, Ratio)> {
         let rounds = |point: &Point| -> Option<Rounds> {
             let mut rounds = self.summary.observed.points.get(point)?.clone();
-            rounds.retain(|_, one| {
-                one.class.as_ref().is_none_or(|it| class.is_none_or(|class| it.as_str() == class))
-            });
+            rounds
+                .retain(|_, one| one.class.is_none_or(|it| class.is_none_or(|class| it == class)));
             Some(rounds)
         };
         let (above, below) = (self.point(of)?, self.point(to)?);
@@ -147,7 +146,7 @@ impl<'a> Source<'a> {
         is_known.then_some((above, below, ratio))
     }
 
-    fn ratio(&self, of: &Filter, to: &Filter, class: Option<&str>) -> Option<String> {
+    fn ratio(&self, of: &Filter, to: &Filter, class: Option<Class>) -> Option<String> {
         let (above, below, ratio) = self.paired(of, to, class)?;
         let floor = self.summary.floors.near(&[&above, &below]);
         // Three digits at most.
@@ -156,7 +155,7 @@ impl<'a> Source<'a> {
             .then(|| format::value(ratio.ratio, Some(half), "1"))
     }
 
-    fn share(&self, of: &Filter, to: &Filter, class: Option<&str>) -> Option<String> {
+    fn share(&self, of: &Filter, to: &Filter, class: Option<Class>) -> Option<String> {
         let (_, _, Ratio { ratio, interval, .. }) = self.paired(of, to, class)?;
         let [value, low, high] = [ratio, interval.low, interval.high].map(format::percent);
         Some(format!("{value} ({low} to {high})"))
@@ -164,7 +163,7 @@ impl<'a> Source<'a> {
 
     /// Returns the number of valid rounds of a class if every sample of the point is within bounds,
     /// void ones and those of other classes included.
-    fn every(&self, point: &Point, bounds: &Bounds, class: Option<&str>) -> Option<String> {
+    fn every(&self, point: &Point, bounds: &Bounds, class: Option<Class>) -> Option<String> {
         let value = |sample: &crate::sample::Sample| sample.values.get(self.metric).copied();
         let fits = |value: f64| {
             bounds.at_least.is_none_or(|bound| value >= bound)
@@ -177,8 +176,8 @@ impl<'a> Source<'a> {
             return None;
         }
         let is_of_class = |sample: &crate::sample::Sample| {
-            let of = sample.covariates.get(CLASS);
-            of.is_none_or(|of| class.is_none_or(|class| of.as_str() == class))
+            let of = self.samples.class(sample);
+            of.is_none_or(|of| class.is_none_or(|class| of == class))
         };
         let rounds = self.samples.rounds(point, false);
         let rounds = rounds.filter(|(_, sample)| sample.is_valid() && is_of_class(sample)).count();

@@ -18,14 +18,15 @@ pub use contest::Contest;
 pub use observed::{Floors, Observation, Observed, Rounds, paired, pairs};
 pub(crate) use observed::{quotients, resolution};
 pub use row::{FailureCount, Outlier, Row};
+pub use samples::Samples;
 pub(crate) use samples::recorded;
-pub use samples::{CLASS, Samples};
 pub use unit::Unit;
 
 use crate::format;
 use crate::journal::Run;
 use crate::metric::MetricRecord;
 use crate::point::Point;
+use crate::proximity::Classes;
 use crate::sharing::SharingCounts;
 use crate::statistics::Ratio;
 
@@ -78,6 +79,8 @@ pub struct Summary {
     pub other_environments: usize,
     /// Number of samples by whether a busy SMT sibling shared their core.
     pub sharing: SharingCounts,
+    /// Classes of the samples of the environment by the proximity of their cores.
+    pub classes: Classes,
     /// A row per point with samples, in the order of the declaration.
     pub rows: Vec<Row>,
     /// Each point with a twin, and the ratio of the two.
@@ -155,6 +158,7 @@ pub fn summarise(
         environment: samples.environment.into(),
         other_environments: samples.other_environments,
         sharing: samples.sharing(),
+        classes: samples.classes(),
         rows: row::rows(&samples, metric, unit),
         twins: observed.twin_ratios(),
         floors: Floors::of(&observed),

@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use machine::proximity::Class;
 use serde::Serialize;
 
-use crate::point::{Level, Point};
+use crate::point::Point;
 use crate::sharing::Sharing;
 use crate::statistics::{
     IntervalKind, LostRounds, NoiseFloor, Ratio, StatisticsError, paired_ratio,
@@ -18,7 +19,7 @@ pub struct Observation {
     /// Resolution of the value, in its unit; 0 if it is not limited.
     pub resolution: f64,
     /// Proximity of the cores, if the point uses two.
-    pub class: Option<Level>,
+    pub class: Option<Class>,
     /// Number of the session that measured it, from 1.
     pub session: u32,
     /// Whether a busy SMT sibling shared the core, if known.
@@ -35,8 +36,8 @@ pub struct Observed {
     pub points: BTreeMap<Point, Rounds>,
     /// Twins of points, with values.
     pub twins: BTreeMap<Point, Rounds>,
-    /// The median of the rounds of each boot, if factors are chosen at boot and several boots measured the experiment.
-    pub boots: BTreeMap<Point, Vec<f64>>,
+    /// The values of each boot, if factors are chosen at boot and several boots measured the experiment.
+    pub boots: BTreeMap<Point, Vec<Rounds>>,
 }
 
 impl Observed {
@@ -46,6 +47,11 @@ impl Observed {
             side.values_mut().for_each(|rounds| rounds.retain(|_, one| matches(one)));
             side.retain(|_, rounds| !rounds.is_empty());
         }
+        for boots in self.boots.values_mut() {
+            boots.iter_mut().for_each(|rounds| rounds.retain(|_, one| matches(one)));
+            boots.retain(|rounds| !rounds.is_empty());
+        }
+        self.boots.retain(|_, boots| !boots.is_empty());
     }
 
     /// Returns the ratio of each point to its twin, if all their values are positive.

@@ -2,14 +2,19 @@
 
 use std::collections::BTreeMap;
 
+use machine::proximity::Class;
 use serde::Serialize;
 
-use super::samples::{class, value};
+use super::samples::value;
 use super::{Samples, Unit};
 use crate::metric::STEP;
 use crate::point::{Level, Point};
+use crate::proximity::ROUND_TRIP;
 use crate::sample::{FailureKind, Sample};
 use crate::statistics::{Estimate, estimate, mad, median};
+
+/// Name of the class of a sample among its covariates.
+const CLASS: &str = "proximity";
 
 /// Summary of one point.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -28,11 +33,11 @@ pub struct Row {
     pub void_causes: BTreeMap<String, usize>,
     /// Failures by kind.
     pub errors: BTreeMap<FailureKind, FailureCount>,
-    /// Number of valid rounds by level of each covariate.
+    /// Number of valid rounds by level of each covariate. The class of the cores replaces the time of their round trip.
     pub covariates: BTreeMap<String, Vec<(Level, usize)>>,
     /// Estimates by proximity of the cores, if there are rounds of several classes: one median
     /// would hide two costs.
-    pub by_class: BTreeMap<String, Estimate>,
+    pub by_class: BTreeMap<Class, Estimate>,
     /// Outliers, which stay in the estimate.
     pub outliers: Vec<Outlier>,
     /// Median core clock, Hz.
@@ -70,6 +75,7 @@ pub struct Outlier {
 
 /// Samples of one point.
 struct PointSamples<'a> {
+    samples: &'a Samples<'a>,
     point: &'a Point,
     /// Every sample, in the order of the journal.
     all: Vec<&'a Sample>,
@@ -95,7 +101,7 @@ pub(super) fn rows(samples: &Samples, metric: &str, unit: Unit) -> Vec<Row> {
         let last = samples.rounds(point, false).map(|(_, sample)| sample).collect();
         let resolution = |sample: &&Sample| samples.resolution(sample, metric, unit);
         let resolution = all.iter().map(resolution).fold(0.0, f64::max);
-        PointSamples { point, all, last, metric, unit, resolution }.summarise()
+        PointSamples { samples, point, all, last, metric, unit, resolution }.summarise()
     };
     rows.into_iter().map(row).collect()
 }
@@ -118,7 +124,7 @@ impl PointSamples<'_> {
             void_rounds: self.last.iter().filter(|s| s.void.is_some()).count(),
             void_causes: counted(self.all.iter().filter_map(|s| s.void.clone())),
             errors: self.errors(),
-            covariates: covariates(&valid),
+            covariates: self.covariates(&valid),
             by_class: self.by_class(),
             outliers: self.outliers(&values),
             core_hertz: median(&clocks().map(|c| c.core_hertz()).collect::<Vec<_>>()),
@@ -147,11 +153,26 @@ impl PointSamples<'_> {
         errors
     }
 
-    fn by_class(&self) -> BTreeMap<String, Estimate> {
-        let mut classes: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+    fn covariates(&self, valid: &[&Sample]) -> BTreeMap<String, Vec<(Level, usize)>> {
+        let mut seen: BTreeMap<&str, BTreeMap<Level, usize>> = BTreeMap::new();
+        for sample in valid {
+            let class = self.samples.class(sample).map(|class| (CLASS, Level::from(class.name())));
+            let others = sample.covariates.iter().filter(|(name, _)| *name != ROUND_TRIP);
+            let others = others.map(|(name, level)| (name.as_str(), level.clone()));
+            for (name, level) in others.chain(class) {
+                *seen.entry(name).or_default().entry(level).or_default() += 1;
+            }
+        }
+        let listed =
+            |(name, levels): (&str, BTreeMap<_, _>)| (name.into(), levels.into_iter().collect());
+        seen.into_iter().map(listed).collect()
+    }
+
+    fn by_class(&self) -> BTreeMap<Class, Estimate> {
+        let mut classes: BTreeMap<Class, Vec<f64>> = BTreeMap::new();
         for sample in &self.last {
-            if let (Some(class), Some(value)) = (class(sample), self.value(sample)) {
-                classes.entry(class.to_string()).or_default().push(value);
+            if let (Some(class), Some(value)) = (self.samples.class(sample), self.value(sample)) {
+                classes.entry(class).or_default().push(value);
             }
         }
         if classes.len() < 2 {
@@ -188,14 +209,4 @@ fn counted(causes: impl Iterator<Item = String>) -> BTreeMap<String, usize> {
         *counts.entry(cause).or_default() += 1;
     }
     counts
-}
-
-fn covariates(samples: &[&Sample]) -> BTreeMap<String, Vec<(Level, usize)>> {
-    let mut seen: BTreeMap<String, BTreeMap<Level, usize>> = BTreeMap::new();
-    for (name, level) in samples.iter().flat_map(|sample| &sample.covariates) {
-        let levels = seen.entry(name.clone()).or_default();
-        *levels.entry(level.clone()).or_default() += 1;
-    }
-    let listed = |(name, levels): (_, BTreeMap<_, _>)| (name, levels.into_iter().collect());
-    seen.into_iter().map(listed).collect()
 }

@@ -3,18 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use machine::environment::Environment;
+use machine::proximity::Class;
 
-use super::{Observation, Observed, Unit};
+use super::{Observation, Observed, Rounds, Unit};
 use crate::experiment::Experiment;
 use crate::journal::Run;
 use crate::metric::{MetricRecord, RESOLUTION};
-use crate::point::{Level, Point};
+use crate::point::Point;
+use crate::proximity::Classes;
 use crate::sample::Sample;
 use crate::sharing::{self, Sharing, SharingCounts};
-use crate::statistics::median;
-
-/// Covariate that splits rounds into classes that are not compared: the proximity of two cores.
-pub const CLASS: &str = "proximity";
 
 /// Samples of one experiment that belong together, indexed by point, twin and round.
 ///
@@ -33,6 +31,8 @@ pub struct Samples<'a> {
     all: Vec<&'a Sample>,
     /// Best rate of independent adds of the machine in this run, in adds per cycle.
     best_rate: f64,
+    /// Classes of the machine's samples in this run, by the proximity of their cores.
+    classes: Classes,
     /// The last sample of each point, twin and round, which is the one that counts; of several boots, those of the
     /// last boot that measured the point.
     last: LastSamples<'a>,
@@ -76,9 +76,19 @@ impl<'a> Samples<'a> {
             rounds.insert(sample.round, *sample);
         }
         let other_environments = environments.difference(&boots).count();
-        let of_machine = run.samples.iter().filter(|one| boots.contains(one.environment.as_str()));
-        let best_rate = sharing::best_rate(of_machine);
-        Self { run, experiment, environment, other_environments, all, best_rate, last, by_boot }
+        let is_of_machine = |one: &&Sample| boots.contains(one.environment.as_str());
+        let of_machine = || run.samples.iter().filter(is_of_machine);
+        Self {
+            run,
+            experiment,
+            environment,
+            other_environments,
+            all,
+            best_rate: sharing::best_rate(of_machine()),
+            classes: Classes::of(of_machine()),
+            last,
+            by_boot,
+        }
     }
 
     /// Returns the experiment as declared in the run.
@@ -104,6 +114,16 @@ impl<'a> Samples<'a> {
     /// Counts the samples by whether a busy SMT sibling shared their core.
     pub fn sharing(&self) -> SharingCounts {
         SharingCounts::of(self.all(), self.best_rate)
+    }
+
+    /// Returns the classes of the machine's samples by the proximity of their cores.
+    pub fn classes(&self) -> Classes {
+        self.classes
+    }
+
+    /// Returns the proximity of the cores of a sample; `None` if it used one core, or if it is unknown.
+    pub fn class(&self, sample: &Sample) -> Option<Class> {
+        self.classes.class(sample)
     }
 
     /// Returns the points with samples, without their twins.
@@ -136,26 +156,28 @@ impl<'a> Samples<'a> {
     /// or has no clock to convert its value by, has none.
     pub fn observed(&self, metric: &str, unit: Unit) -> Observed {
         let mut observed = Observed::default();
-        for ((point, twin), samples) in &self.last {
-            let observation = |(round, sample): (&u32, &&Sample)| {
-                let (class, session) = (class(sample).cloned(), sample.session);
-                let value = value(sample, metric, unit)?;
-                let sharing = sample.clock.and_then(|clock| Sharing::of(&clock, self.best_rate));
-                let resolution = self.resolution(sample, metric, unit);
-                Some((*round, Observation { value, resolution, class, sharing, session }))
+        let observation = |(round, sample): (&u32, &&Sample)| {
+            let value = value(sample, metric, unit)?;
+            let observation = Observation {
+                value,
+                resolution: self.resolution(sample, metric, unit),
+                class: self.class(sample),
+                session: sample.session,
+                sharing: sample.clock.and_then(|clock| Sharing::of(&clock, self.best_rate)),
             };
-            let rounds: BTreeMap<_, _> = samples.iter().filter_map(observation).collect();
+            Some((*round, observation))
+        };
+        let observe = |samples: &BTreeMap<u32, &Sample>| {
+            let rounds: Rounds = samples.iter().filter_map(observation).collect();
+            (!rounds.is_empty()).then_some(rounds)
+        };
+        for ((point, twin), samples) in &self.last {
             let side = if *twin { &mut observed.twins } else { &mut observed.points };
-            if !rounds.is_empty() {
-                side.insert(Point::clone(point), rounds);
-            }
+            side.extend(observe(samples).map(|rounds| (Point::clone(point), rounds)));
         }
         let items = self.by_boot.values().flatten();
         for ((point, _), samples) in items.filter(|((_, twin), _)| !twin) {
-            let values = samples.values().filter_map(|sample| value(sample, metric, unit));
-            if let Some(median) = median(&values.collect::<Vec<_>>()) {
-                observed.boots.entry(Point::clone(point)).or_default().push(median);
-            }
+            observed.boots.entry(Point::clone(point)).or_default().extend(observe(samples));
         }
         observed
     }
@@ -183,9 +205,4 @@ pub(super) fn value(sample: &Sample, metric: &str, unit: Unit) -> Option<f64> {
 /// Returns the finite value of a metric in a sample, which may be void.
 pub(crate) fn recorded(sample: &Sample, metric: &str, unit: Unit) -> Option<f64> {
     unit.convert(*sample.values.get(metric)?, sample).filter(|value| value.is_finite())
-}
-
-/// Returns the class of a sample, if its point uses two cores.
-pub(super) fn class(sample: &Sample) -> Option<&Level> {
-    sample.covariates.get(CLASS)
 }

@@ -6,7 +6,7 @@ use lab::journal::Run;
 use lab::sample::{Failure, Sample};
 
 use crate::made_up::{MadeUp, product};
-use crate::{assert_kind, fail_rounds, reasons};
+use crate::{assert_kind, fail_rounds, place, reasons};
 
 const NEVER: &str = "expect = { never = { above = 0 } }";
 
@@ -101,12 +101,13 @@ fn only_rounds_of_the_class_count() {
     let keys = &format!("class = \"near\"\nmetric = \"calls\"\n{NEVER}");
     let mut run = without_loss();
     for sample in &mut run.samples {
-        let class = if sample.round < 10 { "near" } else { "far" };
-        sample.covariates.insert("proximity".into(), class.into());
+        place(sample, sample.round >= 10);
     }
     set(&mut run, 15, 7.0);
     let verdict = assert_kind(keys, &run, Reproduced);
     assert_eq!(counts(&verdict).0.of, 30);
+    // Without a class the claim is about both.
+    assert_kind(&format!("metric = \"calls\"\n{NEVER}"), &run, Contradicted);
     // A void sample of unknown class is listed.
     let unknown = set(&mut run, 16, 7.0);
     unknown.covariates.clear();

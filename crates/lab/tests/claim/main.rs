@@ -8,6 +8,7 @@
 mod boots;
 mod bounds;
 mod choice;
+mod classes;
 mod every_sample;
 mod made_up;
 #[path = "../mutation/mod.rs"]
@@ -22,6 +23,7 @@ use lab::catalogue::DataFile;
 use lab::claim::{Claim, MeasuredValue, Verdict, VerdictKind, judge};
 use lab::journal::Run;
 use lab::point::Point;
+use lab::proximity::ROUND_TRIP;
 use lab::sample::{Failure, FailureKind, Sample};
 
 /// Returns a claim on the synthetic experiment, with these keys added.
@@ -58,6 +60,12 @@ pub(crate) fn assert_kind(keys: &str, run: &Run, kind: VerdictKind) -> Verdict {
     let verdict = verdict(keys, run);
     assert_eq!(verdict.kind, kind, "{keys}: {verdict:#?}");
     verdict
+}
+
+/// Sets the proximity of the cores of a sample: far or near.
+pub(crate) fn place(sample: &mut Sample, is_far: bool) {
+    let round_trip = if is_far { "400" } else { "100" };
+    sample.covariates.insert(ROUND_TRIP.into(), round_trip.into());
 }
 
 /// Replaces the first rounds of the selected points by timeouts.

@@ -8,6 +8,7 @@ use lab::compare::compare;
 use lab::journal::{Journal, RECORD, SAMPLES, open};
 use lab::measure::Measurement;
 use lab::point::Point;
+use lab::proximity::ROUND_TRIP;
 use lab::sample::{Failure, Sample};
 use lab::summary::{Unit, summarise};
 use proptest::collection::vec;
@@ -62,7 +63,7 @@ struct Any {
     twin: bool,
     round: u32,
     value: f64,
-    class: Option<&'static str>,
+    round_trip: Option<&'static str>,
     fate: u8,
 }
 
@@ -72,9 +73,16 @@ fn any_sample() -> impl Strategy<Value = Any> {
         5 => 0.5..5.0f64,
         1 => select(vec![0.0, -1.0, f64::NAN, f64::INFINITY, 1e-300, 1e300, f64::MIN_POSITIVE]),
     ];
-    let class = select(vec![None, Some("near"), Some("far")]);
-    (point, any::<bool>(), 0u32..14, value, class, 0u8..20).prop_map(
-        |(point, twin, round, value, class, fate)| Any { point, twin, round, value, class, fate },
+    let round_trip = select(vec![None, Some("100"), Some("400"), Some("-1"), Some("far")]);
+    (point, any::<bool>(), 0u32..14, value, round_trip, 0u8..20).prop_map(
+        |(point, twin, round, value, round_trip, fate)| Any {
+            point,
+            twin,
+            round,
+            value,
+            round_trip,
+            fate,
+        },
     )
 }
 
@@ -88,7 +96,8 @@ fn run(samples: &[Any], metric: &'static str) -> lab::journal::Run {
     for any in samples {
         let point = Point::from([("function", any.point.0), ("length", any.point.1)]);
         let mut sample = made_up.sample(&point, any.twin, any.round, any.value);
-        sample.covariates.extend(any.class.map(|class| ("proximity".to_string(), class.into())));
+        let round_trip = any.round_trip.map(|time| (ROUND_TRIP.to_string(), time.into()));
+        sample.covariates.extend(round_trip);
         match any.fate {
             0 => sample.error = Some(Failure::unsupported("lacks\nit")),
             1 => sample.error = Some(Failure::failed("broke")),
@@ -142,7 +151,7 @@ static JOURNAL: LazyLock<[String; 2]> = LazyLock::new(|| {
     let folder = tempfile::tempdir().unwrap();
     let mut journal = Journal::open(folder.path(), || run.record).unwrap();
     for sample in run.samples {
-        let covariates = [("proximity".to_string(), "near".into())].into();
+        let covariates = [(ROUND_TRIP.to_string(), "100".into())].into();
         let histograms = histograms.clone();
         journal.append(&Sample { histograms, covariates, ..sample }).unwrap();
     }

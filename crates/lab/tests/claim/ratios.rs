@@ -183,69 +183,6 @@ fn the_noise_floor_is_slack_on_every_bound() {
 }
 
 #[test]
-fn near_and_far_rounds_are_not_paired() {
-    let mut run = functions(&["glibc", "apex"])
-        .run(|point| if point.text("function") == "apex" { 12e9 } else { 10e9 });
-    // In every second round one of the two is far and five times slower.
-    for sample in &mut run.samples {
-        let far = sample.round % 2 == 1 && sample.point.text("function") == "apex";
-        let class = if far { "far" } else { "near" };
-        sample.covariates.insert("proximity".into(), class.into());
-        if far {
-            *sample.values.get_mut("throughput").unwrap() /= 5.0;
-        }
-    }
-    let keys = format!("expect = {{ {RATIO}, each = [\"length\"], at_least = 1.1 }}");
-    let verdict = assert_kind(&keys, &run, Reproduced);
-    assert!(verdict.values().all(|ours| ours.rounds == 10 && ours.lost == 10));
-    assert!(reasons(&verdict).contains(r#""rounds":10,"lost":10"#), "{verdict:?}");
-    // Without the class the same values are inconclusive.
-    for sample in &mut run.samples {
-        sample.covariates.clear();
-    }
-    assert_kind(&keys, &run, Inconclusive);
-}
-
-#[test]
-fn a_claim_on_near_cores_uses_only_near_rounds() {
-    let mut run = functions(&["glibc", "apex"])
-        .run(|point| if point.text("function") == "apex" { 12e9 } else { 10e9 });
-    // In every second round both are far and do not differ.
-    for sample in &mut run.samples {
-        let far = sample.round % 2 == 1;
-        sample.covariates.insert("proximity".into(), if far { "far" } else { "near" }.into());
-        if far {
-            *sample.values.get_mut("throughput").unwrap() = 2e9;
-        }
-    }
-    let of_class =
-        |class: &str, expect: &str| format!("class = \"{class}\"\nexpect = {{ {expect} }}");
-    let ratio = format!("{RATIO}, each = [\"length\"], at_least = 1.1");
-    let verdict = assert_kind(&of_class("near", &ratio), &run, Reproduced);
-    assert!(verdict.values().all(|ours| ours.rounds == 10 && ours.lost == 0), "{verdict:?}");
-    assert_kind(&of_class("far", &ratio), &run, Contradicted);
-    assert_kind(&of_class("near", "at_least = 5e9"), &run, Reproduced);
-    assert_kind(&of_class("far", "at_most = 5e9"), &run, Reproduced);
-    let verdict = assert_kind(&of_class("same", &ratio), &run, Unmeasurable);
-    assert!(reasons(&verdict).contains(r#""reason":"other-class","class":"same""#), "{verdict:?}");
-    let verdict = assert_kind(&of_class("same", "at_least = 5e9"), &run, Unmeasurable);
-    assert!(reasons(&verdict).contains(r#""last":"far""#), "{verdict:?}");
-}
-
-#[test]
-fn rounds_without_a_common_class_are_inconclusive() {
-    let mut run = functions(&["glibc", "apex"]).run(|_| 10e9);
-    for sample in &mut run.samples {
-        let class = if sample.point.text("function") == "apex" { "far" } else { "near" };
-        sample.covariates.insert("proximity".into(), class.into());
-    }
-    let keys = format!("expect = {{ {RATIO}, each = [\"length\"], at_least = 0.5 }}");
-    let verdict = assert_kind(&keys, &run, Inconclusive);
-    let lost = r#""lost":{"missing":0,"other_class":20,"other_sharing":0,"other_session":0}"#;
-    assert!(reasons(&verdict).contains(lost), "{verdict:?}");
-}
-
-#[test]
 fn sides_that_two_sessions_measured_are_inconclusive() {
     let mut run = functions(&["glibc", "apex"]).run(|point| match point.text("function") {
         "apex" => 20e9,

@@ -6,6 +6,7 @@ use lab::point::Point;
 use lab::sample::FailureKind;
 use lab::statistics::NOTABLE_CORRELATION;
 use lab::summary::{FailureCount, Row};
+use machine::proximity::Class;
 
 use super::section::phrase;
 use lab::format;
@@ -25,7 +26,7 @@ pub(crate) enum Mark {
     Best,
     /// Too few rounds for an interval: the half-width is half the range.
     Range,
-    /// The median is over rounds of two covariate classes.
+    /// The median is over rounds of two classes of cores.
     Mixed,
     /// Not measured yet.
     Pending,
@@ -121,9 +122,9 @@ pub(crate) fn remarks(rows: &[&Row], baseline: &Point, unit: &str) -> Vec<String
         lines.push(format!("outliers: {} at {at}, kept", format::count(outliers, "value")));
     }
     lines.extend(rows.iter().filter(|row| !row.by_class.is_empty()).map(|row| {
-        let class = |(name, e): (&String, &lab::statistics::Estimate)| {
+        let class = |(class, e): (&Class, &lab::statistics::Estimate)| {
             let value = format::value(e.median, half(e), unit);
-            format!("{name} {value} ({})", format::count(e.rounds, "round"))
+            format!("{} {value} ({})", class.name(), format::count(e.rounds, "round"))
         };
         let classes: Vec<_> = row.by_class.iter().map(class).collect();
         format!("{}: {}", difference(&row.point, baseline), classes.join(", "))

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use lab::claim::{
-    Bounds, Judgement, MeasuredValue, Quantifier, Reason, Relation, Statistic, Unmet, Verdict,
-    VerdictKind, Violations,
+    Bounds, ClassResult, Judgement, MeasuredValue, Quantifier, Reason, Relation, Statistic, Unmet,
+    Verdict, VerdictKind, Violations,
 };
 use lab::statistics::{LostRounds, Resolution, Unresolved};
+use machine::proximity::Class;
 
 use lab::format::{count, interval, judged as stated};
 use lab::quantity::format_duration;
@@ -56,7 +57,7 @@ fn not_judged(verdict: &Verdict) -> String {
     let value = published.map(|it| stated(it.value, &it.unit)).unwrap_or_default();
     let on = published.and_then(|it| it.on.as_deref()).unwrap_or("other hardware");
     let shown = verdict.values().find(|value| value.value.is_some());
-    let measured = shown.map(value_with_interval).unwrap_or_default();
+    let measured = shown.map(|it| value_with_interval(it) + with_cores(it)).unwrap_or_default();
     let why = shown.into_iter().flat_map(|value| &value.reasons);
     let why = why.filter(|one| matches!(one, Reason::NotComparable { .. })).map(reason);
     format!("{value} on {on}, here {measured}; {}", why.collect::<Vec<_>>().join("; "))
@@ -80,6 +81,15 @@ fn counted(judgements: &[Judgement]) -> String {
 
 /// Returns the argument of a judgement. `is_only` states whether the verdict has a single value.
 fn judgement(judgement: &Judgement, is_only: bool) -> String {
+    if let [differ @ Reason::ClassesDiffer { results }, ..] = judgement.reasons.as_slice() {
+        let deciding = |one: &ClassResult| {
+            let of_class = || judgement.values.iter().filter(|it| it.class == Some(one.class));
+            let value = of_class().find(|it| it.kind == one.kind).or_else(|| of_class().next());
+            value.map(|value| labelled(value, is_only))
+        };
+        let values: Vec<_> = results.iter().filter_map(deciding).collect();
+        return format!("{}: {}", reason(differ), values.join("; "));
+    }
     if let [Reason::BestEverywhere { level, resolved, rounds }, rest @ ..] =
         judgement.reasons.as_slice()
     {
@@ -89,7 +99,9 @@ fn judgement(judgement: &Judgement, is_only: bool) -> String {
             Some(level) => format!("{level} may be best everywhere"),
         };
         let contests = judgement.values.iter().filter_map(|value| match &value.statistic {
-            Some(Statistic::Best { at, candidates }) => Some(contest(at, candidates)),
+            Some(Statistic::Best { at, candidates }) => {
+                Some(contest(at, candidates) + with_cores(value))
+            }
             _ => None,
         });
         let contests = contests.collect::<Vec<_>>().join("; ");
@@ -103,6 +115,7 @@ fn judgement(judgement: &Judgement, is_only: bool) -> String {
     if deciding.len() > texts.len() {
         texts.push(format!("and {} more", deciding.len() - texts.len()));
     }
+    texts.extend(judgement.reasons.iter().map(reason));
     if texts.is_empty() { NOTHING.into() } else { texts.join("; ") }
 }
 
@@ -138,6 +151,21 @@ fn argument(value: &MeasuredValue) -> String {
     text
 }
 
+/// `12 rounds with near cores`
+fn rounds(value: &MeasuredValue) -> String {
+    count(value.rounds, "round") + with_cores(value)
+}
+
+/// ` with near cores`; empty for a value of a single core.
+pub(super) fn with_cores(value: &MeasuredValue) -> &'static str {
+    match value.class {
+        None => "",
+        Some(Class::Same) => " on SMT siblings",
+        Some(Class::Near) => " with near cores",
+        Some(Class::Far) => " with far cores",
+    }
+}
+
 /// `107 ns (106 ns to 109 ns)`
 fn value_with_interval(value: &MeasuredValue) -> String {
     value.value.map_or_else(
@@ -150,7 +178,7 @@ fn value_with_interval(value: &MeasuredValue) -> String {
 }
 
 fn statistic(value: &MeasuredValue, statistic: &Statistic) -> String {
-    let (text, rounds) = (value_with_interval(value), count(value.rounds, "round"));
+    let (text, rounds) = (value_with_interval(value), rounds(value));
     match statistic {
         Statistic::Median { failed, void } => {
             let lost = match failed + void {
@@ -159,7 +187,7 @@ fn statistic(value: &MeasuredValue, statistic: &Statistic) -> String {
             };
             format!("{text} over {rounds}{lost}")
         }
-        Statistic::Ratio { of_best, lost } => ratio(&text, *of_best, value.rounds, lost),
+        Statistic::Ratio { of_best, lost } => ratio(&text, *of_best, &rounds, lost),
         Statistic::BetweenBoots => {
             format!("{text}, at least {} of each side", count(value.rounds, "boot"))
         }
@@ -199,19 +227,19 @@ fn statistic(value: &MeasuredValue, statistic: &Statistic) -> String {
             format!("in {count} of {of} samples")
         }
         Statistic::Best { at, candidates } => {
-            format!("{}, {text}", contest(at, candidates))
+            format!("{}, {text}, {rounds}", contest(at, candidates))
         }
     }
 }
 
 /// `1.02 (1.01 to 1.03), 20 rounds`
-fn ratio(text: &str, of_best: bool, rounds: usize, lost: &LostRounds) -> String {
+fn ratio(text: &str, of_best: bool, rounds: &str, lost: &LostRounds) -> String {
     let of_best = if of_best { "the best chosen on the other rounds, " } else { "" };
     let lost = match lost_rounds(lost) {
         lost if lost.is_empty() => lost,
         lost => format!(" ({lost})"),
     };
-    format!("{text}, {of_best}{}{lost}", count(rounds, "round"))
+    format!("{text}, {of_best}{rounds}{lost}")
 }
 
 /// `3 lost: 1 missing, 2 in different sessions`; empty if no round is lost.
@@ -354,7 +382,8 @@ pub(super) fn reason(reason: &Reason) -> String {
         },
         Reason::MachineLimit { ratio: limit, of_best } => {
             let text = interval(limit.ratio, &limit.interval, "1");
-            let limit = ratio(&text, *of_best, limit.rounds, &limit.lost);
+            let rounds = count(limit.rounds, "round");
+            let limit = ratio(&text, *of_best, &rounds, &limit.lost);
             format!("this machine's limit is {limit}")
         }
         Reason::At { label, why } => format!("{label}: {}", self::reason(why)),
@@ -367,9 +396,18 @@ pub(super) fn reason(reason: &Reason) -> String {
         Reason::NoValue { command } => {
             again("the samples have no value of this metric", command.as_ref())
         }
+        Reason::ClassesDiffer { results } => {
+            let each = results
+                .iter()
+                .map(|one| format!("{} with {} cores", one.kind.name(), one.class.name()));
+            each.collect::<Vec<_>>().join(" and ")
+        }
+        Reason::ClassNotJudged { class, rounds } => {
+            format!("{} with {} cores: too few to judge", count(*rounds, "round"), class.name())
+        }
         Reason::OtherClass { class, last, command } => {
-            let class = lab::proximity::name(*class);
-            let last = last.as_deref().unwrap_or("of no class");
+            let class = class.name();
+            let last = last.map_or("of no class", Class::name);
             let text =
                 format!("the cores were {class} in no round and {last} in the last; measure again");
             again(&text, command.as_ref())

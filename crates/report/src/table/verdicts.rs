@@ -6,7 +6,7 @@ use lab::claim::{Claim, MeasuredValue, Published, Verdict, VerdictKind};
 use serde_json::{Value, json};
 
 use super::causes::{cause_of, causes};
-use super::reasons::why;
+use super::reasons::{why, with_cores};
 use lab::format;
 use lab::summary::TwinAlarm;
 use lab::table::{ColumnHeader, Emphasis, Page, TableCell};
@@ -190,6 +190,8 @@ fn part(ours: &MeasuredValue, is_single: bool) -> Option<String> {
     let half = ours.interval.map(|interval| interval.relative_half_width(value));
     let half = half.filter(|half| half.is_finite());
     let width = half.map(|half| format!(" {}", format::half_width(half))).unwrap_or_default();
-    let text = format::value(value, half.map(|half| half * value.abs()), &ours.unit) + &width;
+    let text = format::value(value, half.map(|half| half * value.abs()), &ours.unit)
+        + &width
+        + with_cores(ours);
     Some(if is_single || ours.label.is_empty() { text } else { format!("{text} {}", ours.label) })
 }

@@ -12,6 +12,7 @@ use lab::journal::{FORMAT, Run, RunRecord, SessionRecord};
 use lab::measure::Measurement;
 use lab::metric::{Better, MetricRecord};
 use lab::point::{Level, Point};
+use lab::proximity::ROUND_TRIP;
 use lab::sample::{Clock, Failure, Sample};
 
 pub(crate) const LENGTHS: [&str; 4] = ["16 B", "4 KiB", "64 KiB", "16 MiB"];
@@ -262,7 +263,7 @@ pub(crate) fn latencies(rounds: u32) -> Run {
                 experiment: experiment.id(),
                 values: [("latency".to_string(), value)].into(),
                 histograms: measured.histograms,
-                covariates: [("proximity".to_string(), Level::from(level))].into(),
+                covariates: [(ROUND_TRIP.to_string(), Level::from(centre.to_string()))].into(),
                 ..sample(&point, false, round)
             });
         }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use crossing::trips::{By, Conditions, Cpus, METRICS, Trip, TripParams, Trips};
 use lab::histogram::decode_histogram;
 use lab::measure::Measurement;
+use lab::proximity::ROUND_TRIP;
 use lab::sample::{Failure, FailureKind};
 use machine::topology::allowed_cpus;
 use machine::tsc::Tsc;
@@ -82,7 +83,7 @@ fn two_threads_on_two_cpus_report_their_proximity() {
             check_plausible(two, &measurement);
         }
         // If the CPUs were busy the proximity is unknown and the sample void.
-        assert!(measurement.covariates.contains_key("proximity") || measurement.void.is_some());
+        assert!(measurement.covariates.contains_key(ROUND_TRIP) || measurement.void.is_some());
     }
 }
 

@@ -12,11 +12,11 @@ use lab::experiment::{Effort, Experiment, MAX_ROUNDS, Profile};
 use lab::factor::find;
 use lab::method::{Params, complete};
 use lab::point::Point;
+use lab::proximity;
 use lab::quantity;
 use lab::sample::Sample;
 use lab::suite::Lab;
 use lab::suite::UsageError;
-use lab::summary::CLASS;
 
 use super::Error;
 use crate::SUITE;
@@ -202,14 +202,15 @@ impl SearchResult<'_> {
         self.values.median(self.point, metric).map(|packets| packets / 1e6)
     }
 
-    /// Returns the proximity class of the cores in each valid iteration.
-    fn classes(&self) -> Vec<&str> {
+    /// Returns the round trip between the cores in each valid iteration, in ns.
+    fn round_trips(&self) -> Vec<String> {
         let valid = self.samples.iter().filter(|sample| sample.is_valid());
-        valid.filter_map(|sample| sample.covariates.get(CLASS)).map(|it| it.as_str()).collect()
+        valid.filter_map(proximity::round_trip).map(|time| format!("{time:.0}")).collect()
     }
 
     fn text(&self) -> String {
-        let mut text = format!("{}; cores {}\n", self.given, self.classes().join(", "));
+        let round_trips = self.round_trips().join(", ");
+        let mut text = format!("{}; round trips between the cores: {round_trips} ns\n", self.given);
         for (metric, about) in PRINTED {
             let value = self.mpps(metric).map_or("—".into(), |mpps| format!("{mpps:.2}"));
             text += &format!("{value:>9} Mpps  {about}\n");
