@@ -82,6 +82,8 @@ pub struct Experiment {
     pub points: Vec<Point>,
     /// Points that are measured twice in every round.
     pub twins: Vec<Point>,
+    /// Points of the profile that the run leaves out, e.g. by `--where`: a claim on them is open.
+    pub skipped: Vec<Point>,
     /// Roles of the processes that measure together; empty if one process measures alone.
     pub roles: Vec<String>,
     /// Factors that are chosen at boot: each boot measures the points that it can, and their
@@ -120,9 +122,9 @@ impl Experiment {
         }
     }
 
-    /// Keeps the points that match.
+    /// Keeps the points that match, and moves the others to those that are skipped.
     pub fn keep(&mut self, matches: impl Fn(&Point) -> bool) {
-        self.points.retain(&matches);
+        self.skipped.extend(self.points.extract_if(.., |point| !matches(point)));
         self.twins.retain(&matches);
     }
 }
@@ -208,6 +210,7 @@ mod tests {
             sweeps: Vec::new(),
             points,
             twins: vec![at("16 B", "glibc"), at("1 MiB", "glibc")],
+            skipped: Vec::new(),
             roles: Vec::new(),
             blocking: Vec::new(),
             batch: 1,
@@ -229,6 +232,9 @@ mod tests {
         // Otherwise the nearest point becomes a twin; no other point is measured.
         let (points, twins) = kept(&|point| point.text("length") == "4 KiB");
         assert_eq!(points, [at("4 KiB", "glibc"), at("4 KiB", "ours")]);
+        let mut part = experiment();
+        part.keep(|point| point.text("length") == "4 KiB");
+        assert_eq!(part.skipped.len(), 4);
         assert_eq!(twins, [at("4 KiB", "glibc")]);
         // No twin is measured without other points.
         assert_eq!(kept(&|_| false), (Vec::new(), Vec::new()));

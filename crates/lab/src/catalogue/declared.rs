@@ -194,6 +194,7 @@ impl Declared {
             about: self.about.clone(),
             metric: self.metric.clone(),
             roles: self.roles.clone(),
+            skipped: Vec::new(),
             blocking: self.blocking.clone(),
         };
         experiment.within_limits()?;

@@ -42,33 +42,41 @@ pub fn needs(claim: &Claim, experiment: &Experiment) -> BTreeSet<Point> {
     if experiment.id() != claim.experiment || claim.unmeasurable.is_some() {
         return BTreeSet::new();
     }
-    let sides: Vec<Filter> = match claim.expect.as_ref().map(|expect| &expect.kind) {
-        Some(Condition::Ratio { of, to, limit, baselines, .. }) => {
-            let baselines = baselines.iter().flat_map(|[a, b]| [of.with(a), to.with(b)]);
-            [of, to].into_iter().chain(limit).cloned().chain(baselines).collect()
-        }
-        Some(Condition::Ranking(ranking)) => ranking.clone(),
-        Some(
-            Condition::Value(_)
-            | Condition::EverySample(_)
-            | Condition::SomeSample(_)
-            | Condition::WinnerChanges { .. }
-            | Condition::Shape { .. }
-            | Condition::TwinsDifferAtMost(_)
-            | Condition::RoundsDifferAtMostSteps(_)
-            | Condition::RoundsDifferAtMost(_),
-        )
-        | None => Vec::new(),
-    };
-    let is_on_side =
-        |point: &Point| sides.is_empty() || sides.iter().any(|side| side.matches(point));
-    let needed = |point: &&Point| claim.filter.matches(point) && is_on_side(point);
-    let mut points: BTreeSet<Point> = experiment.points.iter().filter(needed).cloned().collect();
+    let mut points: BTreeSet<Point> =
+        experiment.points.iter().filter(|point| claim.is_about(point)).cloned().collect();
     if !points.is_empty() && !experiment.twins.iter().any(|twin| points.contains(twin)) {
         let distance = |twin: &&Point| points.iter().map(|point| twin.differing(point)).min();
         points.extend(experiment.twins.iter().min_by_key(distance).cloned());
     }
     points
+}
+
+impl Claim {
+    /// Returns whether a point is one of the claim's, and of one of its sides if it compares points.
+    pub(super) fn is_about(&self, point: &Point) -> bool {
+        let is_on_a_side = |sides: &[&Filter]| sides.iter().any(|side| side.matches(point));
+        self.filter.matches(point)
+            && match self.expect.as_ref().map(|expect| &expect.kind) {
+                Some(Condition::Ratio { of, to, limit, baselines, .. }) => {
+                    let baseline = |[a, b]: &[Filter; 2]| is_on_a_side(&[&of.with(a), &to.with(b)]);
+                    is_on_a_side(&[of, to])
+                        || limit.as_ref().is_some_and(|limit| limit.matches(point))
+                        || baselines.as_ref().is_some_and(baseline)
+                }
+                Some(Condition::Ranking(ranking)) => ranking.iter().any(|side| side.matches(point)),
+                Some(
+                    Condition::Value(_)
+                    | Condition::EverySample(_)
+                    | Condition::SomeSample(_)
+                    | Condition::WinnerChanges { .. }
+                    | Condition::Shape { .. }
+                    | Condition::TwinsDifferAtMost(_)
+                    | Condition::RoundsDifferAtMostSteps(_)
+                    | Condition::RoundsDifferAtMost(_),
+                )
+                | None => true,
+            }
+    }
 }
 
 fn fit(claim: &Claim, subject: &Subject) -> Result<Claim, String> {

@@ -11,7 +11,7 @@ use super::{Claim, VerdictKind};
 use crate::journal::Run;
 use crate::metric::MetricRecord;
 use crate::plan::seed_of;
-use crate::point::{Filter, Level, Point};
+use crate::point::{Filter, Point};
 use crate::sample::{FailureKind, Sample};
 use crate::statistics::{INTERVAL_ROUNDS, Interval, IntervalKind};
 use crate::summary::{Floors, Observed, Rounds, Samples, TwinAlarm, Unit, metric_record, recorded};
@@ -52,7 +52,7 @@ pub(super) struct Missing {
 #[derive(Clone)]
 pub(super) struct Evidence<'a> {
     pub(super) claim: &'a Claim,
-    samples: Rc<Samples<'a>>,
+    pub(super) samples: Rc<Samples<'a>>,
     pub(super) metric: &'a str,
     unit: Unit,
     /// Unit and direction of the metric; the unit is that of the published value.
@@ -71,10 +71,10 @@ pub(super) struct Evidence<'a> {
     pub(super) alarms: Vec<TwinAlarm>,
     /// Maximum number of rounds that twins have in common.
     twin_rounds: usize,
-    /// Every point that the claim matches, measured or planned.
+    /// Every point that the claim is about, measured or not: all of the experiment in the run's profile.
     pub(super) known: BTreeSet<Point>,
     /// Factors with several levels among the known points.
-    varying: Vec<String>,
+    pub(super) varying: Vec<String>,
     /// Every round with a value, so that every choice halves the same rounds.
     pub(super) rounds: Vec<u32>,
     pub(super) seed: u64,
@@ -93,10 +93,10 @@ impl<'a> Evidence<'a> {
         let published = claim.published.as_ref();
         let unit = published.map_or(Unit::Own, |it| Unit::of(&it.unit, &record.unit));
         let record = unit.applied(metric, record).map_err(summary)?;
-        let planned = declared.into_iter().flat_map(|experiment| &experiment.points);
+        let planned = declared.into_iter().flat_map(|one| one.points.iter().chain(&one.skipped));
         let known: BTreeSet<Point> = planned
             .chain(samples.points())
-            .filter(|point| claim.filter.matches(point))
+            .filter(|point| claim.is_about(point))
             .cloned()
             .collect();
         let all = samples.observed(metric, unit);
@@ -149,7 +149,7 @@ impl<'a> Evidence<'a> {
             return Err(self.lack(matches));
         }
         let missing = self.missing(matches, |point| self.name(point, combination));
-        let open = missing.open.or_else(|| self.never_requested(filter));
+        let open = missing.open.or_else(|| self.lacks_listed_level(filter));
         Ok(Side { points, missing: Missing { open, ..missing } })
     }
 
@@ -203,25 +203,6 @@ impl<'a> Evidence<'a> {
         let points = self.known.iter().filter(without).filter(move |point| matches(point));
         let last = |point| self.samples.rounds(point, false).next_back().map(|(_, sample)| sample);
         points.map(move |point| (point, last(point)))
-    }
-
-    /// Returns a reason if the filter lists a level that the claim's points may have and none of
-    /// the known points has: the run was not asked for it.
-    fn never_requested(&self, filter: &Filter) -> Option<NoVerdict> {
-        let listed = filter.0.iter().flat_map(|(factor, levels)| {
-            levels.levels().iter().map(move |level| (factor.as_str(), level))
-        });
-        let is_claimed = |factor: &str, level: &Level| {
-            self.claim.filter.0.get(factor).is_none_or(|levels| levels.levels().contains(level))
-        };
-        let is_known = |factor: &str, level: &Level| {
-            self.known.iter().any(|point| point.get(factor) == Some(level))
-        };
-        let mut unknown =
-            listed.filter(|(factor, level)| is_claimed(factor, level) && !is_known(factor, level));
-        let (factor, level) = unknown.next()?;
-        let why = Box::new(self.claim.not_measured().why);
-        Some(Reason::At { label: format!("{factor}={level}"), why }.into())
     }
 
     /// Returns the levels of a point that differ among the known points, without those of a

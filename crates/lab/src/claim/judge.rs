@@ -37,12 +37,31 @@ pub fn judge(claim: &Claim, run: Option<&Run>, cores: usize) -> Verdict {
     };
     let alarms = evidence.as_ref().map(|evidence| evidence.alarms.clone()).unwrap_or_default();
     let quantifier = claim.expect.as_ref().map_or(Quantifier::All, |expect| expect.hold);
-    let kind = combine(&judgements, quantifier);
+    let mut kind = combine(&judgements, quantifier);
+    if let Ok(evidence) = &evidence {
+        let lacks_levels = !evidence.lacking_levels().is_empty();
+        if lacks_levels {
+            kind = kind.without_all(quantifier);
+        }
+        join_unmeasured(&mut judgements, lacks_levels, evidence);
+    }
     if let (Ok(evidence), VerdictKind::Inconclusive) = (&evidence, kind) {
         evidence.project(&mut judgements);
     }
     let published = claim.published.clone();
     Verdict { kind, quantifier, judgements, published, alarms }
+}
+
+/// Replaces the judgements of points without samples by one that counts them; by the first if no point has a sample.
+fn join_unmeasured(judgements: &mut Vec<Judgement>, lacks_levels: bool, evidence: &Evidence) {
+    let (unmeasured, others): (Vec<_>, Vec<_>) =
+        judgements.drain(..).partition(Judgement::is_not_measured);
+    let counted = || Judgement::missing("", evidence.measured_share().into());
+    let joined = match others.is_empty() {
+        true => unmeasured.into_iter().next(),
+        false => (lacks_levels || !unmeasured.is_empty()).then(counted),
+    };
+    judgements.extend(joined.into_iter().chain(others));
 }
 
 /// Returns a reason if the machine that measured has fewer physical cores than the claim requires.

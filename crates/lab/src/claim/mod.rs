@@ -9,6 +9,7 @@ mod every_sample;
 mod evidence;
 mod expect;
 mod judge;
+mod measured;
 mod projection;
 mod ratio;
 mod read;

@@ -39,6 +39,15 @@ impl VerdictKind {
         }
     }
 
+    /// Returns the result if some points are not measured: only one that they cannot change remains.
+    pub(super) fn without_all(self, quantifier: Quantifier) -> Self {
+        match (self, quantifier) {
+            (Self::Contradicted, Quantifier::All) | (Self::Reproduced, Quantifier::Some) => self,
+            (Self::Reproduced | Self::Contradicted, _) => Self::Inconclusive,
+            (Self::Inconclusive | Self::Incomparable | Self::Unmeasurable, _) => self,
+        }
+    }
+
     /// Combines two results that must both be true.
     pub(super) fn and(self, other: Self) -> Self {
         match (self, other) {
@@ -351,6 +360,17 @@ pub enum Reason {
         /// Command that measures them.
         command: String,
     },
+    /// Some of the levels or points that the claim is about have no sample.
+    NotAllMeasured {
+        /// What is counted: `levels of length`, or `points`.
+        what: String,
+        /// Number of those with a sample.
+        measured: usize,
+        /// Number that the claim is about.
+        of: usize,
+        /// Command that measures all.
+        command: String,
+    },
     /// No method can measure the claim.
     NoMethod {
         /// The reason, as the claim declares it.
@@ -554,6 +574,13 @@ impl Judgement {
     /// Returns a judgement without a value.
     pub(super) fn missing(label: impl Into<String>, no_verdict: NoVerdict) -> Self {
         Self::of_all(vec![MeasuredValue::missing(label, no_verdict)])
+    }
+
+    /// Returns whether none of its points has a sample.
+    pub(super) fn is_not_measured(&self) -> bool {
+        let is_only =
+            |value: &MeasuredValue| matches!(value.reasons[..], [Reason::NotMeasured { .. }]);
+        !self.values.is_empty() && self.values.iter().all(is_only)
     }
 }
 

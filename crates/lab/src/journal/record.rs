@@ -13,7 +13,7 @@ use crate::metric::MetricRecord;
 use crate::terminal;
 
 /// The version of the format that this program writes and reads.
-pub const FORMAT: u64 = 8;
+pub const FORMAT: u64 = 9;
 
 /// The record of a session: one start of the lab for a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,6 +1,6 @@
 //! The run record of a session: how its samples are measured, and whether samples of an earlier session may be reused.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -173,7 +173,10 @@ pub(super) fn describe(
         if let Some(before) = record.experiments.get(&experiment.id()) {
             add_missing(&mut experiment.points, &before.points);
             add_missing(&mut experiment.twins, &before.twins);
+            add_missing(&mut experiment.skipped, &before.skipped);
         }
+        let points: BTreeSet<_> = experiment.points.iter().collect();
+        experiment.skipped.retain(|point| !points.contains(point));
         record.experiments.insert(experiment.id(), experiment);
     }
     let metrics = METRICS.iter().map(|m| (m.name.into(), MetricRecord::from(m)));
@@ -190,6 +193,7 @@ pub(super) fn describe(
         points: vec![Point::from([("profile", profile.name())])],
         twins: Vec::new(),
         roles: Vec::new(),
+        skipped: Vec::new(),
         blocking: Vec::new(),
         batch: 1,
         limit: None,
@@ -230,6 +234,7 @@ mod tests {
             points: vec![Point::from([("length", "1 B")])],
             twins: Vec::new(),
             roles: Vec::new(),
+            skipped: Vec::new(),
             blocking: Vec::new(),
             batch: 1,
             limit: None,

@@ -88,6 +88,7 @@ impl MadeUp {
             points: self.points.clone(),
             twins: self.twins.clone(),
             roles: Vec::new(),
+            skipped: Vec::new(),
             blocking: Vec::new(),
             batch: 1,
             limit: None,

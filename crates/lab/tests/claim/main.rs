@@ -14,6 +14,7 @@ mod made_up;
 #[path = "../mutation/mod.rs"]
 mod mutation;
 mod never_panics;
+mod parts;
 mod ratios;
 mod reading;
 mod setup;

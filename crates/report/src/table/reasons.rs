@@ -388,6 +388,9 @@ pub(super) fn reason(reason: &Reason) -> String {
         }
         Reason::At { label, why } => format!("{label}: {}", self::reason(why)),
         Reason::NotMeasured { command } => format!("not measured yet: {command}"),
+        Reason::NotAllMeasured { what, measured, of, command } => {
+            format!("{measured} of {of} {what} measured: {command}")
+        }
         Reason::NoMethod { why } => why.clone(),
         Reason::Failed { failure, command } => again(&failure.to_string(), command.as_ref()),
         Reason::Void { cause, command } => {

@@ -66,6 +66,7 @@ pub(crate) fn experiment() -> Experiment {
         sweeps: sweeps.iter().map(|s| s.iter().map(|f| f.to_string()).collect()).collect(),
         points,
         roles: Vec::new(),
+        skipped: Vec::new(),
         blocking: Vec::new(),
         batch: 64,
         limit: None,

@@ -136,6 +136,7 @@ fn experiment(options: &Options, tests: &[EscapeTest]) -> Experiment {
         twins: if slow { Vec::new() } else { points.first().cloned().into_iter().collect() },
         points,
         roles: Vec::new(),
+        skipped: Vec::new(),
         blocking: Vec::new(),
         batch: 64,
         limit: slow.then_some(limit),

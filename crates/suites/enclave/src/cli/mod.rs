@@ -144,6 +144,7 @@ fn experiment(rows: &[Row], rounds: u32) -> Experiment {
         twins: points.first().cloned().into_iter().collect(),
         points,
         roles: Vec::new(),
+        skipped: Vec::new(),
         blocking: Vec::new(),
         batch: 64,
         limit: None,

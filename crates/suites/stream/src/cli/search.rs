@@ -179,6 +179,7 @@ impl Options {
             points: vec![point.clone()],
             twins: Vec::new(),
             roles: Vec::new(),
+            skipped: Vec::new(),
             blocking: Vec::new(),
             batch: 1,
             limit: None,

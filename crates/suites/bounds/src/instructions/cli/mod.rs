@@ -121,6 +121,7 @@ fn experiment(levels: &[String], options: &Options) -> Experiment {
         batch: points.len().max(1) + 1,
         points,
         roles: Vec::new(),
+        skipped: Vec::new(),
         blocking: Vec::new(),
         limit: None,
         effort: Profile::Quick.effort(),

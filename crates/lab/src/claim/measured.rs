@@ -1,0 +1,65 @@
+//! How much of a claim a run measures.
+
+use std::collections::BTreeSet;
+
+use super::evidence::Evidence;
+use super::verdict::{NoVerdict, Reason};
+use crate::experiment::Profile;
+use crate::point::{Filter, Level, Point};
+
+impl Evidence<'_> {
+    /// Returns a reason if the filter of a side lists a level that the claim's points may have and none of
+    /// the known points has: the run's profile does not contain it.
+    pub(super) fn lacks_listed_level(&self, filter: &Filter) -> Option<NoVerdict> {
+        let is_claimed = |factor: &str, level: &Level| {
+            self.claim.filter.0.get(factor).is_none_or(|levels| levels.levels().contains(level))
+        };
+        let mut unknown = self.unknown_levels(filter).filter(|(f, level)| is_claimed(f, level));
+        let (factor, level) = unknown.next()?;
+        let why = Box::new(self.claim.not_measured().why);
+        Some(Reason::At { label: format!("{factor}={level}"), why }.into())
+    }
+
+    /// Returns the levels that a filter lists and no known point has.
+    fn unknown_levels<'f>(
+        &'f self,
+        filter: &'f Filter,
+    ) -> impl Iterator<Item = (&'f str, &'f Level)> {
+        let listed = filter.0.iter().flat_map(|(factor, levels)| {
+            levels.levels().iter().map(move |level| (factor.as_str(), level))
+        });
+        listed.filter(|(factor, level)| {
+            !self.known.iter().any(|point| point.get(factor) == Some(level))
+        })
+    }
+
+    /// Returns the numbers that the claim lists, e.g. of lengths, and the run's profile does not contain. Listed names
+    /// may be alternatives, e.g. kinds of enclave, of which the experiment need not have all.
+    pub(super) fn lacking_levels(&self) -> Vec<(&str, &Level)> {
+        let unknown = self.unknown_levels(&self.claim.filter);
+        unknown.filter(|(_, level)| level.number().is_some()).collect()
+    }
+
+    /// Returns how much of the claim has samples: levels of a factor if one of its levels has none, else points.
+    pub(super) fn measured_share(&self) -> Reason {
+        let lacking = self.lacking_levels();
+        let has_sample = |point: &&Point| self.samples.rounds(point, false).next().is_some();
+        let sampled: Vec<_> = self.known.iter().filter(has_sample).collect();
+        let factors = lacking.iter().map(|(factor, _)| *factor);
+        let partial = factors.chain(self.varying.iter().map(String::as_str)).find_map(|factor| {
+            let measured: BTreeSet<_> = sampled.iter().map(|point| point.get(factor)).collect();
+            let mut all: BTreeSet<_> = self.known.iter().map(|point| point.get(factor)).collect();
+            all.extend(lacking.iter().filter(|(f, _)| *f == factor).map(|(_, level)| Some(*level)));
+            let (measured, of) = (measured.len(), all.len());
+            (measured < of).then(|| (format!("levels of {factor}"), measured, of))
+        });
+        let points = || ("points".into(), sampled.len(), self.known.len());
+        let (what, measured, of) = partial.unwrap_or_else(points);
+        let is_quick = self.samples.run.record.profile == Profile::Quick;
+        let profile = match is_quick && !lacking.is_empty() && self.claim.profile.is_none() {
+            true => " --profile standard",
+            false => "",
+        };
+        Reason::NotAllMeasured { what, measured, of, command: self.claim.command() + profile }
+    }
+}
