@@ -215,6 +215,23 @@ fn claims_on_near_and_far_cores_are_explained() {
 }
 
 #[test]
+fn the_limit_of_near_cores_is_shown_if_there_are_both() {
+    let shown_with = |is_far: &dyn Fn(u32) -> bool| {
+        let mut run = synthetic::run(20);
+        for sample in &mut run.samples {
+            let round_trip = if is_far(sample.round) { "400" } else { "100" };
+            sample.covariates.insert(ROUND_TRIP.into(), round_trip.into());
+        }
+        let text = shown(&run, &ShowOptions::default(), Page::default());
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let both = shown_with(&|round| round < 8);
+    assert!(both.contains("near if a round trip between them takes less than 200 ns"), "{both}");
+    assert!(both.contains("~ median over rounds with near and with far cores"), "{both}");
+    assert!(!shown_with(&|_| true).contains("round trip"));
+}
+
+#[test]
 fn comparison_of_two_runs() {
     // Runs differ by 1%, and naive copies of B are faster by 25%.
     let run = |number: usize, faster: f64| {

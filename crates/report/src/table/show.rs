@@ -4,6 +4,7 @@ use lab::experiment::{Experiment, suite_name};
 use lab::journal::Run;
 use lab::metric::Better;
 use lab::point::{Filter, Point};
+use lab::proximity::Classes;
 use lab::sharing::SharingCounts;
 use lab::statistics::NoiseFloor;
 use lab::summary::{Floors, Row, Summary, SummaryError, Unit, summarise};
@@ -159,6 +160,7 @@ impl<'a> ShownExperiment<'a> {
             format!("host {}{cpu}", self.run.record.host),
             noise_floor(&summary.floors),
             shared_core(&summary.sharing),
+            near_limit(summary),
         ];
         let facts: Vec<_> = facts.into_iter().filter(|fact| !fact.is_empty()).collect();
         text += &page.paragraph(&facts.join("; "), 0, Emphasis::Plain);
@@ -224,6 +226,17 @@ fn shared_core(counts: &SharingCounts) -> String {
             format!("core shared by a busy SMT sibling in {:.1}% of the samples", share * 100.0)
         }
         _ => String::new(),
+    }
+}
+
+/// States the limit between near and far cores if rounds of both were measured; empty otherwise.
+fn near_limit(summary: &Summary) -> String {
+    let is_mixed = summary.rows.iter().any(|row| !row.by_class.is_empty());
+    match summary.classes {
+        Classes::NearBelow(limit) if is_mixed => {
+            format!("cores are near if a round trip between them takes less than {limit:.0} ns")
+        }
+        Classes::NearBelow(_) | Classes::One(_) => String::new(),
     }
 }
 
