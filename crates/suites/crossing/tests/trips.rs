@@ -47,7 +47,8 @@ fn check_plausible(params: TripParams, measurement: &Measurement) {
         assert!(METRICS.iter().any(|metric| metric.name == name), "{name} is not declared");
     }
     let (time, min) = (value("time").unwrap(), value("time_min").unwrap());
-    assert!(min > 0.0 && min <= time && time < 1e6, "{params:?} {measurement:?}");
+    // On a busy machine two threads wait milliseconds for each other.
+    assert!(min > 0.0 && min <= time && time < 1e8, "{params:?} {measurement:?}");
     assert!(value("operations").unwrap() >= 5.0);
     if let Some(each) = value("each") {
         assert!(value("each_min").unwrap() <= each && each <= value("each_p999").unwrap());
