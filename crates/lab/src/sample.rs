@@ -192,10 +192,10 @@ pub struct Part {
 pub struct Trial {
     /// The level.
     pub level: f64,
-    /// Whether the condition was true; absent if the trial is void.
+    /// Whether the condition was true; absent if the trial does not count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub holds: Option<bool>,
-    /// Why the trial is void; if `holds` is present too, the condition was true in spite of the disturbance.
+    /// Why the trial is void; if `holds` is present too, it counts nevertheless.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub void: Option<String>,
     /// Metric to value.

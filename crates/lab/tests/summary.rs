@@ -196,3 +196,34 @@ fn a_summary_without_samples_or_metric_is_an_error() {
     assert!(unknown.contains("calls, latency, throughput"), "{unknown}");
     assert!(matches!(why(EXPERIMENT, "throughput", Unit::Cycles), SummaryError::NoTime { .. }));
 }
+
+/// The slow attempts at one level are void, e.g. because a rule depends on the result.
+#[test]
+fn voids_that_depend_on_the_level_are_shown() {
+    let made_up = two_lengths();
+    let mut run = made_up.run(|_| 10e9);
+    assert_eq!(summary(&run).void_difference, None);
+    assert!(summary(&run).rows.iter().all(|row| row.with_voids.is_none()));
+    let at = made_up.points[0].clone();
+    let mut all = Vec::new();
+    for sample in run.samples {
+        let is_slow = sample.point == at && !sample.twin && sample.round % 2 == 0;
+        if is_slow {
+            let mut first = sample.clone();
+            first.void = Some("a stall".into());
+            first.values.insert("throughput".into(), 1e9 + f64::from(sample.round));
+            all.push(first);
+        }
+        all.push(lab::sample::Sample { attempt: 1 + u32::from(is_slow), ..sample });
+    }
+    run.samples = all;
+    let summary = summary(&run);
+    let difference = summary.void_difference.unwrap();
+    assert_eq!((difference.factor.as_str(), difference.here.of), ("length", 20));
+    assert_eq!(difference.here.void + difference.elsewhere.void, 10);
+    assert!(difference.p < 0.01 && difference.to_string().contains("10 of 20"), "{difference}");
+    let row = summary.rows.iter().find(|row| row.point == at).unwrap();
+    let (valid, with_voids) = (row.estimate.unwrap(), row.with_voids.unwrap());
+    assert_eq!((valid.rounds, with_voids.rounds, row.voids), (20, 20, 10));
+    assert!(valid.median > 10e9 && with_voids.median < 8e9, "{with_voids:?}");
+}

@@ -154,7 +154,7 @@ fn search_reports_ndr_and_pdr() {
     let experiments = found["experiments"].as_array().unwrap();
     let search = experiments.iter().find(|one| one["id"] == "stream/search").unwrap();
     let point = &search["points"][0];
-    for metric in ["ndr", "pdr", "rfc2544"] {
+    for metric in ["ndr_strict", "ndr", "pdr", "rfc2544"] {
         assert!(point["values"][metric].is_number(), "{found}");
     }
     assert_eq!(point["point"]["interface"], "pipes");

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use super::trial_log::{Criterion, TrialLog};
+use super::trial_log::{Counted, Criterion, TrialLog};
 use super::{LoadInterval, TrialOutcome};
 use crate::sample::{Failure, Trial};
 
@@ -43,12 +43,22 @@ pub struct LossRatios {
 /// Result of a search.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LossRatioResult {
-    /// Bounds of each goal, in the given order. Each lower bound is confirmed, and a goal with a
-    /// higher ratio never has a lower bound that is smaller.
-    pub goals: Vec<LoadInterval>,
+    /// Result of each goal, in the given order. A goal with a higher ratio never has a smaller lower
+    /// bound.
+    pub goals: Vec<GoalResult>,
     /// Every trial in order, void ones included; `holds` is for the goal that requested the trial,
     /// which allows `allowed`.
     pub trials: Vec<Trial>,
+}
+
+/// Bounds of one goal. Both lower bounds are confirmed.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct GoalResult {
+    /// Bounds by valid trials.
+    pub valid: LoadInterval,
+    /// Bounds by all trials, void ones included: at and below the lower one, no trial of any duration lost
+    /// more than is allowed. The lower one is at most that of `valid`.
+    pub strict: LoadInterval,
 }
 
 /// A pass over the goals.
@@ -109,15 +119,20 @@ impl LossRatios {
                 Phase { duration, trials: 1, doublings: shorter - phase }
             })
             .collect();
-        let full = Phase { duration: self.duration, trials: 1, doublings: 0 };
-        phases.extend([full, Phase { trials: 1 + self.confirmations, ..full }]);
+        let last = self.last_phase();
+        phases.extend([Phase { trials: 1, ..last }, last]);
         phases
+    }
+
+    fn last_phase(&self) -> Phase {
+        Phase { duration: self.duration, trials: 1 + self.confirmations, doublings: 0 }
     }
 }
 
-/// Finds for each goal the largest load that loses at most its ratio. A void trial is repeated, and
-/// the third consecutive one fails. No load above one that failed becomes a lower bound, even if it
-/// passes: if trials contradict each other, the lower bound is the cautious one.
+/// Finds for each goal the largest load that loses at most its ratio. A void trial is repeated, whatever
+/// it lost, and the third consecutive one counts. No load above one that failed becomes a lower bound,
+/// even if it passes: if trials contradict each other, the lower bound is the cautious one. If there are
+/// void trials, the search continues for the bounds that count them.
 ///
 /// # Errors
 /// Returns an error for inconsistent parameters, and those of the trial.
@@ -129,19 +144,37 @@ pub fn loss_ratios(
     // The strictest goal first: a load that passes it passes the others.
     let mut goals = search.goals.clone();
     goals.sort_by(|a, b| a.ratio.total_cmp(&b.ratio));
-    let phases = search.phases();
     let mut narrowing = Narrowing { grid: search.grid(), log: TrialLog::default() };
     let mut before = None;
+    let phases = search.phases();
     for phase in &phases {
         for goal in &goals {
-            narrowing.narrow(goal, phase, before, &mut trial)?;
+            narrowing.narrow(goal, phase, before, Counted::Valid, &mut trial)?;
         }
         before = Some(phase);
     }
-    let log = narrowing.log;
     // The criterion of the last phase is the strictest.
-    let bounds = |goal| before.map(|last| log.bounds(&last.criterion(goal))).unwrap_or_default();
-    let goals = search.goals.iter().map(bounds).collect();
+    let last = search.last_phase();
+    // The trials for one kind of bounds may move the other. This ends because a load that all kinds have
+    // decided is not tried again.
+    let mut known = None;
+    while narrowing.log.has_void() && known != Some(narrowing.log.trials.len()) {
+        known = Some(narrowing.log.trials.len());
+        for counted in [Counted::All, Counted::Valid] {
+            for goal in &goals {
+                narrowing.narrow(goal, &last, Some(&last), counted, &mut trial)?;
+            }
+        }
+    }
+    let log = narrowing.log;
+    let result = |goal| {
+        let bounds = |counted| log.bounds(&last.criterion(goal), counted);
+        let (mut valid, strict) = (bounds(Counted::Valid), bounds(Counted::All));
+        // A load that passed all trials also passed the valid ones, of which there may be too few.
+        valid.lower = valid.lower.into_iter().chain(strict.lower).reduce(f64::max);
+        GoalResult { valid, strict }
+    };
+    let goals = search.goals.iter().map(result).collect();
     Ok(LossRatioResult { goals, trials: log.trials })
 }
 
@@ -157,6 +190,7 @@ impl Narrowing {
         goal: &Goal,
         phase: &Phase,
         before: Option<&Phase>,
+        counted: Counted,
         trial: &mut impl FnMut(f64, Duration) -> Result<TrialOutcome, Failure>,
     ) -> Result<(), Failure> {
         let criterion = phase.criterion(goal);
@@ -165,7 +199,7 @@ impl Narrowing {
         let (mut held, mut fresh) = (false, true);
         loop {
             // An index outside the grid represents a missing bound.
-            let bounds = self.log.bounds(&criterion);
+            let bounds = self.log.bounds(&criterion, counted);
             let low = bounds.lower.map_or(-1, |load| self.grid.index(load));
             let high = bounds.upper.map_or(self.grid.top + 1, |load| self.grid.index(load));
             let close = high - low <= width;
@@ -176,7 +210,8 @@ impl Narrowing {
             let index = if bounds.upper.is_none() {
                 self.grid.top
             } else {
-                let hint = std::mem::take(&mut fresh).then(|| self.hint(goal, before)).flatten();
+                let hint =
+                    std::mem::take(&mut fresh).then(|| self.hint(goal, before, counted)).flatten();
                 hint.filter(|hint| low < *hint && *hint < high).unwrap_or_else(|| {
                     // Doubling steps away from the last load, at most half way.
                     let middle = low + (high - low) / 2;
@@ -185,7 +220,7 @@ impl Narrowing {
                     if held { middle.min(low + reach) } else { middle.max(high - reach) }
                 })
             };
-            held = self.log.try_load(self.grid.load(index), &criterion, trial)?;
+            held = self.log.try_load(self.grid.load(index), &criterion, counted, trial)?;
         }
     }
 
@@ -196,9 +231,9 @@ impl Narrowing {
 
     /// Returns the index at which a phase starts: the lower bound of the phase before, or, for the
     /// first phase, the load that passed through when the largest was offered.
-    fn hint(&self, goal: &Goal, before: Option<&Phase>) -> Option<i64> {
+    fn hint(&self, goal: &Goal, before: Option<&Phase>, counted: Counted) -> Option<i64> {
         let load = match before {
-            Some(before) => self.log.bounds(&before.criterion(goal)).lower,
+            Some(before) => self.log.bounds(&before.criterion(goal), counted).lower,
             None => self.log.first().map(|(load, ratio)| load * (1.0 - ratio)),
         };
         load.map(|load| self.grid.index(load))

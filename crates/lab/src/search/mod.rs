@@ -12,7 +12,7 @@ mod trial_log;
 use std::collections::BTreeMap;
 
 pub use bisect::{BisectResult, Search, TrialVerdict, largest, smallest};
-pub use loss_ratios::{Goal, LossRatioResult, LossRatios, loss_ratios};
+pub use loss_ratios::{Goal, GoalResult, LossRatioResult, LossRatios, loss_ratios};
 pub use rfc2544::{Rfc2544, Rfc2544Result, rfc2544};
 
 /// Values measured by a trial, in addition to its verdict.
@@ -25,8 +25,8 @@ pub struct TrialOutcome {
     pub sent: u64,
     /// Packets that were not returned, including those that could not be sent in time.
     pub lost: u64,
-    /// Cause, other than the load, that may account for the loss, e.g. a stall of the host. A trial
-    /// that lost more than a goal allows is then void.
+    /// Why the trial is void, e.g. a stall of the host. The cause must not depend on `lost`: otherwise
+    /// a system that loses packets is tried again, and one that does not is not.
     pub void: Option<String>,
     /// Other values. The searches add `duration` (s), `sent`, `lost` and `allowed` (the loss ratio
     /// of the goal that requested the trial).
@@ -47,8 +47,4 @@ pub struct LoadInterval {
     pub lower: Option<f64>,
     /// Smallest load that failed; `None` if none did.
     pub upper: Option<f64>,
-    /// `lower` with void trials counted as failed: the largest load with the required number of
-    /// trials at and below which no trial, void or not, of any duration, lost more than is allowed.
-    /// At most `lower`; `None` if there is no such load.
-    pub strict: Option<f64>,
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::trial_log::{Criterion, TrialLog};
+use super::trial_log::{Counted, Criterion, TrialLog};
 use super::{LoadInterval, TrialOutcome};
 use crate::sample::{Failure, Trial};
 
@@ -22,14 +22,13 @@ pub struct Rfc2544 {
 pub struct Rfc2544Result {
     /// Bounds of the largest load.
     pub bounds: LoadInterval,
-    /// Every trial in order, void ones included.
+    /// Every trial in order.
     pub trials: Vec<Trial>,
 }
 
-/// Bisects from the maximum with one trial per load; any lost packet fails the load, and no load is
-/// confirmed. In addition, a void trial is repeated, and the third consecutive one fails. The number of
-/// loads is at most `2 + log2(maximum / precision)`. Ensō's search first offers the maximum for 5 s
-/// as a warm-up, which is left to the caller.
+/// Bisects from the maximum with one trial per load, void or not; any lost packet fails the load, and no
+/// load is confirmed. The number of trials is at most `2 + log2(maximum / precision)`. Ensō's search
+/// first offers the maximum for 5 s as a warm-up, which is left to the caller.
 ///
 /// # Errors
 /// Returns an error for inconsistent parameters, and those of the trial.
@@ -48,14 +47,14 @@ pub fn rfc2544(
     let mut log = TrialLog::default();
     let (mut low, mut high, mut load) = (0.0, maximum, maximum);
     while high - low > precision {
-        if log.try_load(load, &criterion, &mut trial)? {
+        if log.try_load(load, &criterion, Counted::All, &mut trial)? {
             low = load;
         } else {
             high = load;
         }
         load = f64::midpoint(low, high);
     }
-    Ok(Rfc2544Result { bounds: log.bounds(&criterion), trials: log.trials })
+    Ok(Rfc2544Result { bounds: log.bounds(&criterion, Counted::All), trials: log.trials })
 }
 
 #[cfg(test)]
@@ -94,7 +93,6 @@ mod tests {
     fn a_maximum_that_passes_takes_one_trial() {
         let edge = answers(&[lost(0)]);
         assert_eq!(edge.bounds.lower, Some(100e9));
-        assert_eq!(edge.bounds.strict, Some(100e9));
         assert_eq!(edge.bounds.upper, None);
         assert_eq!(edge.trials.len(), 1);
     }
@@ -118,26 +116,14 @@ mod tests {
     }
 
     #[test]
-    fn a_void_trial_is_repeated_and_counts_in_the_strict_bound() {
-        let edge = answers(&[lost(9), stalled(4), lost(0), lost(9)]);
-        assert_eq!(edge.bounds.lower, Some(50e9));
-        assert_eq!(
-            edge.bounds.strict, None,
-            "at 50 something was lost, regardless of what stalled"
-        );
-        assert_eq!(edge.trials[1].holds, None);
-        assert_eq!(edge.trials[1].void.as_deref(), Some("the host stalled"));
-        assert_eq!(edge.trials[1].values["lost"], 4.0);
-        assert_eq!((edge.trials[2].level, edge.trials[2].holds), (50e9, Some(true)));
-    }
-
-    #[test]
-    fn three_void_trials_fail_a_load_and_a_stall_without_loss_does_not() {
-        let edge = answers(&[stalled(1), stalled(1), stalled(1), stalled(0)]);
-        assert_eq!(edge.bounds.upper, Some(100e9));
-        let held = &edge.trials[3];
-        assert_eq!((held.level, held.holds), (50e9, Some(true)));
-        assert!(held.void.is_some(), "that it stalled is kept");
+    fn void_trials_count_like_others() {
+        let edge = answers(&[lost(9), stalled(4), stalled(0), lost(9)]);
+        assert_eq!(edge.bounds.lower, Some(25e9));
+        let loads: Vec<f64> = edge.trials.iter().map(|trial| trial.level / 1e9).collect();
+        assert_eq!(loads[..4], [100.0, 50.0, 25.0, 37.5]);
+        let trials = &edge.trials[1..3];
+        assert_eq!((trials[0].holds, trials[1].holds), (Some(false), Some(true)));
+        assert!(trials.iter().all(|trial| trial.void.as_deref() == Some("the host stalled")));
     }
 
     #[test]
@@ -155,7 +141,6 @@ mod tests {
             let found = rfc2544(&ENSO, |load, _| Ok(lost(u64::from(load > edge)))).unwrap();
             let lower = found.bounds.lower.unwrap();
             prop_assert!(lower <= edge && lower >= edge.min(100e9) - 0.1e9);
-            prop_assert_eq!(found.bounds.strict, Some(lower));
             prop_assert!(found.trials.len() <= 11);
         }
 
@@ -164,8 +149,8 @@ mod tests {
             let list: Vec<TrialOutcome> =
                 list.into_iter().map(|(l, void)| if void { stalled(l) } else { lost(l) }).collect();
             let found = answers(&list);
-            prop_assert!(found.trials.len() <= 11 * 3);
-            prop_assert!(found.bounds.strict.unwrap_or(0.0) <= found.bounds.lower.unwrap_or(0.0));
+            prop_assert!(found.trials.len() <= 11);
+            prop_assert!(found.trials.iter().all(|trial| trial.holds.is_some()));
         }
     }
 }

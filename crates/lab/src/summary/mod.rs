@@ -9,6 +9,7 @@ mod observed;
 mod row;
 mod samples;
 mod unit;
+mod voids;
 
 use std::fmt;
 
@@ -21,6 +22,7 @@ pub use row::{FailureCount, Outlier, Row};
 pub use samples::Samples;
 pub(crate) use samples::recorded;
 pub use unit::Unit;
+pub use voids::{VoidCount, VoidDifference};
 
 use crate::format;
 use crate::journal::Run;
@@ -89,6 +91,8 @@ pub struct Summary {
     pub floors: Floors,
     /// Twins that differ.
     pub alarms: Vec<TwinAlarm>,
+    /// Level whose samples are void more or less often than those of other levels.
+    pub void_difference: Option<VoidDifference>,
     /// Every value by point and round.
     #[serde(skip)]
     pub observed: Observed,
@@ -163,6 +167,7 @@ pub fn summarise(
         twins: observed.twin_ratios(),
         floors: Floors::of(&observed),
         alarms: TwinAlarm::all(&samples, metric, &observed),
+        void_difference: VoidDifference::of(&samples),
         observed,
     })
 }

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use machine::proximity::Class;
 use serde::Serialize;
 
-use super::samples::value;
+use super::samples::{recorded, value};
+use super::voids::first_attempts;
 use super::{Samples, Unit};
 use crate::metric::STEP;
 use crate::point::{Level, Point};
@@ -23,6 +24,9 @@ pub struct Row {
     pub point: Point,
     /// Median over rounds with its interval; `None` if no round has a value.
     pub estimate: Option<Estimate>,
+    /// The same of the first attempt at each round, void or not: the estimate without the rules for void
+    /// samples. `None` if no first attempt is void or has a value.
+    pub with_voids: Option<Estimate>,
     /// Number of rounds with a value.
     pub rounds: usize,
     /// Number of void samples, repeated attempts included.
@@ -119,6 +123,7 @@ impl PointSamples<'_> {
         Row {
             point: self.point.clone(),
             estimate: self.estimate(&values),
+            with_voids: self.with_voids(),
             rounds: values.len(),
             voids: self.all.iter().filter(|s| s.void.is_some()).count(),
             void_rounds: self.last.iter().filter(|s| s.void.is_some()).count(),
@@ -137,6 +142,13 @@ impl PointSamples<'_> {
 
     fn estimate(&self, values: &[f64]) -> Option<Estimate> {
         Some(estimate(values).ok()?.with_resolution(self.resolution))
+    }
+
+    fn with_voids(&self) -> Option<Estimate> {
+        let first = first_attempts(&self.all, &self.last);
+        first.iter().find(|sample| sample.void.is_some())?;
+        let values = first.iter().filter_map(|sample| recorded(sample, self.metric, self.unit));
+        self.estimate(&values.collect::<Vec<_>>())
     }
 
     fn errors(&self) -> BTreeMap<FailureKind, FailureCount> {

@@ -107,7 +107,15 @@ pub(crate) fn remarks(rows: &[&Row], baseline: &Point, unit: &str) -> Vec<String
             lost => format!("{} void after the last attempt", format::count(lost, "round")),
         };
         let samples = format::count(voids, "sample");
-        lines.push(format!("void: {samples} ({}); {repeated}", causes.join("; ")));
+        let change = |row: &&Row| {
+            let (without, with) = (row.estimate?.median, row.with_voids?.median);
+            Some((with / without - 1.0).abs()).filter(|change| change.is_finite())
+        };
+        let largest = rows.iter().filter_map(change).reduce(f64::max);
+        let change = largest.map_or(String::new(), |change| {
+            format!("; with void samples, medians change by up to {:.1}%", change * 100.0)
+        });
+        lines.push(format!("void: {samples} ({}); {repeated}{change}", causes.join("; ")));
     }
     let steps = rows.iter().filter(|row| row.estimate.is_some()).filter_map(|row| row.step);
     if let (Some(step), true) = (steps.reduce(f64::max), is_time(unit)) {

@@ -12,7 +12,9 @@ use lab::table::{COLUMN_GAP, ColumnHeader, Emphasis, Page, TableCell};
 /// Time in ns below which the minimum is shown: the cost of a short body without disturbance.
 const MAX_SHORT: f64 = 1000.0;
 /// Columns that a narrow page omits, in this order; JSON has all.
-const OPTIONAL: [&str; 4] = ["outliers", "void", "MAD", "min"];
+const OPTIONAL: [&str; 5] = ["outliers", "void", "MAD", "min", WITH_VOIDS];
+/// Title of the column of the median of the first attempts, void or not.
+const WITH_VOIDS: &str = "with voids";
 
 /// Renders a section as a list of points.
 pub(crate) fn point_list(
@@ -77,7 +79,8 @@ fn fit(columns: &mut Vec<Column>, page: Page) {
     }
 }
 
-/// Returns the columns of interval, MAD and, for short times, minimum.
+/// Returns the columns of interval, MAD and, if needed, of the median with void samples and the minimum of short
+/// times.
 fn spread(rows: &[Option<&Row>], format: &ValueFormat<'_>) -> Vec<Column> {
     let estimate = |row: &Option<&Row>| row.and_then(|row| row.estimate);
     let of = |text: &dyn Fn(Estimate) -> String| -> Vec<TableCell> {
@@ -100,6 +103,14 @@ fn spread(rows: &[Option<&Row>], format: &ValueFormat<'_>) -> Vec<Column> {
         });
         let mad = |e: Estimate| format.number(e.mad, Some(e.mad / 10.0).filter(|m| *m > 0.0));
         columns.push(Column { header: ColumnHeader::right("MAD"), cells: of(&mad) });
+    }
+    let with_voids = |row: &Option<&Row>| row.and_then(|row| row.with_voids);
+    if rows.iter().any(|row| with_voids(row).is_some()) {
+        let median = |row| with_voids(row).map(|e| format.number(e.median, half(&e)));
+        columns.push(Column {
+            header: ColumnHeader::right(WITH_VOIDS),
+            cells: rows.iter().map(|row| median(row).unwrap_or_default().into()).collect(),
+        });
     }
     let is_short =
         |row: &Row| row.estimate.is_some_and(|e| nanoseconds(row, e.median, format) < MAX_SHORT);

@@ -164,8 +164,9 @@ impl<'a> ShownExperiment<'a> {
         ];
         let facts: Vec<_> = facts.into_iter().filter(|fact| !fact.is_empty()).collect();
         text += &page.paragraph(&facts.join("; "), 0, Emphasis::Plain);
-        for alarm in &summary.alarms {
-            text += &page.paragraph(&alarm.to_string(), 0, Emphasis::Doubtful);
+        let alarms = summary.alarms.iter().map(ToString::to_string);
+        for line in alarms.chain(summary.void_difference.as_ref().map(ToString::to_string)) {
+            text += &page.paragraph(&line, 0, Emphasis::Doubtful);
         }
         if summary.other_environments > 0 {
             let others = format::count(summary.other_environments, "other environment");

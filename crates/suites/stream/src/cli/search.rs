@@ -31,8 +31,8 @@ const NAME: &str = "search";
 const METHOD: &str = "throughput";
 /// Metrics to print, with their descriptions.
 const PRINTED: [(&str, &str); 4] = [
-    ("ndr", "NDR: no loss, confirmed"),
-    ("ndr_strict", "NDR with void trials counted as loss"),
+    ("ndr_strict", "NDR: no loss, confirmed, void trials included"),
+    ("ndr", "NDR of valid trials"),
     ("pdr", "PDR: at most 0.5% loss, confirmed"),
     ("rfc2544", "RFC 2544: one trial per load"),
 ];

@@ -219,6 +219,7 @@ impl Generator {
             ended: now,
             gap: self.sending.longest,
             stalled: self.sending.stalled,
+            longest_stall: self.sending.longest_stall,
             timed_every: self.timed_every().unwrap_or_default(),
             ..self.checked.report()
         };

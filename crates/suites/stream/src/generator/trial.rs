@@ -77,6 +77,8 @@ pub struct Report {
     pub gap: u64,
     /// Duration of all stalled iterations while packets were sent, in ticks.
     pub stalled: u64,
+    /// Duration of the longest of them, in ticks.
+    pub longest_stall: u64,
     /// Round-trip times in ticks, from just before a packet is written to memory until it has been read back. `None` if
     /// not measured.
     pub times: Option<Histogram<u64>>,

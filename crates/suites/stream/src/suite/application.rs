@@ -33,7 +33,9 @@ pub(super) struct LoopStats {
     /// Duration of all stalled iterations with packets, in ticks. Packets that arrive during a stall show up in that
     /// iteration or in the next.
     pub stalled: u64,
-    /// Duration of the last iteration if it stalled, in ticks, or 0.
+    /// Duration of the longest of them, in ticks.
+    pub longest_stall: u64,
+    /// Duration of the last iteration, in ticks, if it stalled without packets; otherwise 0.
     last_stall: u64,
     /// Core clock when the statistics were read, in Hz.
     pub core_hertz: f64,
@@ -196,13 +198,17 @@ impl LoopStats {
     fn record(&mut self, elapsed: u64, packets: u64, threshold: &StallThreshold) {
         let stall = if threshold.is_stall(elapsed, packets) { elapsed } else { 0 };
         if packets > 0 {
-            self.stalled += self.last_stall + stall;
+            if self.last_stall + stall > 0 {
+                std::hint::cold_path();
+                self.stalled += self.last_stall + stall;
+                self.longest_stall = self.longest_stall.max(self.last_stall).max(stall);
+            }
             if stall == 0 {
                 self.worked += packets;
                 self.busy += elapsed;
             }
         }
-        self.last_stall = stall;
+        self.last_stall = if packets == 0 { stall } else { 0 };
         if elapsed > self.gap {
             self.gap = elapsed;
         }
@@ -242,10 +248,11 @@ mod tests {
         stats.record(20, 3, &threshold);
         assert_eq!((stats.gap, stats.stalled), (5000, 0));
         stats.record(5000, 0, &threshold);
-        stats.record(20, 3, &threshold);
+        stats.record(1100, 3, &threshold);
         stats.record(20, 3, &threshold);
         assert_eq!(
-            stats.stalled, 5000,
+            (stats.stalled, stats.longest_stall),
+            (6100, 5000),
             "packets that came during the stall are in the next iteration"
         );
     }

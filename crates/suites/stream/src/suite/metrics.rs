@@ -45,19 +45,37 @@ pub const METRICS: &[Metric] = &[
     Metric::time("rtt", "round-trip time, from memory to memory: median"),
     Metric::time("rtt_p99", "round-trip time: 99th percentile within the round"),
     Metric::time("rtt_p999", "round-trip time: 99.9th percentile within the round"),
-    rate("ndr", "highest load without loss, confirmed (MLRsearch)"),
-    rate("ndr_strict", "highest load without loss, void trials counted as loss (MLRsearch)"),
-    rate("pdr", "highest load with at most 0.5% loss, confirmed (MLRsearch)"),
-    rate("rfc2544", "highest load without loss, by the binary search of RFC 2544"),
-    Metric::new("ndr_wire", BITS, Better::Higher, "ndr on the wire, with preamble and gap"),
+    rate("ndr_strict", "highest load without loss, confirmed, void trials included (MLRsearch)"),
+    rate("ndr_strict_upper", "lowest load of these trials that lost packets"),
+    rate("ndr", "highest load without loss, confirmed by valid trials (MLRsearch)"),
+    rate("ndr_upper", "lowest load of these trials that lost packets"),
+    rate("pdr", "highest load with at most 0.5% loss, confirmed by valid trials (MLRsearch)"),
+    rate("pdr_upper", "lowest load of these trials that lost more"),
+    rate(
+        "rfc2544",
+        "highest load without loss, by the binary search of RFC 2544, void trials included",
+    ),
+    rate("rfc2544_upper", "lowest load of these trials that lost packets"),
+    Metric::new(
+        "ndr_strict_wire",
+        BITS,
+        Better::Higher,
+        "ndr_strict on the wire, with preamble and gap",
+    ),
     Metric::new("rfc2544_wire", BITS, Better::Higher, "rfc2544 on the wire, with preamble and gap"),
     Metric::count("trials", "trials of both searches, including void ones"),
+    Metric::count("void_trials", "void trials of both searches"),
     Metric::time("gap_nic", "longest iteration of the NIC and generator loop"),
     Metric::time("gap_application", "longest iteration of the application's loops"),
     Metric::time("stalled_nic", "stall time of the NIC and generator loop"),
     Metric::time(
         "stalled_application",
         "stall time of the application's loops in which packets came",
+    ),
+    Metric::time("longest_stall_nic", "longest stall of the NIC and generator loop"),
+    Metric::time(
+        "longest_stall_application",
+        "longest stall of the application's loops in which packets came",
     ),
     Metric::count("depth", "packets that each pipe or queue can store"),
 ];
@@ -66,21 +84,35 @@ pub const METRICS: &[Metric] = &[
 pub(super) fn from_trial(trial: &TrialReport, config: &TestbedConfig, tsc: &Tsc) -> Measurement {
     let TrialReport { report, application, .. } = trial;
     let rate = report.rate() * tsc.hertz;
-    let mut measurement = Measurement::default()
+    let measurement = Measurement::default()
         .value("rate", rate)
         .value("wire_rate", rate * config.wire_bits())
         .value("lost", trial.lost() as f64)
-        .value("dropped", report.dropped as f64)
-        .value("gap_nic", tsc.nanoseconds(report.gap as f64))
-        .value("gap_application", tsc.nanoseconds(application.gap as f64))
-        .value("stalled_nic", tsc.nanoseconds(report.stalled as f64))
-        .value("stalled_application", tsc.nanoseconds(application.stalled as f64));
+        .value("dropped", report.dropped as f64);
+    let mut measurement = interruptions(trial, tsc)
+        .into_iter()
+        .fold(measurement, |all, (name, ns)| all.value(name, ns));
     if application.worked > 0 {
         let seconds = application.busy as f64 / tsc.hertz;
         let cycles = seconds * application.core_hertz / application.worked as f64;
         measurement = measurement.value("cycles_per_packet", cycles);
     }
     measurement
+}
+
+/// Returns the longest iterations and the stalls of the loops, in ns.
+pub(super) fn interruptions(trial: &TrialReport, tsc: &Tsc) -> [(&'static str, f64); 6] {
+    let TrialReport { report, application, .. } = trial;
+    let nanoseconds = |(name, ticks): (_, u64)| (name, tsc.nanoseconds(ticks as f64));
+    [
+        ("gap_nic", report.gap),
+        ("gap_application", application.gap),
+        ("stalled_nic", report.stalled),
+        ("stalled_application", application.stalled),
+        ("longest_stall_nic", report.longest_stall),
+        ("longest_stall_application", application.longest_stall),
+    ]
+    .map(nanoseconds)
 }
 
 /// Adds the metrics that describe the testbed: its ceiling and its depth.

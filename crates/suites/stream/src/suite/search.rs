@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use lab::measure::Measurement;
 use lab::sample::{Failure, Trial};
-use lab::search::{self, Goal, LossRatios, Rfc2544, TrialOutcome};
+use lab::search::{self, Goal, LoadInterval, LossRatios, Rfc2544, TrialOutcome};
 use machine::tsc::Tsc;
 
 use super::params::SearchParams;
-use super::stall;
 use super::testbed::{Testbed, TrialReport};
 use super::testbed_config::{Cpus, TestbedConfig};
+use super::{metrics, stall};
 
 /// Precision of the RFC 2544 search, in bit/s: 0.1 Gbps, as in the Ensō evaluation.
 const PRECISION: f64 = 0.1 * 1e9;
@@ -70,25 +70,33 @@ pub(super) fn measure(
     };
     let mlrsearch = search::loss_ratios(&search, &mut trial)?;
     let (ndr, pdr) = (mlrsearch.goals[0], mlrsearch.goals[1]);
-    let capped = [
-        (&["rfc2544", "rfc2544_wire"][..], rfc2544.bounds.lower),
-        (&["ndr", "ndr_wire"], ndr.lower),
-        (&["ndr_strict"], ndr.strict),
-        (&["pdr"], pdr.lower),
-    ];
-    let is_capped = |(_, load): &(&[&str], Option<f64>)| *load == Some(maximum);
-    let capped: Vec<&str> =
-        capped.into_iter().filter(is_capped).flat_map(|(metrics, _)| metrics).copied().collect();
-    // 0 if no load succeeded.
-    let packets = |load: Option<f64>| load.unwrap_or(0.0) / config.wire_bits();
-    let mut measurement = Measurement::default()
-        .value("rfc2544", packets(rfc2544.bounds.lower))
+    let measurement = [
+        ("rfc2544", rfc2544.bounds),
+        ("ndr", ndr.valid),
+        ("ndr_strict", ndr.strict),
+        ("pdr", pdr.valid),
+    ]
+    .into_iter()
+    .fold(Measurement::default(), |all, (metric, bounds)| {
+        with_bounds(all, metric, bounds, config.wire_bits())
+    });
+    let capped: Vec<&str> = [
+        (&["rfc2544", "rfc2544_wire"][..], rfc2544.bounds),
+        (&["ndr"], ndr.valid),
+        (&["ndr_strict", "ndr_strict_wire"], ndr.strict),
+        (&["pdr"], pdr.valid),
+    ]
+    .into_iter()
+    .filter(|(_, bounds)| bounds.lower == Some(maximum))
+    .flat_map(|(metrics, _)| metrics)
+    .copied()
+    .collect();
+    let trials = || rfc2544.trials.iter().chain(&mlrsearch.trials);
+    let mut measurement = measurement
         .value("rfc2544_wire", rfc2544.bounds.lower.unwrap_or(0.0))
-        .value("ndr", packets(ndr.lower))
-        .value("ndr_wire", ndr.lower.unwrap_or(0.0))
-        .value("ndr_strict", packets(ndr.strict))
-        .value("pdr", packets(pdr.lower))
-        .value("trials", (rfc2544.trials.len() + mlrsearch.trials.len()) as f64)
+        .value("ndr_strict_wire", ndr.strict.lower.unwrap_or(0.0))
+        .value("trials", trials().count() as f64)
+        .value("void_trials", trials().filter(|trial| trial.void.is_some()).count() as f64)
         .capped(&capped);
     let tag = |search: f64| {
         move |mut trial: Trial| {
@@ -101,20 +109,27 @@ pub(super) fn measure(
     Ok(measurement)
 }
 
+/// Adds the bounds of a search in packets/s: the lower one, 0 if no load succeeded, and the upper one if a load failed.
+fn with_bounds(
+    measurement: Measurement,
+    metric: &str,
+    bounds: LoadInterval,
+    wire_bits: f64,
+) -> Measurement {
+    let measurement = measurement.value(metric, bounds.lower.unwrap_or(0.0) / wire_bits);
+    match bounds.upper {
+        Some(upper) => measurement.value(&format!("{metric}_upper"), upper / wire_bits),
+        None => measurement,
+    }
+}
+
 /// Converts a trial's report to the outcome that a search uses.
 fn outcome(trial: &TrialReport, tsc: &Tsc) -> TrialOutcome {
-    let TrialReport { report, application, asked, rate } = trial;
-    let lost = trial.lost();
-    let values = BTreeMap::from([
-        ("offered".to_string(), report.offered() * tsc.hertz),
-        ("dropped".to_string(), report.dropped as f64),
-        ("gap_nic".to_string(), tsc.nanoseconds(report.gap as f64)),
-        ("gap_application".to_string(), tsc.nanoseconds(application.gap as f64)),
-        ("stalled_nic".to_string(), tsc.nanoseconds(report.stalled as f64)),
-        ("stalled_application".to_string(), tsc.nanoseconds(application.stalled as f64)),
-    ]);
-    let void = stall::void(lost, *rate, report, application.stalled);
-    TrialOutcome { sent: *asked, lost, void, values }
+    let mut values: BTreeMap<String, f64> =
+        metrics::interruptions(trial, tsc).map(|(name, ns)| (name.to_string(), ns)).into();
+    values.insert("offered".into(), trial.report.offered() * tsc.hertz);
+    values.insert("dropped".into(), trial.report.dropped as f64);
+    TrialOutcome { sent: trial.asked, lost: trial.lost(), void: stall::void(trial, tsc), values }
 }
 
 #[cfg(test)]
@@ -127,16 +142,17 @@ mod tests {
     fn packets_not_sent_in_time_are_lost() {
         let Some(tsc) = machine::untested::tsc("stream: packets not sent in time") else { return };
         let report = Report { sent: 90, received: 90, ended_sending: 1000, ..Report::default() };
-        let trial = |asked, stalled| TrialReport {
-            report: Report { stalled, ..report.clone() },
+        let trial = |asked, longest_stall| TrialReport {
+            report: Report { longest_stall, ..report.clone() },
             asked,
-            rate: 0.1,
             application: LoopStats::default(),
         };
         let late = outcome(&trial(100, 0), tsc);
         assert_eq!((late.sent, late.lost, late.void), (100, 10, None));
-        // A stall of the NIC for a tenth of the time would explain the loss.
-        assert!(outcome(&trial(100, 120), tsc).void.is_some());
-        assert_eq!(outcome(&trial(90, 120), tsc).lost, 0);
+        let stall = tsc.ticks(Duration::from_millis(1));
+        for (asked, lost) in [(100, 10), (90, 0)] {
+            let stalled = outcome(&trial(asked, stall), tsc);
+            assert!(stalled.lost == lost && stalled.void.is_some(), "{stalled:?}");
+        }
     }
 }

@@ -37,8 +37,7 @@ pub(super) fn measure_window(
     Ok(measurement)
 }
 
-/// Measures one point of `line-rate` or, with round-trip times, of `rtt-vs-load`. The sample is void if the host may
-/// have caused the loss.
+/// Measures one point of `line-rate` or, with round-trip times, of `rtt-vs-load`.
 ///
 /// # Errors
 /// Returns the failure to record in place of a sample.
@@ -56,7 +55,7 @@ pub(super) fn measure_rate<const TIMES: bool>(
     let mut measurement = metrics::from_trial(&trial, config, tsc)
         .value("offered", report.offered() * tsc.hertz)
         .value("delivered", 1.0 - lost as f64 / trial.asked as f64);
-    measurement.void = stall::void(lost, trial.rate, report, trial.application.stalled);
+    measurement.void = stall::void(&trial, tsc);
     match &report.times {
         Some(times) if !times.is_empty() => with_times(measurement, times, tsc),
         _ => Ok(measurement),

@@ -45,8 +45,6 @@ pub(super) struct TrialReport {
     pub report: Report,
     /// Packets that were to be sent.
     pub asked: u64,
-    /// The same per tick; 0 in a closed loop.
-    pub rate: f64,
     /// Statistics of the application, all cores together.
     pub application: LoopStats,
 }
@@ -123,7 +121,6 @@ impl Testbed {
         let mut trial = self.run(trial)?;
         // Includes packets that the generator did not send because it stalled.
         trial.asked = asked.max(1);
-        trial.rate = load / self.config.wire_bits() / self.tsc.hertz;
         Ok(trial)
     }
 
@@ -151,18 +148,20 @@ impl Testbed {
                  or out of order"
             )));
         }
-        Ok(TrialReport { report, asked: 0, rate: 0.0, application })
+        Ok(TrialReport { report, asked: 0, application })
     }
 
     /// Returns the statistics of all cores since the last call.
     fn stats(&self) -> Result<LoopStats, Failure> {
         let mut all = LoopStats::default();
         for application in &self.applications {
-            let LoopStats { worked, busy, gap, stalled, core_hertz, .. } = application.stats()?;
+            let LoopStats { worked, busy, gap, stalled, longest_stall, core_hertz, .. } =
+                application.stats()?;
             all.worked += worked;
             all.busy += busy;
             all.gap = all.gap.max(gap);
             all.stalled += stalled;
+            all.longest_stall = all.longest_stall.max(longest_stall);
             all.core_hertz += core_hertz / self.applications.len() as f64;
         }
         Ok(all)
