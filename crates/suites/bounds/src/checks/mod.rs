@@ -133,8 +133,8 @@ fn measure(context: &mut Context, params: &CheckParams) -> Result<Measurement, F
     let copies = unroll::copies(&sequence::code(&lines, 1)?)?;
     let code = |copies| sequence::code(&lines, copies);
     let state = state(&data, data.address() + 64);
-    let body = Body::new(copies, false, state, set_bounds, code)?;
-    let timer = LoopTimer::new(tsc, &data, context.budget);
+    let timer = LoopTimer::new(tsc, &data, context.budget, context.seed);
+    let body = Body::new(timer.placement, copies, false, state, set_bounds, code)?;
     let measured = timer.cycles_of(&body).map(|cycles| {
         let measurement = Measurement::default().value("sequence", cycles);
         measurement.value("ipc", lines.len() as f64 / cycles)

@@ -148,6 +148,7 @@ pub(crate) fn capability() -> Capability {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::timing::Placement;
 
     #[test]
     fn only_counts_with_the_executed_number_of_instructions_are_valid() {
@@ -184,7 +185,8 @@ mod tests {
         let data = Data::new().unwrap();
         // add rax, rbx is one micro-operation on any CPU; a wrong number of instructions fails.
         let code = |copies| Ok([0x48, 0x01, 0xD8].repeat(copies));
-        let add = Body::new(192, false, Registers::new(&data), |_| (), code).unwrap();
+        let add = Body::new(Placement::default(), 192, false, Registers::new(&data), |_| (), code)
+            .unwrap();
         let counted = counting.of(&add, &data, 1.0, 1).unwrap();
         assert!((counted.uops - 1.0).abs() < 0.05, "{counted:?}");
         assert!(counting.of(&add, &data, 1.0, 2).is_err());

@@ -127,7 +127,8 @@ impl Measured<'_> {
     ) -> Result<Body<'_>, Failure> {
         let fill = memory(self.form);
         let fill = move |data: &Data| data.fill(fill);
-        Body::new(copies, self.moves_stack(), state, fill, |copies| Ok(code(copies)))
+        let placement = self.timer.placement;
+        Body::new(placement, copies, self.moves_stack(), state, fill, |copies| Ok(code(copies)))
     }
 
     /// Returns the dependency and the body of the chain, or the reason why there is none.
@@ -168,7 +169,7 @@ impl Measured<'_> {
     /// Starts the same independent copies on the core's other thread.
     fn sibling(&self, copies: usize) -> Result<Sibling, Failure> {
         let code = self.independent(copies, &[]);
-        let timing_loop = TimingLoop::new(&code, self.moves_stack())?;
+        let timing_loop = TimingLoop::placed(&code, self.moves_stack(), self.timer.placement)?;
         let (form, plan) = (self.form.clone(), self.prepared.plan.clone());
         Sibling::start(timing_loop, move |data| {
             data.fill(memory(&form));

@@ -186,7 +186,7 @@ impl Probe<InstructionParams> for InstructionProbe {
         let data = Data::new()?;
         // MPX instructions would run as NOP if the registers were off.
         let _registers = BoundsRegisters::for_code(&prepared.plan.effects().features, &data)?;
-        let timer = LoopTimer::new(tsc, &data, context.budget / BODIES);
+        let timer = LoopTimer::new(tsc, &data, context.budget / BODIES, context.seed);
         let counting = self.counting.get_or_insert_with(|| Counting::open().ok()).as_ref();
         let form = Measured { form, prepared, data: &data, timer, counting };
         let start = Instant::now();

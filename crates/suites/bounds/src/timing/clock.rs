@@ -8,7 +8,7 @@ use lab::sample::Failure;
 use machine::core_clock;
 use machine::tsc::Tsc;
 
-use super::{Data, RaisedSignal, State, TimingLoop};
+use super::{Data, Placement, RaisedSignal, State, TimingLoop};
 
 /// Repeats of each measurement, as in Intel MPX Explained.
 const REPEATS: usize = 10;
@@ -35,19 +35,21 @@ pub(crate) struct Body<'a> {
 }
 
 impl<'a> Body<'a> {
-    /// Creates both loops. `code` returns the code of a number of copies; `copies` is even.
+    /// Creates both loops at the same place of a page. `code` returns the code of a number of copies; `copies` is even.
     ///
     /// # Errors
     /// Returns the error of `code`, or that of the system if it does not allow code generated at run time.
     pub(crate) fn new(
+        placement: Placement,
         copies: usize,
         moves_stack: bool,
         state: State,
         fill: impl Fn(&Data) + 'a,
         code: impl Fn(usize) -> Result<Vec<u8>, Failure>,
     ) -> Result<Self, Failure> {
-        let loop_of =
-            |copies| -> Result<_, Failure> { Ok(TimingLoop::new(&code(copies)?, moves_stack)?) };
+        let loop_of = |copies| -> Result<_, Failure> {
+            Ok(TimingLoop::placed(&code(copies)?, moves_stack, placement)?)
+        };
         let (whole, half) = (loop_of(copies)?, loop_of(copies / 2)?);
         Ok(Self { whole, half, copies, state, fill: Box::new(fill) })
     }
@@ -59,6 +61,8 @@ pub(crate) struct LoopTimer<'a> {
     data: &'a Data,
     /// Time limit of a repeat.
     repeat: Duration,
+    /// Place of all loops of the sample.
+    pub(crate) placement: Placement,
     /// Reason why the measurement is void, if it is.
     void: RefCell<Option<String>>,
 }
@@ -92,9 +96,10 @@ impl Attempt {
 }
 
 impl<'a> LoopTimer<'a> {
-    /// Creates a timer that measures each body for about `budget`.
-    pub(crate) fn new(tsc: &'a Tsc, data: &'a Data, budget: Duration) -> Self {
-        Self { tsc, data, repeat: budget / REPEATS as u32, void: RefCell::default() }
+    /// Creates a timer that measures each body for about `budget`. `seed` is that of the sample.
+    pub(crate) fn new(tsc: &'a Tsc, data: &'a Data, budget: Duration, seed: u64) -> Self {
+        let (repeat, placement) = (budget / REPEATS as u32, Placement::draw(seed));
+        Self { tsc, data, repeat, placement, void: RefCell::default() }
     }
 
     /// Returns whether any measurement so far is void.
@@ -310,10 +315,10 @@ mod tests {
             return;
         };
         let data = Data::new().unwrap();
-        let timer = LoopTimer::new(tsc, &data, Duration::from_millis(1));
+        let timer = LoopTimer::new(tsc, &data, Duration::from_millis(1), 0);
         // The shorter loop executes more `add rsi, rax` and takes far longer.
         let code = |copies| Ok([0x48, 0x01, 0xC6].repeat(if copies == 100 { 10 } else { 1000 }));
-        let body = Body::new(100, false, State::new(&data), |_| (), code).unwrap();
+        let body = Body::new(timer.placement, 100, false, State::new(&data), |_| (), code).unwrap();
         let measured = timer.cycles_of(&body).map_err(Failure::from);
         let measured = measured.map(|cycles| Measurement::default().value("cycles", cycles));
         assert!(timer.is_void(), "{measured:?}");

@@ -8,7 +8,10 @@ pub(crate) mod unroll;
 
 use machine::SysError;
 use machine::executable::Executable;
+use machine::mapping::PAGE;
 use machine::tsc;
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
 
 pub(crate) use clock::{Body, LoopTimer, TimingError};
 pub(crate) use signal::RaisedSignal;
@@ -19,32 +22,63 @@ fn restore_stack() -> Vec<u8> {
     [[0x49, 0x8B, 0xA5].as_slice(), &state::SAVED_STACK.to_le_bytes()].concat()
 }
 
+/// Offset of a loop from the start of a page, in bytes. It decides in which sets of the caches the instructions are,
+/// and where the loop begins within a line and within a window of the decoder, all of which may change its cost. It is
+/// drawn for each sample, so that intervals over rounds cover it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Placement(usize);
+
+impl Placement {
+    /// Draws a multiple of 16 B, to which compilers align loops.
+    pub(crate) fn draw(seed: u64) -> Self {
+        Self(Pcg64Mcg::seed_from_u64(seed).random_range(0..PAGE / ALIGNMENT) * ALIGNMENT)
+    }
+}
+
+/// Alignment of a loop, in bytes.
+const ALIGNMENT: usize = 16;
+
 /// Code that runs a body as often as its state specifies.
 pub(crate) struct TimingLoop {
     code: Executable,
+    placement: Placement,
     moves_stack: bool,
 }
 
 impl TimingLoop {
+    /// Wraps a body in a loop at the start of a page, for code that is not timed.
+    ///
+    /// # Errors
+    /// As [`placed`](Self::placed).
+    pub(crate) fn new(body: &[u8], moves_stack: bool) -> Result<Self, SysError> {
+        Self::placed(body, moves_stack, Placement::default())
+    }
+
     /// Wraps a body in a loop. The body must preserve r13, r15 and, unless it `moves_stack`, rsp; r14 contains the
     /// address of the data.
     ///
     /// # Errors
     /// Returns the error of the system if it does not allow code generated at run time.
-    pub(crate) fn new(body: &[u8], moves_stack: bool) -> Result<Self, SysError> {
-        let mut code = body.to_vec();
+    pub(crate) fn placed(
+        body: &[u8],
+        moves_stack: bool,
+        placement: Placement,
+    ) -> Result<Self, SysError> {
+        // Breakpoints: the padding is never executed.
+        let mut code = vec![0xCC; placement.0];
+        code.extend(body);
         if moves_stack {
             code.extend(restore_stack());
         }
         code.extend([0x49, 0xFF, 0xCF]); // dec r15
         code.extend([0x0F, 0x85]); // jnz, to the first byte
-        let back = -(code.len() as i32 + 4);
+        let back = -((code.len() - placement.0) as i32 + 4);
         code.extend(back.to_le_bytes());
         code.extend([0x41, 0xFF, 0xA5]); // jmp [r13 + exit]
         code.extend(state::EXIT.to_le_bytes());
         // Jump target of a failed check.
         code.extend(UD2);
-        Ok(Self { code: Executable::new(&code)?, moves_stack })
+        Ok(Self { code: Executable::new(&code)?, placement, moves_stack })
     }
 
     /// Returns the number of instructions of the loop itself per pass.
@@ -52,13 +86,18 @@ impl TimingLoop {
         2 + u64::from(self.moves_stack)
     }
 
+    /// Returns the first instruction.
+    fn start(&self) -> *const u8 {
+        self.code.as_ptr().wrapping_add(self.placement.0)
+    }
+
     /// Runs the loop `loops` times.
     ///
     /// # Errors
     /// Returns the signal that an instruction raised.
     pub(crate) fn run(&self, state: &mut State, loops: u64) -> Result<(), RaisedSignal> {
-        // SAFETY: `guarded` keeps the state valid and unused, and the code of `new` leaves by its exit.
-        signal::guarded(state, |state| unsafe { enter::enter(state, self.code.as_ptr(), loops) })
+        // SAFETY: `guarded` keeps the state valid and unused, and the code of `placed` leaves by its exit.
+        signal::guarded(state, |state| unsafe { enter::enter(state, self.start(), loops) })
     }
 
     /// Runs the loop `loops` times and returns its ticks, including entry and exit.
@@ -66,10 +105,11 @@ impl TimingLoop {
     /// # Errors
     /// Returns the signal that an instruction raised.
     pub(crate) fn ticks(&self, state: &mut State, loops: u64) -> Result<u64, RaisedSignal> {
+        let start = self.start();
         signal::guarded(state, |state| {
             let begin = tsc::start();
-            // SAFETY: `guarded` keeps the state valid and unused, and the code of `new` leaves by its exit.
-            unsafe { enter::enter(state, self.code.as_ptr(), loops) };
+            // SAFETY: `guarded` keeps the state valid and unused, and the code of `placed` leaves by its exit.
+            unsafe { enter::enter(state, start, loops) };
             tsc::stop().saturating_sub(begin)
         })
     }
@@ -100,6 +140,24 @@ mod tests {
         let inc_rax = TimingLoop::new(&[0x48, 0xFF, 0xC0].repeat(7), false).unwrap();
         inc_rax.run(&mut state, 1000).unwrap();
         assert_eq!(state.general(0), 5 + 7000);
+    }
+
+    #[test]
+    fn a_loop_runs_at_any_place() {
+        let (_data, mut state) = state();
+        let mut places = std::collections::BTreeSet::new();
+        for seed in 0..100 {
+            let placement = Placement::draw(seed);
+            assert!(placement.0 < PAGE && placement.0.is_multiple_of(ALIGNMENT));
+            places.insert(placement.0);
+            state.set_general(0, 5);
+            let body = [0x48, 0xFF, 0xC0].repeat(7);
+            let inc_rax = TimingLoop::placed(&body, false, placement).unwrap();
+            assert_eq!(inc_rax.start() as usize % PAGE, placement.0);
+            inc_rax.run(&mut state, 10).unwrap();
+            assert_eq!(state.general(0), 5 + 70, "{placement:?}");
+        }
+        assert!(places.len() > 50, "{} places", places.len());
     }
 
     #[test]

@@ -47,7 +47,7 @@ fn compared_with_add(tsc: &Tsc, text: &str, metric: &str) -> (f64, f64, f64) {
     let lists = [text, "add R64, R64"].map(built_in);
     let prepared = lists.each_ref().map(|list| prepare(list).remove(0).unwrap());
     let one = |at: usize, metric: &str| {
-        let timer = LoopTimer::new(tsc, &data, BUDGET);
+        let timer = LoopTimer::new(tsc, &data, BUDGET, 0);
         one_form(&lists[at], &prepared[at], &data, timer).measure(false).unwrap().values[metric]
     };
     let pairs: Vec<_> = (0..PAIRS).map(|_| (one(0, metric), one(1, "latency"))).collect();
@@ -151,10 +151,11 @@ const ADD: [u8; 3] = [0x48, 0x01, 0xC6];
 /// Returns the median cycles per copy of bodies with their numbers of copies, measured alternately.
 fn alternating(tsc: &Tsc, bodies: &[(Vec<u8>, usize)]) -> Vec<f64> {
     let data = Data::new().unwrap();
-    let timer = LoopTimer::new(tsc, &data, BUDGET);
+    let timer = LoopTimer::new(tsc, &data, BUDGET, 0);
     let body = |(code, copies): &(Vec<u8>, usize)| {
         let state = State::new(&data);
-        Body::new(*copies, false, state, |_| (), |copies| Ok(code.repeat(copies))).unwrap()
+        Body::new(timer.placement, *copies, false, state, |_| (), |copies| Ok(code.repeat(copies)))
+            .unwrap()
     };
     let bodies: Vec<Body> = bodies.iter().map(body).collect();
     let bodies: Vec<&Body> = bodies.iter().collect();
@@ -208,7 +209,7 @@ fn a_fault_is_unsupported_and_the_next_form_is_measured() {
     let list = List::read("mine.toml", text).unwrap();
     let prepared = prepare(&list).remove(0).unwrap();
     let data = Data::new().unwrap();
-    let timer = LoopTimer::new(tsc, &data, BUDGET);
+    let timer = LoopTimer::new(tsc, &data, BUDGET, 0);
     let form = one_form(&list, &prepared, &data, timer);
     let failure = form.measure(false).unwrap_err();
     assert_eq!(failure.kind, lab::sample::FailureKind::Unsupported);

@@ -84,7 +84,7 @@ fn alone(copies: &[Vec<u8>], data: &Data, timer: &LoopTimer) -> Result<f64, Fail
     prepare_second(&mut state);
     let code = |times| Ok(copies.iter().cycle().take(times).flatten().copied().collect());
     let times = times(1, unroll::instructions()?);
-    let body = Body::new(times, false, state, |data| data.fill(1), code)?;
+    let body = Body::new(timer.placement, times, false, state, |data| data.fill(1), code)?;
     Ok(timer.cycles_of(&body)?)
 }
 
@@ -113,7 +113,7 @@ mod tests {
             Err(why) => return machine::untested::note("bounds: blockers measured alone", &why),
         };
         let data = Data::new().unwrap();
-        let timer = LoopTimer::new(tsc, &data, Duration::from_millis(1));
+        let timer = LoopTimer::new(tsc, &data, Duration::from_millis(1), 0);
         let blockers = all(&data, &timer).unwrap();
         // Every 64-bit CPU supports the blockers of integers, SSE2 and memory.
         assert!(blockers.len() >= 9, "{} blockers", blockers.len());

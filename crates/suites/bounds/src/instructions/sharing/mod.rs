@@ -108,7 +108,7 @@ impl Probe<FormParams> for SharingProbe {
         let tsc = context.tsc()?;
         let (form, prepared) = self.forms.find(context, &params.form)?;
         let data = Data::new()?;
-        let timer = LoopTimer::new(tsc, &data, context.budget / BODIES);
+        let timer = LoopTimer::new(tsc, &data, context.budget / BODIES, context.seed);
         let measurement = measure(form, prepared, &mut self.blockers, (&data, &timer));
         if timer.is_void() {
             // The invalid times may be those of the blockers.
@@ -209,6 +209,6 @@ impl<'a> ContendedForm<'a> {
         let fill = memory(self.form);
         let fill = move |data: &Data| data.fill(fill);
         let code = |times| Ok(unit.code(&self.copies, times));
-        Body::new(times, moves_stack, self.state.clone(), fill, code)
+        Body::new(self.timer.placement, times, moves_stack, self.state.clone(), fill, code)
     }
 }
