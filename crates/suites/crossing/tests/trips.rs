@@ -54,9 +54,10 @@ fn check_plausible(params: TripParams, measurement: &Measurement) {
         assert!(value("each_min").unwrap() <= each && each <= value("each_p999").unwrap());
         let histogram = decode_histogram(&measurement.histograms["each"]).unwrap();
         assert!(histogram.len() >= 32, "{params:?} {}", histogram.len());
-        // Two measurements of the same trip, each without disturbances.
+        // Two measurements of the same trip. On a busy machine every batch between two CPUs contains a wait.
         let ratio = value("each_min").unwrap() / min;
-        assert!((0.1..10.0).contains(&ratio), "{params:?} {measurement:?}");
+        let lowest = if params.cpus == Cpus::Two { 1e-4 } else { 0.1 };
+        assert!((lowest..10.0).contains(&ratio), "{params:?} {measurement:?}");
     }
 }
 
