@@ -18,7 +18,7 @@ use crate::metric::MetricRecord;
 use crate::option;
 use crate::point::Point;
 use crate::statistics::{CONFIDENCE, median};
-use crate::summary::{Summary, SummaryError, Unit, summarise};
+use crate::summary::{Summary, SummaryError, Unit, alike, summarise};
 
 /// The minimum number of runs per side for a verdict.
 pub const MIN_RUNS: usize = 3;
@@ -194,7 +194,7 @@ fn check_definitions(runs: &[(&Run, &Summary)]) -> Result<(), CompareError> {
 fn medians(runs: &[Summary]) -> BTreeMap<Point, Vec<f64>> {
     let mut medians: BTreeMap<Point, Vec<f64>> = BTreeMap::new();
     for (point, rounds) in runs.iter().flat_map(|summary| &summary.observed.points) {
-        let values: Vec<f64> = rounds.values().map(|one| one.value).collect();
+        let values: Vec<f64> = alike(rounds).values().map(|one| one.value).collect();
         if let Some(median) = median(&values) {
             medians.entry(point.clone()).or_default().push(median);
         }

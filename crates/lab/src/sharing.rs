@@ -7,8 +7,10 @@ use machine::issue_rate::ALONE;
 use serde::Serialize;
 
 use crate::sample::{Clock, Sample};
+use crate::statistics::INTERVAL_ROUNDS;
 
-/// State of the core before and after a sample. Only samples of the same state are paired.
+/// State of the core before and after a sample. Only samples of the same state are paired, and a value never mixes
+/// states if one of them has enough rounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Sharing {
@@ -39,13 +41,36 @@ impl Sharing {
             (None, _) | (_, None) => true,
         }
     }
+
+    /// Returns which of some rounds give a value, by their states: those alone if they are enough for an interval, else
+    /// those on a shared core if they are, else the most frequent ones. A sibling is another guest's load, not a property of
+    /// the machine; so rounds on a shared core count only where a core is hardly ever alone. A round of unknown state
+    /// counts as alone.
+    pub fn chosen(states: impl Iterator<Item = Option<Self>> + Clone) -> Self {
+        let count = |of| states.clone().filter(|state| state.unwrap_or(Self::Alone) == of).count();
+        let enough =
+            [Self::Alone, Self::Shared].into_iter().find(|of| count(*of) >= INTERVAL_ROUNDS);
+        // Of equally frequent ones, the last is the maximum.
+        let by_frequency =
+            [Self::Changed, Self::Shared, Self::Alone].into_iter().max_by_key(|of| count(*of));
+        enough.or(by_frequency).unwrap_or(Self::Alone)
+    }
 }
 
-/// Returns the best rate of some samples of a machine, in adds per cycle; 0 without rates.
+/// Number of rates that must agree on the best one, and the share by which they may differ: a single rate that is too
+/// high, e.g. because the core clock was read too low, would turn all other samples into shared ones.
+const AGREEING: usize = 3;
+const AGREE: f64 = 0.02;
+
+/// Returns the best rate of some samples of a machine, in adds per cycle, that [`AGREEING`] rates confirm; the highest if
+/// there is none, 0 without rates.
 pub fn best_rate<'a>(samples: impl Iterator<Item = &'a Sample>) -> f64 {
     let clocks = samples.filter_map(|sample| sample.clock);
     let rates = clocks.flat_map(|clock| [clock.issue_before, clock.issue_after]);
-    rates.flatten().fold(0.0, f64::max)
+    let mut rates: Vec<f64> = rates.flatten().collect();
+    rates.sort_by(|a, b| b.total_cmp(a));
+    let confirmed = rates.windows(AGREEING).find(|few| few[AGREEING - 1] >= (1.0 - AGREE) * few[0]);
+    confirmed.map_or(rates.first().copied(), |few| Some(few[0])).unwrap_or(0.0)
 }
 
 /// Number of samples by the state of their core.
@@ -107,10 +132,27 @@ mod tests {
         let samples =
             [sample(5.1, 5.0), sample(3.9, 4.4), sample(5.0, 4.4), sample(4.4, 5.1), without];
         assert_eq!(best_rate(samples.iter()), 5.1);
+        assert_eq!(best_rate(samples[1..2].iter()), 4.4, "too few rates");
+        let wrong = [&samples[..], &[sample(9.0, 5.0)]].concat();
+        assert_eq!(best_rate(wrong.iter()), 5.1, "one rate is too high");
         let counts = SharingCounts::of(samples.iter(), 5.1);
         assert_eq!(counts, SharingCounts { alone: 1, shared: 1, changed: 2 });
         assert_eq!(counts.share(), Some(0.75));
         assert_eq!(SharingCounts::of(samples[4..].iter(), 5.1).share(), None);
+    }
+
+    #[test]
+    fn rounds_alone_are_preferred() {
+        use Sharing::{Alone, Changed, Shared};
+        let chosen = |alone, shared, changed| {
+            let states = [(Alone, alone), (Shared, shared), (Changed, changed)];
+            Sharing::chosen(
+                states.into_iter().flat_map(|(state, n)| std::iter::repeat_n(Some(state), n)),
+            )
+        };
+        assert_eq!([chosen(6, 30, 9), chosen(5, 6, 30)], [Alone, Shared]);
+        assert_eq!([chosen(5, 4, 5), chosen(0, 0, 1), chosen(1, 2, 1)], [Alone, Changed, Shared]);
+        assert_eq!(Sharing::chosen([None, Some(Shared)].into_iter()), Alone);
     }
 
     #[test]

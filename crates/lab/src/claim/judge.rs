@@ -14,7 +14,7 @@ use super::{
 use crate::journal::Run;
 use crate::point::{Filter, Point};
 use crate::statistics::estimate;
-use crate::summary::{Rounds, Samples, resolution};
+use crate::summary::{Rounds, Samples, alike, resolution};
 
 /// Above every value, and small enough that the sum of two is finite.
 const HIGHEST: f64 = f64::MAX / 4.0;
@@ -190,7 +190,7 @@ impl Evidence<'_> {
 
     fn point_value(&self, point: &Point, bounds: &Bounds, claimed: &Reason) -> MeasuredValue {
         let no_rounds = Rounds::new();
-        let rounds = self.observed.points.get(point).unwrap_or(&no_rounds);
+        let rounds = &alike(self.observed.points.get(point).unwrap_or(&no_rounds));
         let values: Vec<f64> = rounds.values().map(|observation| observation.value).collect();
         let resolution = resolution(rounds);
         let Ok(estimated) = estimate(&values).map(|one| one.with_resolution(resolution)) else {

@@ -8,7 +8,7 @@ use super::shape::number;
 use super::verdict::{Judgement, LeftOut, MeasuredValue, NoVerdict, Reason, Statistic, leave_out};
 use crate::point::{Filter, Level, Point};
 use crate::statistics::{StatisticsError, estimate};
-use crate::summary::{Contest, Rounds};
+use crate::summary::{Contest, Rounds, alike};
 
 /// Levels that may be the best at one level of the other factor.
 struct LevelContest<'a> {
@@ -123,7 +123,7 @@ impl Evidence<'_> {
     }
 
     fn contest_value(&self, contest: &LevelContest, factor: &str, along: &str) -> MeasuredValue {
-        let values: Vec<f64> = contest.rounds.values().map(|o| o.value).collect();
+        let values: Vec<f64> = alike(contest.rounds).values().map(|o| o.value).collect();
         let estimate = estimate(&values).ok();
         MeasuredValue {
             label: format!("{along}={}: {factor}={}", contest.at, contest.leader),

@@ -5,7 +5,7 @@
 //! comparisons of a point looks different by chance, their p-values (sign test) are corrected by
 //! Holm's method: the best point is excluded with a probability of at most 5%.
 
-use super::observed::{paired, pairs};
+use super::observed::{alike, paired, pairs};
 use super::{Floors, Rounds};
 use crate::metric::Better;
 use crate::point::Point;
@@ -94,7 +94,7 @@ impl<'a> Contest<'a> {
     /// Returns the point with the best median, resolved or not.
     pub fn leader(&self) -> Option<(&'a Point, &'a Rounds)> {
         let value = |rounds: &Rounds| {
-            let median = median(&rounds.values().map(|one| one.value).collect::<Vec<_>>());
+            let median = median(&alike(rounds).values().map(|one| one.value).collect::<Vec<_>>());
             median.map(|median| if self.better == Better::Lower { -median } else { median })
         };
         let with_values = self.points.iter().filter_map(|one| Some((one, value(one.1)?)));

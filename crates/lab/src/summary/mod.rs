@@ -16,7 +16,7 @@ use std::fmt;
 use serde::Serialize;
 
 pub use contest::Contest;
-pub use observed::{Floors, Observation, Observed, Rounds, paired, pairs};
+pub use observed::{Floors, Observation, Observed, Rounds, alike, paired, pairs};
 pub(crate) use observed::{quotients, resolution};
 pub use row::{FailureCount, Outlier, Row};
 pub use samples::Samples;
@@ -163,7 +163,7 @@ pub fn summarise(
         other_environments: samples.other_environments,
         sharing: samples.sharing(),
         classes: samples.classes(),
-        rows: row::rows(&samples, metric, unit),
+        rows: row::rows(&samples, &observed, metric, unit),
         twins: observed.twin_ratios(),
         floors: Floors::of(&observed),
         alarms: TwinAlarm::all(&samples, metric, &observed),

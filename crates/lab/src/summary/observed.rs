@@ -79,8 +79,17 @@ impl Observed {
     }
 }
 
+/// Returns the rounds that give a value of their point: those whose core was in the [chosen](Sharing::chosen) state.
+pub fn alike(rounds: &Rounds) -> Rounds {
+    let chosen = Sharing::chosen(rounds.values().map(|one| one.sharing));
+    let is_chosen = |one: &Observation| one.sharing.unwrap_or(Sharing::Alone) == chosen;
+    let chosen = rounds.iter().filter(|(_, one)| is_chosen(one));
+    chosen.map(|(round, one)| (*round, one.clone())).collect()
+}
+
 /// Returns the pairs of values of the rounds in which one session measured both points with the same
 /// class and sharing of the core, and the rounds without a pair. A point without a class pairs with any.
+/// All pairs are of one [chosen](Sharing::chosen) state.
 pub fn pairs(numerator: &Rounds, denominator: &Rounds) -> (Vec<(f64, f64)>, LostRounds) {
     let rounds: BTreeSet<_> = numerator.keys().chain(denominator.keys()).collect();
     let (mut pairs, mut lost) = (Vec::new(), LostRounds::default());
@@ -94,10 +103,18 @@ pub fn pairs(numerator: &Rounds, denominator: &Rounds) -> (Vec<(f64, f64)>, Lost
             (Some(above), Some(below)) if !Sharing::allows_pair(above.sharing, below.sharing) => {
                 lost.other_sharing += 1;
             }
-            (Some(above), Some(below)) => pairs.push((above.value, below.value)),
+            (Some(above), Some(below)) => {
+                pairs.push((above.sharing.or(below.sharing), (above.value, below.value)));
+            }
             (None, _) | (_, None) => lost.missing += 1,
         }
     }
+    let chosen = Sharing::chosen(pairs.iter().map(|(state, _)| *state));
+    let is_chosen = |state: Option<Sharing>| state.unwrap_or(Sharing::Alone) == chosen;
+    let all = pairs.len();
+    let pairs: Vec<_> =
+        pairs.into_iter().filter(|(state, _)| is_chosen(*state)).map(|(_, pair)| pair).collect();
+    lost.other_sharing += all - pairs.len();
     (pairs, lost)
 }
 
@@ -175,6 +192,28 @@ mod tests {
     fn floor(share: f64) -> NoiseFloor {
         let pairs: Vec<_> = (0..20).map(|_| (1.0 + share, 1.0)).collect();
         NoiseFloor::from_twins(&[paired_ratio(&pairs, LostRounds::default()).unwrap()]).unwrap()
+    }
+
+    #[test]
+    fn a_ratio_is_of_one_state_of_the_core() {
+        let rounds = |value: f64, on_shared: f64| -> Rounds {
+            let of = |round, value, sharing| {
+                let sharing = Some(sharing);
+                (round, Observation { value, resolution: 0.0, class: None, session: 1, sharing })
+            };
+            let alone = (0..6).map(|round| of(round, value, Sharing::Alone));
+            alone.chain((6..26).map(|round| of(round, on_shared, Sharing::Shared))).collect()
+        };
+        let (above, below) = (rounds(2.0, 6.0), rounds(1.0, 2.0));
+        let is_near = |ratio: &Ratio, value: f64| (ratio.ratio - value).abs() < 1e-9;
+        let ratio = paired(&above, &below).unwrap();
+        assert!(is_near(&ratio, 2.0), "{ratio:?}");
+        assert_eq!((ratio.rounds, ratio.lost.other_sharing), (6, 20));
+        assert_eq!(alike(&above).len(), 6);
+        // With 5 rounds alone, those on a shared core.
+        let without_first: Rounds = above.into_iter().skip(1).collect();
+        assert!(is_near(&paired(&without_first, &below).unwrap(), 3.0));
+        assert_eq!(alike(&without_first).len(), 20);
     }
 
     #[test]

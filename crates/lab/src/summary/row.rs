@@ -5,13 +5,15 @@ use std::collections::BTreeMap;
 use machine::proximity::Class;
 use serde::Serialize;
 
+use super::observed::{alike, resolution};
 use super::samples::{recorded, value};
 use super::voids::first_attempts;
-use super::{Samples, Unit};
+use super::{Observed, Rounds, Samples, Unit};
 use crate::metric::STEP;
 use crate::point::{Level, Point};
 use crate::proximity::ROUND_TRIP;
 use crate::sample::{FailureKind, Sample};
+use crate::sharing::Sharing;
 use crate::statistics::{Estimate, estimate, mad, median};
 
 /// Name of the class of a sample among its covariates.
@@ -27,8 +29,10 @@ pub struct Row {
     /// The same of the first attempt at each round, void or not: the estimate without the rules for void
     /// samples. `None` if no first attempt is void or has a value.
     pub with_voids: Option<Estimate>,
-    /// Number of rounds with a value.
+    /// Number of rounds that gave the estimate.
     pub rounds: usize,
+    /// Number of rounds with a value that is not part of the estimate, because a busy SMT sibling shared the core.
+    pub other_sharing: usize,
     /// Number of void samples, repeated attempts included.
     pub voids: usize,
     /// Number of rounds that are void after the last attempt.
@@ -85,14 +89,17 @@ struct PointSamples<'a> {
     all: Vec<&'a Sample>,
     /// The sample that counts for each round.
     last: Vec<&'a Sample>,
+    /// Values of all rounds.
+    observed: &'a Rounds,
+    /// Values of the rounds that give the estimate.
+    alike: Rounds,
     metric: &'a str,
     unit: Unit,
-    /// Lowest resolution of the values, in the unit.
-    resolution: f64,
 }
 
 /// Summarises every point except twins, in the order of the declaration.
-pub(super) fn rows(samples: &Samples, metric: &str, unit: Unit) -> Vec<Row> {
+pub(super) fn rows(samples: &Samples, observed: &Observed, metric: &str, unit: Unit) -> Vec<Row> {
+    let none = Rounds::new();
     let mut all: BTreeMap<&Point, Vec<&Sample>> = BTreeMap::new();
     for sample in samples.all().filter(|sample| !sample.twin) {
         all.entry(&sample.point).or_default().push(sample);
@@ -103,28 +110,26 @@ pub(super) fn rows(samples: &Samples, metric: &str, unit: Unit) -> Vec<Row> {
     rows.sort_by_key(|(point, _)| positions.get(point).copied().unwrap_or(usize::MAX));
     let row = |(point, all): (_, Vec<&Sample>)| {
         let last = samples.rounds(point, false).map(|(_, sample)| sample).collect();
-        let resolution = |sample: &&Sample| samples.resolution(sample, metric, unit);
-        let resolution = all.iter().map(resolution).fold(0.0, f64::max);
-        PointSamples { samples, point, all, last, metric, unit, resolution }.summarise()
+        let observed = observed.points.get(point).unwrap_or(&none);
+        let alike = alike(observed);
+        PointSamples { samples, point, all, last, observed, alike, metric, unit }.summarise()
     };
     rows.into_iter().map(row).collect()
 }
 
 impl PointSamples<'_> {
-    fn value(&self, sample: &Sample) -> Option<f64> {
-        value(sample, self.metric, self.unit)
-    }
-
     fn summarise(&self) -> Row {
-        let values: Vec<f64> = self.last.iter().filter_map(|sample| self.value(sample)).collect();
+        let values: Vec<f64> = self.alike.values().map(|one| one.value).collect();
+        let estimated = |sample: &&&Sample| self.alike.contains_key(&sample.round);
         let step = |sample: &&Sample| value(sample, STEP, self.unit);
         let valid: Vec<_> = self.last.iter().copied().filter(|s| s.is_valid()).collect();
         let clocks = || valid.iter().filter_map(|sample| sample.clock);
         Row {
             point: self.point.clone(),
-            estimate: self.estimate(&values),
+            estimate: to_estimate(&self.alike),
             with_voids: self.with_voids(),
             rounds: values.len(),
+            other_sharing: self.observed.len() - values.len(),
             voids: self.all.iter().filter(|s| s.void.is_some()).count(),
             void_rounds: self.last.iter().filter(|s| s.void.is_some()).count(),
             void_causes: counted(self.all.iter().filter_map(|s| s.void.clone())),
@@ -134,21 +139,21 @@ impl PointSamples<'_> {
             outliers: self.outliers(&values),
             core_hertz: median(&clocks().map(|c| c.core_hertz()).collect::<Vec<_>>()),
             step: median(&self.last.iter().filter_map(step).collect::<Vec<_>>()),
-            span: span(self.last.iter().filter(|sample| self.value(sample).is_some())),
+            span: span(self.last.iter().filter(estimated)),
             tsc_hertz: median(&clocks().map(|c| c.tsc_hertz).collect::<Vec<_>>()),
             seconds: self.all.iter().map(|sample| sample.seconds).sum(),
         }
     }
 
-    fn estimate(&self, values: &[f64]) -> Option<Estimate> {
-        Some(estimate(values).ok()?.with_resolution(self.resolution))
-    }
-
     fn with_voids(&self) -> Option<Estimate> {
         let first = first_attempts(&self.all, &self.last);
         first.iter().find(|sample| sample.void.is_some())?;
-        let values = first.iter().filter_map(|sample| recorded(sample, self.metric, self.unit));
-        self.estimate(&values.collect::<Vec<_>>())
+        let state = Sharing::chosen(self.observed.values().map(|one| one.sharing));
+        let is_alike =
+            |sample: &&&Sample| self.samples.sharing_of(sample).is_none_or(|of| of == state);
+        let values =
+            first.iter().filter(is_alike).filter_map(|one| recorded(one, self.metric, self.unit));
+        Some(estimate(&values.collect::<Vec<_>>()).ok()?.with_resolution(resolution(self.observed)))
     }
 
     fn errors(&self) -> BTreeMap<FailureKind, FailureCount> {
@@ -181,16 +186,16 @@ impl PointSamples<'_> {
     }
 
     fn by_class(&self) -> BTreeMap<Class, Estimate> {
-        let mut classes: BTreeMap<Class, Vec<f64>> = BTreeMap::new();
-        for sample in &self.last {
-            if let (Some(class), Some(value)) = (self.samples.class(sample), self.value(sample)) {
-                classes.entry(class).or_default().push(value);
+        let mut classes: BTreeMap<Class, Rounds> = BTreeMap::new();
+        for (round, one) in self.observed {
+            if let Some(class) = one.class {
+                classes.entry(class).or_default().insert(*round, one.clone());
             }
         }
         if classes.len() < 2 {
             return BTreeMap::new();
         }
-        let estimated = |(class, values): (_, Vec<_>)| Some((class, self.estimate(&values)?));
+        let estimated = |(class, rounds)| Some((class, to_estimate(&alike(&rounds))?));
         classes.into_iter().filter_map(estimated).collect()
     }
 
@@ -201,12 +206,14 @@ impl PointSamples<'_> {
             return Vec::new();
         };
         let far = |value: f64| mad > 0.0 && 0.6745 * (value - centre).abs() / mad > 3.5;
-        let flagged = |sample: &&Sample| {
-            let value = self.value(sample).filter(|value| far(*value))?;
-            Some(Outlier { round: sample.round, value })
-        };
-        self.last.iter().filter_map(flagged).collect()
+        let flagged = self.alike.iter().filter(|(_, one)| far(one.value));
+        flagged.map(|(round, one)| Outlier { round: *round, value: one.value }).collect()
     }
+}
+
+fn to_estimate(rounds: &Rounds) -> Option<Estimate> {
+    let values: Vec<f64> = rounds.values().map(|one| one.value).collect();
+    Some(estimate(&values).ok()?.with_resolution(resolution(rounds)))
 }
 
 /// Returns the start of the first and the end of the last of some samples, s since 1970.

@@ -116,6 +116,11 @@ impl<'a> Samples<'a> {
         SharingCounts::of(self.all(), self.best_rate)
     }
 
+    /// Returns whether a busy SMT sibling shared the core of a sample, if known.
+    pub(super) fn sharing_of(&self, sample: &Sample) -> Option<Sharing> {
+        sample.clock.and_then(|clock| Sharing::of(&clock, self.best_rate))
+    }
+
     /// Returns the classes of the machine's samples by the proximity of their cores.
     pub fn classes(&self) -> Classes {
         self.classes
@@ -163,7 +168,7 @@ impl<'a> Samples<'a> {
                 resolution: self.resolution(sample, metric, unit),
                 class: self.class(sample),
                 session: sample.session,
-                sharing: sample.clock.and_then(|clock| Sharing::of(&clock, self.best_rate)),
+                sharing: self.sharing_of(sample),
             };
             Some((*round, observation))
         };

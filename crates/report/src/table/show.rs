@@ -159,11 +159,14 @@ impl<'a> ShownExperiment<'a> {
             rounds_of(rows.iter().copied()) + &time_covered(rows),
             format!("host {}{cpu}", self.run.record.host),
             noise_floor(&summary.floors),
-            shared_core(&summary.sharing),
             near_limit(summary),
         ];
         let facts: Vec<_> = facts.into_iter().filter(|fact| !fact.is_empty()).collect();
         text += &page.paragraph(&facts.join("; "), 0, Emphasis::Plain);
+        let shared = shared_core(&summary.sharing);
+        if !shared.is_empty() {
+            text += &page.paragraph(&shared, 0, Emphasis::Plain);
+        }
         let alarms = summary.alarms.iter().map(ToString::to_string);
         for line in alarms.chain(summary.void_difference.as_ref().map(ToString::to_string)) {
             text += &page.paragraph(&line, 0, Emphasis::Doubtful);
