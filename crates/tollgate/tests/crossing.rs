@@ -7,6 +7,7 @@ mod harness;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use crossing::guest::{GuestCrossing, Stamp};
 use harness::{Bench, file};
 use lab::sample::{FailureKind, Sample};
 use serde_json::json;
@@ -42,10 +43,21 @@ fn only_crossings_are_stamped_by_the_guest_and_the_patched_kernel() {
     let output = bench.command(&arguments).env_remove("XDG_CACHE_HOME").output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let run = bench.journal();
+    for stamp in Stamp::ALL {
+        let is = |sample: &&Sample| {
+            sample.point.text("route") == "guest-emulated"
+                && sample.point.text("stamp") == stamp.name()
+        };
+        let sample = run.samples.iter().find(is).unwrap();
+        assert_eq!(sample.error, None, "{stamp}");
+        assert_eq!(value(sample, "crossings_stamped"), 100_000.0, "{stamp}");
+    }
     for isolation in ["off", "on"] {
         for route in ["guest-emulated", "patched-emulated"] {
             let is = |sample: &&Sample| {
-                sample.point.text("route") == route && sample.point.text("isolation") == isolation
+                sample.point.text("route") == route
+                    && sample.point.text("isolation") == isolation
+                    && sample.point.text("stamp") == "lfence"
             };
             let sample = run.samples.iter().find(is).unwrap();
             assert_eq!(sample.error, None, "{route}");
@@ -102,8 +114,8 @@ fn the_guest_boots_alone_and_its_output_is_imported() {
     assert_eq!(imported, json!({ "folder": "json/bare-metal-standard-1", "host": "bare-metal" }));
     let run = bench.journal();
     assert_eq!(run.record.host, "metal");
-    // Eight kinds, isolation off and on, three rounds.
-    assert_eq!(run.samples.len(), 8 * 2 * 3);
+    // Three rounds.
+    assert_eq!(run.samples.len(), 3 * GuestCrossing::COUNT);
     for sample in &run.samples {
         assert_eq!(sample.point.text("route"), "bare-metal");
         assert_eq!(value(sample, "crossings_stamped"), 200.0);

@@ -40,7 +40,14 @@ pub static SUITE: Suite = Suite::new(
     "crossing",
     "crossings between user and kernel, one way and as round trips",
     lab::suite_data!(),
-    &[&one_way::OneWay, &stamping::Stamping, &trace::Tracepoint, &trips::RoundTrips, &clock::Clock],
+    &[
+        &one_way::OneWay,
+        &stamping::Stamping,
+        &trace::Tracepoint,
+        &trips::RoundTrips,
+        &clock::Clock,
+        &clock::OneWayClock,
+    ],
 )
 .with_options(OPTIONS)
 .with_capabilities(capabilities)
@@ -59,6 +66,13 @@ fn capabilities() -> Vec<Capability> {
 #[cfg(test)]
 mod tests {
     use std::hint::black_box;
+
+    use lab::soundness;
+
+    #[test]
+    fn experiments_claims_and_figures_name_only_what_exists() {
+        assert_eq!(soundness::faults(&crate::SUITE).unwrap(), Vec::<String>::new());
+    }
 
     #[test]
     #[should_panic(expected = "overflow")]

@@ -9,7 +9,7 @@ use lab::method::{Method, Params, Probe};
 use lab::metric::{Better, Metric};
 use lab::sample::Failure;
 
-use crate::guest::CrossingKind;
+use crate::guest::{CrossingKind, GuestCrossing, Stamp};
 use crate::ticks::{CROSSINGS_MADE, CROSSINGS_STAMPED, RESOLUTION_METRIC, STEP_METRIC};
 use crate::vm::{Accelerator, LinuxVm, QEMU};
 use crate::{guest, patched};
@@ -21,11 +21,17 @@ pub const MAX_CROSSINGS: u32 = 100_000_000;
 const INIT: [&str; 2] = ["crossing", "guest-init"];
 
 const METRICS: &[Metric] = &[
-    Metric::time("u2k", "user to kernel: trimmed mean, less that of the empty fenced pair"),
+    Metric::time(
+        "u2k",
+        "user to kernel: trimmed mean, less that of the empty pair unless stamped like xperf",
+    ),
     Metric::time("u2k_min", "user to kernel: minimum"),
     Metric::time("u2k_p99", "user to kernel: 99th percentile"),
     Metric::time("u2k_p999", "user to kernel: 99.9th percentile"),
-    Metric::time("k2u", "kernel to user: trimmed mean, less that of the empty fenced pair"),
+    Metric::time(
+        "k2u",
+        "kernel to user: trimmed mean, less that of the empty pair unless stamped like xperf",
+    ),
     Metric::time("k2u_min", "kernel to user: minimum"),
     Metric::time("k2u_p99", "kernel to user: 99th percentile"),
     Metric::time("k2u_p999", "kernel to user: 99.9th percentile"),
@@ -33,8 +39,11 @@ const METRICS: &[Metric] = &[
     Metric::time("round_trip", "round trip without stamps in the kernel: trimmed mean"),
     Metric::time(
         "stamping",
-        "stamps with no crossing between them: trimmed mean, less that of the empty fenced pair",
+        "stamps with no crossing between them: trimmed mean of both ways, less that of the empty pair unless \
+         stamped like xperf",
     ),
+    Metric::time("stamping_in", "the same, of user to kernel"),
+    Metric::time("stamping_out", "the same, of kernel to user"),
     Metric {
         name: "in_over_out",
         unit: "1",
@@ -103,6 +112,9 @@ pub struct OneWayParams {
     /// whether CR3 is switched, as page-table isolation does; the guest's times include the switch, a patched Linux's do not
     #[factor(default = "off")]
     pub isolation: Isolation,
+    /// how the guest reads the counter: lfence (before and after rdtsc), unfenced, mfence (before the crossing's rdtsc and after the next), xperf (the same, with the stores and tests that xperf has between its stamps); for page-fault and none
+    #[factor(default = "lfence")]
+    pub stamp: Stamp,
     /// crossings per sample
     #[factor(default = "100000", levels = Levels::Count(1, MAX_CROSSINGS as u64))]
     pub crossings: u64,
@@ -112,6 +124,27 @@ impl OneWayParams {
     /// Returns whether CR3 is switched.
     pub fn is_isolated(&self) -> bool {
         self.isolation == Isolation::On
+    }
+
+    /// Returns the crossing of the guest.
+    pub(crate) fn guest_crossing(&self) -> GuestCrossing {
+        GuestCrossing { kind: self.kind, stamp: self.stamp, isolated: self.is_isolated() }
+    }
+
+    /// Checks that the route has this stamp.
+    pub(crate) fn check_stamp(&self) -> Result<(), Failure> {
+        match self.route {
+            Route::Guest | Route::BareMetal | Route::GuestEmulated => {
+                self.guest_crossing().variant().map(drop)
+            }
+            Route::Patched | Route::PatchedVm | Route::PatchedEmulated => match self.stamp {
+                Stamp::Lfence => Ok(()),
+                Stamp::Unfenced | Stamp::Mfence | Stamp::Xperf => Err(Failure::unavailable(
+                    format!("a patched kernel has no stamp {}", self.stamp),
+                    "use route = guest",
+                )),
+            },
+        }
     }
 
     /// Returns the virtual machine in which the point is measured; `None` if it needs none, or one that
@@ -144,8 +177,9 @@ impl Method for OneWay {
     }
 
     fn available(&self, params: &OneWayParams) -> Result<(), Failure> {
+        params.check_stamp()?;
         match params.route {
-            Route::Guest => guest::available(params.kind),
+            Route::Guest => guest::available(params.guest_crossing()),
             Route::GuestEmulated | Route::PatchedEmulated => Err(Failure::unavailable(
                 "emulated times are meaningless",
                 "use crossing/stamping, which counts the stamped crossings under emulation",
@@ -173,14 +207,18 @@ impl Method for OneWay {
     }
 }
 
-fn measure(context: &mut Context, params: &OneWayParams) -> Result<Measurement, Failure> {
+/// Takes one sample.
+pub(crate) fn measure(
+    context: &mut Context,
+    params: &OneWayParams,
+) -> Result<Measurement, Failure> {
     if !context.inside {
         OneWay.available(params)?;
     }
     let OneWayParams { kind, crossings, .. } = *params;
     let isolated = params.is_isolated();
     let measured = match params.route {
-        Route::Guest => guest::measure(context, kind, isolated, crossings),
+        Route::Guest => guest::measure(context, params.guest_crossing(), crossings),
         Route::BareMetal
         | Route::Patched
         | Route::PatchedVm

@@ -41,12 +41,13 @@ impl Method for Stamping {
 
     fn available(&self, params: &OneWayParams) -> Result<(), Failure> {
         let OneWayParams { route, kind, .. } = *params;
+        params.check_stamp()?;
         let is_fault = kind == CrossingKind::PageFault;
         match route {
             Route::GuestEmulated => route.vm_available(),
             Route::PatchedEmulated | Route::PatchedVm if is_fault => route.vm_available(),
             Route::Patched if is_fault => patched::available(kind, params.is_isolated()),
-            Route::Guest => guest::available(kind),
+            Route::Guest => guest::available(params.guest_crossing()),
             Route::PatchedEmulated | Route::PatchedVm | Route::Patched | Route::BareMetal => {
                 Err(Failure::unavailable(
                     format!("route {route} does not stamp {kind}"),
@@ -78,11 +79,10 @@ fn measure(context: &mut Context, params: &OneWayParams) -> Result<Measurement, 
     if !context.inside {
         Stamping.available(params)?;
     }
-    let OneWayParams { kind, crossings, .. } = *params;
-    let isolated = params.is_isolated();
+    let (crossing, crossings) = (params.guest_crossing(), params.crossings);
     match params.route {
-        Route::Guest => guest::measure(context, kind, isolated, crossings).map(without_times),
-        Route::GuestEmulated => guest::emulated(kind, isolated, crossings),
+        Route::Guest => guest::measure(context, crossing, crossings).map(without_times),
+        Route::GuestEmulated => guest::emulated(crossing, crossings),
         Route::BareMetal | Route::Patched | Route::PatchedVm | Route::PatchedEmulated => {
             patched::check(crossings).and_then(to_measurement)
         }

@@ -18,8 +18,8 @@ use machine::file;
 
 use super::Error;
 use crate::SUITE;
-use crate::guest::CrossingKind;
 use crate::guest::report::{self, Report};
+use crate::guest::{CrossingKind, Stamp};
 use crate::one_way::with_ratio;
 
 /// Experiment of the imported samples.
@@ -77,8 +77,9 @@ fn samples(report: &Report) -> Result<Vec<Sample>, Error> {
             experiment: format!("{}/{ONE_WAY}", SUITE.name()),
             point: Point::from([
                 ("route", ROUTE),
-                ("kind", sample.kind.name()),
-                ("isolation", if sample.isolated { "on" } else { "off" }),
+                ("kind", sample.crossing.kind.name()),
+                ("isolation", if sample.crossing.isolated { "on" } else { "off" }),
+                ("stamp", sample.crossing.stamp.name()),
                 ("crossings", &report.crossings.to_string()),
             ]),
             round: u32::try_from(sample.round)?,
@@ -111,7 +112,9 @@ fn experiment(samples: &[Sample]) -> Result<Experiment, Error> {
             one.points.push(sample.point.clone());
         }
     }
-    let order = |point: &Point| CrossingKind::from_level(point.text("kind"));
+    let order = |point: &Point| {
+        (CrossingKind::from_level(point.text("kind")), Stamp::from_level(point.text("stamp")))
+    };
     one.points.sort_by_key(|point| (order(point), point.text("isolation").to_owned()));
     one.baseline = one.points.first().cloned().unwrap_or_default();
     Ok(one)

@@ -10,7 +10,7 @@ use lab::table::{ColumnHeader, Document};
 
 use crate::SUITE;
 use crate::cli::Error;
-use crate::guest::CrossingKind;
+use crate::guest::{CrossingKind, Stamp};
 use crate::one_way::{Isolation, OneWayParams, Route};
 use crate::trace::{Event, TraceBackend, TraceParams};
 use crate::trips::{By, Trip, TripParams};
@@ -24,6 +24,10 @@ const SOURCE: &str = "xperf";
 /// Explanation of the labels of rows with isolation on.
 const CR3: &str = "with CR3: isolation's writes of CR3 are between the stamps; without CR3: Linux writes CR3 \
                    between its two stamps, which is included in the kernel's part";
+
+/// Explanation of the rows with xperf's stamps.
+const STAMPS: &str = "with xperf's stamps: the stamps and the instructions that xperf has next to them are included, as \
+                      in the published values; the other rows are less the stamps";
 
 /// Returns the name of a route and the label of its rows with isolation on; `None` if the route measures no times.
 fn route_name(route: Route) -> Option<(&'static str, &'static str)> {
@@ -85,11 +89,13 @@ impl Table<'_> {
                     is_fault(point, route)
                         && has(point, |p: &OneWayParams| p.isolation == isolation)
                 };
-                let [u2k, k2u] =
-                    ["u2k", "k2u"].map(|metric| self.cell(self.run_of(route), ONE_WAY, metric, is));
-                let [u2k, k2u] = [self.text(u2k), self.text(k2u)];
-                self.document.row([format!("{name}, isolation {isolation}{label}"), u2k, k2u]);
+                self.measured(format!("{name}, isolation {isolation}{label}"), route, is);
             }
+        }
+        for route in [Route::Guest, Route::BareMetal] {
+            let Some((name, _)) = route_name(route) else { continue };
+            let is = |point: &Point| has(point, |p: &OneWayParams| p.route == route && is_xperf(p));
+            self.measured(format!("{name}, with xperf's stamps"), route, is);
         }
         for through in TraceBackend::ALL {
             let cell = self.cell(self.run, TRACEPOINT, "u2t", |point| is_traced(point, through));
@@ -98,10 +104,19 @@ impl Table<'_> {
             self.document.row([traced_name(through), u2t, String::new()]);
         }
         self.document.line(CR3);
+        self.document.line(STAMPS);
         if let Some(step) = step(self.run) {
             self.document.line(&format!("one step of this counter: {step} ticks"));
         }
         Ok(())
+    }
+
+    /// Writes a row with both ways of the selected points of a route.
+    fn measured(&mut self, name: String, route: Route, is: impl Fn(&Point) -> bool) {
+        let [u2k, k2u] =
+            ["u2k", "k2u"].map(|metric| self.cell(self.run_of(route), ONE_WAY, metric, &is));
+        let [u2k, k2u] = [self.text(u2k), self.text(k2u)];
+        self.document.row([name, u2k, k2u]);
     }
 
     /// Writes minimum, median and tails of all rows with values, in ticks, if there are any.
@@ -209,9 +224,16 @@ fn has<P: Params>(point: &Point, matches: impl Fn(&P) -> bool) -> bool {
     P::with_defaults(point).is_ok_and(|params| matches(&params))
 }
 
-/// Returns whether a point of `one-way` is a page fault on a route.
+/// Returns whether a point of `one-way` is a page fault on a route, less its stamps.
 fn is_fault(point: &Point, route: Route) -> bool {
-    has(point, |p: &OneWayParams| p.route == route && p.kind == CrossingKind::PageFault)
+    has(point, |p: &OneWayParams| {
+        p.route == route && p.kind == CrossingKind::PageFault && p.stamp == Stamp::Lfence
+    })
+}
+
+/// Returns whether a crossing is a page fault that is stamped like xperf.
+fn is_xperf(params: &OneWayParams) -> bool {
+    params.kind == CrossingKind::PageFault && params.stamp == Stamp::Xperf
 }
 
 /// Returns whether a point of `tracepoint` is a page fault recorded by a tracer.

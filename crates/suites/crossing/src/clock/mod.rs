@@ -1,10 +1,12 @@
-//! `crossing/clock`: whether the ticks or the core cycles of a crossing stay fixed when the core clock changes.
+//! `crossing/clock` and `crossing/one-way-clock`: whether the ticks or the core cycles of a crossing stay fixed when the
+//! core clock changes.
 //!
 //! xperf asks whether its cycles, which are ticks of the counter, change with the frequency of the core or are fixed.
-//! So each sample alternates the same trip with and without a load that changes the core clock, and calibrates the
+//! So each sample alternates the same crossing with and without a load that changes the core clock, and calibrates the
 //! clock before and after each phase.
 
 mod load;
+mod one_way;
 mod slow;
 
 use std::time::Duration;
@@ -20,6 +22,7 @@ use machine::tsc::Tsc;
 
 use crate::trips::{Conditions, TripParams, Trips};
 use load::Load;
+pub(crate) use one_way::OneWayClock;
 
 /// Phases with and phases without the load, per sample.
 const PHASES: u32 = 5;
@@ -47,18 +50,18 @@ pub(crate) struct ClockParams {
 }
 
 const METRICS: &[Metric] = &[
-    Metric::time("time", "round trip under the load: median"),
+    Metric::time("time", "crossing under the load: median of the phases"),
     Metric {
         name: "ticks",
         unit: "ticks",
         better: Better::Lower,
-        about: "round trip under the load, in ticks of the counter: median",
+        about: "crossing under the load, in ticks of the counter: median of the phases",
     },
     Metric {
         name: "cycles",
         unit: "cycles",
         better: Better::Lower,
-        about: "round trip under the load, in core cycles: median",
+        about: "crossing under the load, in core cycles: median of the phases",
     },
     Metric {
         name: "core_clock",
@@ -66,7 +69,7 @@ const METRICS: &[Metric] = &[
         better: Better::Neither,
         about: "core clock under the load",
     },
-    Metric::time("time_unloaded", "round trip without the load: median"),
+    Metric::time("time_unloaded", "crossing without the load: median of the phases"),
     Metric {
         name: "clock_moved",
         unit: "1",
@@ -110,7 +113,7 @@ impl Method for Clock {
     }
 }
 
-/// Time of a trip and core clock of one phase.
+/// Time of a crossing and core clock of one phase.
 #[derive(Clone, Copy)]
 struct Phase {
     ns: f64,
@@ -127,31 +130,35 @@ fn measure(context: &mut Context, params: &ClockParams) -> Result<Measurement, F
         seed: context.seed,
         folder: std::env::temp_dir(),
     };
-    let mut load = Load::prepare(params.load, context)?;
+    let load = Load::prepare(params.load, context)?;
     let mut trips = Trips::default();
-    let (mut without, mut under) = (Vec::new(), Vec::new());
-    for _ in 0..PHASES {
-        without.push(phase(&mut trips, trip, &conditions, tsc)?);
-        load.start()?;
-        let result = phase(&mut trips, trip, &conditions, tsc);
-        load.stop()?;
-        under.push(result?);
-    }
+    let (without, under) = alternate(load, "time", || trips.measure_trip(trip, &conditions, tsc))?;
     to_measurement(&without, &under, params.load, tsc)
 }
 
-fn phase(
-    trips: &mut Trips,
-    trip: TripParams,
-    conditions: &Conditions,
-    tsc: &'static Tsc,
-) -> Result<Phase, Failure> {
-    let before = core_clock::hertz()?;
-    let measured = trips.measure_trip(trip, conditions, tsc)?;
-    let after = core_clock::hertz()?;
-    let ns = measured.values.get("time").copied();
-    let ns = ns.ok_or_else(|| Failure::failed("the trip has no time"))?;
-    Ok(Phase { ns, hertz: (before + after) / 2.0 })
+/// Measures phases without and phases under a load in turn; `metric` of `measure` is the time. Returns both.
+fn alternate(
+    mut load: Load,
+    metric: &str,
+    mut measure: impl FnMut() -> Result<Measurement, Failure>,
+) -> Result<(Vec<Phase>, Vec<Phase>), Failure> {
+    let mut phase = || {
+        let before = core_clock::hertz()?;
+        let measured = measure()?;
+        let after = core_clock::hertz()?;
+        let ns = measured.values.get(metric).copied();
+        let ns = ns.ok_or_else(|| Failure::failed(format!("the crossing has no {metric}")))?;
+        Ok::<_, Failure>(Phase { ns, hertz: (before + after) / 2.0 })
+    };
+    let (mut without, mut under) = (Vec::new(), Vec::new());
+    for _ in 0..PHASES {
+        without.push(phase()?);
+        load.start()?;
+        let result = phase();
+        load.stop()?;
+        under.push(result?);
+    }
+    Ok((without, under))
 }
 
 /// Converts the phases to metrics.

@@ -36,7 +36,7 @@ impl SlowClock {
         if !is_allowed(options, OPTION) {
             return Err(Failure::unavailable(
                 "lowering the core clock changes a system setting, which was not allowed",
-                "tollgate run crossing/clock --allow cpufreq",
+                "tollgate run crossing --allow cpufreq",
             ));
         }
         Self::at(&folder(Path::new(CPUS), cpu), Path::new(setting::RECORDS))

@@ -3,16 +3,18 @@
 
 use std::arch::global_asm;
 
-use super::{CrossingKind, layout};
-
-const KIND_SAME_RING: u32 = CrossingKind::SameRing as u32;
+use super::{CrossingKind, Stamp, layout};
 
 /// Assembles the source with the layout's names defined.
 macro_rules! assemble {
     ($($name:ident)*) => {
         global_asm!(
             ".pushsection .rodata.tollgate_guest, \"a\", @progbits",
-            ".set KIND_SAME_RING, {KIND_SAME_RING}",
+            ".set SAME_RING, {SAME_RING}",
+            ".set STAMP_LFENCE, {STAMP_LFENCE}",
+            ".set STAMP_UNFENCED, {STAMP_UNFENCED}",
+            ".set STAMP_MFENCE, {STAMP_MFENCE}",
+            ".set STAMP_XPERF, {STAMP_XPERF}",
             $(concat!(".set ", stringify!($name), ", {", stringify!($name), "}"),)*
             include_str!("code/stamps.s"),
             include_str!("code/kernel.s"),
@@ -22,7 +24,11 @@ macro_rules! assemble {
             include_str!("code/entries.s"),
             include_str!("code/user.s"),
             ".popsection",
-            KIND_SAME_RING = const KIND_SAME_RING,
+            SAME_RING = const CrossingKind::SameRing as u32,
+            STAMP_LFENCE = const Stamp::Lfence as u32,
+            STAMP_UNFENCED = const Stamp::Unfenced as u32,
+            STAMP_MFENCE = const Stamp::Mfence as u32,
+            STAMP_XPERF = const Stamp::Xperf as u32,
             $($name = const layout::$name,)*
             options(att_syntax)
         );
@@ -35,11 +41,11 @@ assemble! {
     KERNEL_CS KERNEL_SS SYSRET_BASE USER_SS USER_CS TSS_SELECTOR INT_VECTOR
     EXIT_PORT EXIT_DONE EXIT_FAULT
     KEY KEY_AT KERNEL_CR3 USER_CR3 PCID
-    STANDALONE KIND ISOLATION CROSSINGS WARMUP SAMPLES ROUNDS SEED
+    STANDALONE VARIANT ISOLATION CROSSINGS WARMUP SAMPLES ROUNDS SEED
     SEEN_CS FLOOR_HANDLER GATE_TAKEN KERNEL_RSP
     FAULT_VECTOR FAULT_ERROR FAULT_RIP FAULT_CS FAULT_CR2
     ADDS_BEFORE ADDS_AFTER ADDS MULTIPLIES_BEFORE MULTIPLIES_AFTER MULTIPLIES PIT_COUNT LINE_SUM POSITION ROUND TEXT
-    SENTINEL EXPECTED LEFT WARM_LEFT MADE STAMPED LOOP FLOOR_USER
+    SENTINEL EXPECTED LEFT WARM_LEFT MADE STAMPED LOOP FLOOR_USER PAIRS STAMPS
     EMPTY_PAIRS EMPTY_BINS EMPTY_LAST EMPTY_LONGEST
     U2K_BINS U2K_LONGEST K2U_BINS K2U_LONGEST BINS_LAST BINS_END
 }
@@ -166,5 +172,33 @@ mod tests {
             assert_eq!(occurrences(&after_handler_stamp(&[isolated, iretq].concat())), handlers);
             assert_eq!(occurrences(&after_handler_stamp(&[isolated, sysretq].concat())), 1);
         }
+    }
+
+    /// xperf's stamps, by its document: the crossing with the instructions between it and the stamps.
+    #[test]
+    fn the_other_stamps_differ_in_fences_and_xperfs_in_its_instructions() {
+        const MFENCE: &[u8] = &[0x0f, 0xae, 0xf0];
+        let moves: &[u8] = &[0x41, 0x89, 0xc0, 0x41, 0x89, 0xd1];
+        let crossing: &[u8] = &[0x89, 0x1f];
+        let unfenced = [&RDTSC[..], moves, crossing, &RDTSC].concat();
+        assert_eq!(occurrences(&unfenced), 2);
+        assert_eq!(occurrences(&[MFENCE, &unfenced, MFENCE].concat()), 1);
+        // shl $32,%rdx; or %rdx,%rax
+        let join: &[u8] = &[0x48, 0xc1, 0xe2, 0x20, 0x48, 0x09, 0xd0];
+        let first = [MFENCE, &RDTSC, join].concat();
+        let second = [&RDTSC[..], MFENCE].concat();
+        // mov %rax,(%r11)
+        let to_memory: &[u8] = &[0x49, 0x89, 0x03];
+        assert_eq!(occurrences(&[&first, to_memory, crossing, &second].concat()), 1);
+        // testb $3,16(%rsp); jz over the stamp; mov %rax,-8(%rsp); mov %rdx,-16(%rsp)
+        let entry: &[u8] = &[
+            0xf6, 0x44, 0x24, 0x10, 0x03, 0x74, 0x0f, 0x48, 0x89, 0x44, 0x24, 0xf8, 0x48, 0x89,
+            0x54, 0x24, 0xf0,
+        ];
+        // In the handler and without a crossing.
+        assert_eq!(occurrences(&[entry, &second].concat()), 2);
+        // mov %rax,(%rcx); pop %rcx; pop %rdx; pop %rax; iretq
+        let exit: &[u8] = &[0x48, 0x89, 0x01, 0x59, 0x5a, 0x58, 0x48, 0xcf];
+        assert_eq!(occurrences(&[&first, exit].concat()), 1);
     }
 }

@@ -6,7 +6,7 @@ use lab::measure::Measurement;
 use lab::sample::Failure;
 use machine::kvm::Seen;
 
-use super::CrossingKind;
+use super::{CrossingKind, GuestCrossing, Stamp};
 use crate::ticks::{
     self, CROSSINGS_MADE, CROSSINGS_STAMPED, RESOLUTION_METRIC, STEP_METRIC, Ticks,
 };
@@ -146,20 +146,24 @@ impl SampleCounts {
         machine::kvm::ring_0(seen, step).map_err(|why| Failure::unavailable(why, REMEDY))
     }
 
-    /// Converts the counts to metrics, less the guest's empty pairs.
+    /// Converts the counts to metrics: times less the guest's empty pairs, or as they are if stamped like xperf.
     ///
     /// # Errors
     /// Returns `check` if a crossing was not stamped, `unavailable` if the handler did not run in ring 0.
     pub fn to_measurement(
         &self,
-        kind: CrossingKind,
+        crossing: GuestCrossing,
         hertz: f64,
         step: u64,
     ) -> Result<Measurement, Failure> {
+        let GuestCrossing { kind, stamp, .. } = crossing;
         self.check(kind)?;
         self.check_ring_0(kind, step)?;
         let ns = |ticks: f64| ticks * 1e9 / hertz;
-        let empty = self.empty.trimmed_mean();
+        let overhead = match stamp {
+            Stamp::Lfence | Stamp::Unfenced | Stamp::Mfence => self.empty.trimmed_mean(),
+            Stamp::Xperf => 0.0,
+        };
         let measurement = Measurement::default()
             .value(STEP_METRIC.name, ns(step as f64))
             .value(RESOLUTION_METRIC.name, ns(ticks::resolution(step as f64, self.stamped)))
@@ -168,11 +172,15 @@ impl SampleCounts {
         if kind == CrossingKind::None {
             let mut stamps = self.u2k.clone();
             stamps.add(&self.k2u);
-            return Ok(measurement.value("stamping", ns(stamps.trimmed_mean() - empty)));
+            let net = |times: &TickBins| ns(times.trimmed_mean() - overhead);
+            return Ok(measurement
+                .value("stamping", net(&stamps))
+                .value("stamping_in", net(&self.u2k))
+                .value("stamping_out", net(&self.k2u)));
         }
         let with = |measurement, name, times: &TickBins| {
-            let centre = times.trimmed_mean() - empty;
-            let each = times.less_overhead(empty.round() as u64)?;
+            let centre = times.trimmed_mean() - overhead;
+            let each = times.less_overhead(overhead.round() as u64)?;
             each.into_measurement(measurement, name, centre, hertz)
         };
         with(with(measurement, "u2k", &self.u2k)?, "k2u", &self.k2u)
@@ -182,6 +190,10 @@ impl SampleCounts {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const BREAKPOINT: GuestCrossing =
+        GuestCrossing { kind: CrossingKind::Breakpoint, stamp: Stamp::Lfence, isolated: false };
+    const NONE: GuestCrossing = GuestCrossing { kind: CrossingKind::None, ..BREAKPOINT };
 
     fn bins(bins: &[(u32, u64)]) -> TickBins {
         TickBins { bins: bins.iter().copied().collect(), longest: 0 }
@@ -202,7 +214,7 @@ mod tests {
 
     #[test]
     fn the_empty_pair_is_subtracted_and_a_shorter_time_becomes_zero() {
-        let measurement = counts().to_measurement(CrossingKind::Breakpoint, 1e9, 26).unwrap();
+        let measurement = counts().to_measurement(BREAKPOINT, 1e9, 26).unwrap();
         let value = |name| measurement.values[name];
         // The trimmed means are 186.5 and 301.8, and that of the empty pairs is 38.2.
         let close = |name, expected: f64| (value(name) - expected).abs() < 0.1;
@@ -216,15 +228,26 @@ mod tests {
     #[test]
     fn the_kind_none_measures_only_the_stamps() {
         let none = SampleCounts { cs: 0, floor_handler: u32::MAX, ..counts() };
-        let measurement = none.to_measurement(CrossingKind::None, 1e9, 26).unwrap();
+        let measurement = none.to_measurement(NONE, 1e9, 26).unwrap();
         assert!((measurement.values["stamping"] - (244.3 - 38.2)).abs() < 0.1);
+        assert!((measurement.values["stamping_in"] - (186.5 - 38.2)).abs() < 0.1);
+        assert!((measurement.values["stamping_out"] - (301.8 - 38.2)).abs() < 0.1);
         assert!(!measurement.values.contains_key("u2k"));
+    }
+
+    #[test]
+    fn nothing_is_subtracted_from_xperfs_stamps() {
+        let crossing =
+            GuestCrossing { kind: CrossingKind::PageFault, stamp: Stamp::Xperf, isolated: false };
+        let measurement = counts().to_measurement(crossing, 1e9, 26).unwrap();
+        assert!((measurement.values["u2k"] - 186.5).abs() < 0.1);
+        assert!((measurement.values["u2k_min"] - 126.0).abs() < 0.1);
     }
 
     #[test]
     fn a_crossing_without_stamps_fails_the_sample() {
         let error = |counts: SampleCounts| {
-            counts.to_measurement(CrossingKind::Breakpoint, 1e9, 26).unwrap_err().to_string()
+            counts.to_measurement(BREAKPOINT, 1e9, 26).unwrap_err().to_string()
         };
         let unstamped = SampleCounts { stamped: 9, ..counts() };
         assert_eq!(error(unstamped), "check: breakpoint: 9 of 10 crossings stamped");

@@ -9,7 +9,7 @@ use lab::sample::{Failure, FailureKind};
 use machine::child::output_within;
 use machine::memfd::Memfd;
 
-use super::CrossingKind;
+use super::GuestCrossing;
 use super::image::ScheduledSample;
 use super::multiboot::{StandaloneParams, image_of};
 use super::report::{Report, parse};
@@ -27,13 +27,9 @@ const WARMUP: u64 = 100;
 /// # Errors
 /// Returns `unavailable` without QEMU, `timeout` or `failed` if the guest does not finish, `check` if a crossing
 /// was not stamped or not handled in ring 0.
-pub fn emulated(
-    kind: CrossingKind,
-    isolated: bool,
-    crossings: u64,
-) -> Result<Measurement, Failure> {
+pub fn emulated(crossing: GuestCrossing, crossings: u64) -> Result<Measurement, Failure> {
     let params = StandaloneParams { rounds: 1, crossings, warmup: WARMUP, seed: 0 };
-    let image = image_of(&[ScheduledSample { round: 0, kind, isolated }], &params)
+    let image = image_of(&[ScheduledSample { round: 0, crossing }], &params)
         .map_err(|why| Failure::failed(why.to_string()))?;
     let limit = START_TIMEOUT + CROSSING_TIMEOUT * crossings.min(u32::MAX.into()) as u32;
     let text = run(&image, limit)?;
@@ -48,8 +44,9 @@ fn to_measurement(report: &Report) -> Result<Measurement, Failure> {
         return Err(Failure::check(format!("the guest took {count} samples; expected 1")));
     };
     let counts = &sample.counts;
-    counts.check(sample.kind)?;
-    if sample.kind.needs_ring_0() && (counts.cs == 0 || counts.cs & 3 != 0) {
+    let kind = sample.crossing.kind;
+    counts.check(kind)?;
+    if kind.needs_ring_0() && (counts.cs == 0 || counts.cs & 3 != 0) {
         return Err(Failure::check(format!("the guest's handler read CS {:#x}", counts.cs)));
     }
     Ok(Measurement::default()
@@ -87,15 +84,18 @@ fn run(image: &[u8], limit: Duration) -> Result<String, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::guest::{CrossingKind, Stamp};
 
     #[test]
     fn an_emulated_sample_has_counts_and_no_times() {
-        for (kind, isolated) in [
-            (CrossingKind::SyscallSysret, true),
-            (CrossingKind::PageFault, false),
-            (CrossingKind::None, true),
+        let with_xperfs_stamps =
+            GuestCrossing { kind: CrossingKind::PageFault, stamp: Stamp::Xperf, isolated: false };
+        for crossing in [
+            GuestCrossing::with_lfence(CrossingKind::SyscallSysret, true),
+            with_xperfs_stamps,
+            GuestCrossing::with_lfence(CrossingKind::None, true),
         ] {
-            let measurement = emulated(kind, isolated, 2000).unwrap();
+            let measurement = emulated(crossing, 2000).unwrap();
             let names: Vec<&String> = measurement.values.keys().collect();
             assert_eq!(names, ["crossings_made", "crossings_stamped"]);
             assert!(measurement.values.values().all(|count| *count == 2000.0), "{measurement:?}");

@@ -1,13 +1,14 @@
 //! The guest's initial memory, loaded directly under KVM or from a file by a multiboot loader.
 
+use lab::sample::Failure;
 use machine::kvm::tables::PageTable;
 
-use super::CrossingKind;
+use super::GuestCrossing;
 use super::code::{Code, code};
 use super::layout::{
     BASE, CODE, CROSSINGS, FAULT_STACK, GDT, GDTR, IDT, IDTR, ISOLATION, KERNEL_CR3, KEY, KEY_AT,
-    KIND, LOADED_END, PAGE, ROUNDS, SAMPLES, SCHEDULE, SCHEDULE_CAPACITY, SEED, STANDALONE, TABLES,
-    TRAP_STACK, TSS, USER_CR3, WARMUP,
+    LOADED_END, PAGE, ROUNDS, SAMPLES, SCHEDULE, SCHEDULE_CAPACITY, SEED, STANDALONE, TABLES,
+    TRAP_STACK, TSS, USER_CR3, VARIANT, WARMUP,
 };
 use super::tables;
 
@@ -23,10 +24,8 @@ pub(super) struct Image {
 pub(super) struct ScheduledSample {
     /// Round, below 65,536, because the schedule packs it in 16 bits.
     pub round: u32,
-    /// Kind of crossing.
-    pub kind: CrossingKind,
-    /// Whether CR3 is switched.
-    pub isolated: bool,
+    /// Crossing.
+    pub crossing: GuestCrossing,
 }
 
 impl Image {
@@ -61,26 +60,27 @@ impl Image {
 
     /// Makes the guest run a schedule and print its results. Samples after the first [`SCHEDULE_CAPACITY`] are
     /// dropped.
-    #[must_use]
+    ///
+    /// # Errors
+    /// Returns `unavailable` if the guest has no code for a crossing.
     pub(super) fn standalone(
         mut self,
         samples: &[ScheduledSample],
         rounds: u32,
         seed: u64,
-    ) -> Self {
+    ) -> Result<Self, Failure> {
         let samples = &samples[..samples.len().min(SCHEDULE_CAPACITY)];
         self.put(STANDALONE, &1u32.to_le_bytes());
         self.put_u64(SAMPLES, samples.len() as u64);
         self.put_u64(ROUNDS, rounds.into());
         self.put_u64(SEED, seed);
-        let packed = samples.iter().flat_map(|sample| {
-            [sample.kind as u8, sample.isolated.into()]
-                .into_iter()
-                .chain((sample.round as u16).to_le_bytes())
-        });
-        let packed: Vec<u8> = packed.collect();
+        let mut packed = Vec::new();
+        for ScheduledSample { round, crossing } in samples {
+            packed.extend([crossing.variant()?, crossing.isolated.into()]);
+            packed.extend((*round as u16).to_le_bytes());
+        }
         self.put(SCHEDULE, &packed);
-        self
+        Ok(self)
     }
 
     /// Returns the loaded bytes.
@@ -110,4 +110,4 @@ impl Image {
 }
 
 // The host writes these between samples, so they must not overlap.
-const _: () = assert!(KIND + 4 == ISOLATION && ISOLATION + 4 <= CROSSINGS);
+const _: () = assert!(VARIANT + 4 == ISOLATION && ISOLATION + 4 <= CROSSINGS);

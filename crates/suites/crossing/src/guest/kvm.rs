@@ -7,14 +7,14 @@ use lab::sample::{Failure, FailureKind};
 use machine::kvm;
 use machine::mapping::Mapping;
 
-use super::CrossingKind;
+use super::GuestCrossing;
 use super::counts::{SampleCounts, TickBins};
 use super::image::Image;
 use super::layout::{
     BASE, COUNT, CROSSINGS, EMPTY_BINS, EMPTY_COUNT, EMPTY_LONGEST, END, EXIT_DONE, EXIT_FAULT,
     EXIT_PORT, FAULT_CR2, FAULT_CS, FAULT_ERROR, FAULT_RIP, FAULT_VECTOR, FLOOR_HANDLER,
-    FLOOR_USER, ISOLATION, K2U_BINS, K2U_LONGEST, KERNEL_CS, KERNEL_SS, KIND, MADE, PCID, SEEN_CS,
-    STAMPED, TABLES, U2K_BINS, U2K_LONGEST, WARMUP,
+    FLOOR_USER, ISOLATION, K2U_BINS, K2U_LONGEST, KERNEL_CS, KERNEL_SS, MADE, PCID, SEEN_CS,
+    STAMPED, TABLES, U2K_BINS, U2K_LONGEST, VARIANT, WARMUP,
 };
 use super::watchdog::Watchdog;
 
@@ -53,17 +53,18 @@ impl Guest {
     /// Takes one sample within a time limit.
     ///
     /// # Errors
-    /// Returns `timeout` after the limit, `failed` after an unexpected exception or exit.
+    /// Returns `unavailable` if the guest has no code for the crossing, `timeout` after the limit, `failed` after an
+    /// unexpected exception or exit.
     pub(super) fn sample(
         &mut self,
-        kind: CrossingKind,
-        isolated: bool,
+        crossing: GuestCrossing,
         crossings: u64,
         warmup: u64,
         limit: Duration,
     ) -> Result<SampleCounts, Failure> {
-        self.memory.write(KIND, &u32::from(kind as u8).to_le_bytes());
-        self.memory.write(ISOLATION, &u32::from(isolated).to_le_bytes());
+        let variant = crossing.variant()?;
+        self.memory.write(VARIANT, &u32::from(variant).to_le_bytes());
+        self.memory.write(ISOLATION, &u32::from(crossing.isolated).to_le_bytes());
         self.memory.write(CROSSINGS, &crossings.to_le_bytes());
         self.memory.write(WARMUP, &warmup.to_le_bytes());
         self.run(limit)?;

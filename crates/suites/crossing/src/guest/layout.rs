@@ -101,8 +101,8 @@ fields! {
 
     /// 0: exit to the host after each sample; 1: run the schedule and print its results.
     STANDALONE = KERNEL_DATA + 0x00;
-    /// Number of the kind.
-    KIND = KERNEL_DATA + 0x04;
+    /// Number of the variant: kind and stamp.
+    VARIANT = KERNEL_DATA + 0x04;
     /// 1 if CR3 is switched.
     ISOLATION = KERNEL_DATA + 0x08;
     /// Crossings per sample.
@@ -180,4 +180,8 @@ fields! {
     LOOP = USER_DATA + 0x48;
     /// Minimum time of two consecutive rdtsc where the loop runs, in ticks.
     FLOOR_USER = USER_DATA + 0x50;
+    /// Address of the loop of the sample's empty pairs.
+    PAIRS = USER_DATA + 0x58;
+    /// First stamps of both ways as xperf stores them, 64 bits each, in one cache line.
+    STAMPS = USER_DATA + 0x80;
 }

@@ -9,10 +9,10 @@ use lab::sample::{Failure, FailureKind};
 use machine::kvm;
 use machine::tsc::Tsc;
 
-use super::CrossingKind;
 use super::counts::{REMEDY, SampleCounts};
 use super::image::Image;
 use super::kvm::Guest;
+use super::{CrossingKind, GuestCrossing};
 
 /// Crossings of the ring-0 test.
 const TEST_CROSSINGS: u64 = 64;
@@ -25,12 +25,14 @@ const START_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum average time of a crossing, far above that of an emulated one.
 const CROSSING_TIMEOUT: Duration = Duration::from_micros(100);
 
-/// Checks that crossings of this kind can be measured here. The first call starts a guest.
+/// Checks that a crossing can be measured here. The first call starts a guest.
 ///
 /// # Errors
-/// Returns `unavailable` without KVM, if its guests do not run in ring 0, or if it intercepts this kind.
-pub fn available(kind: CrossingKind) -> Result<(), Failure> {
-    match kind {
+/// Returns `unavailable` without KVM, if its guests do not run in ring 0, if it intercepts this kind, or if the
+/// guest has no code for it.
+pub fn available(crossing: GuestCrossing) -> Result<(), Failure> {
+    crossing.variant()?;
+    match crossing.kind {
         CrossingKind::None => Ok(kvm::open().map(drop)?),
         // Source: Linux 6.12, vmx_update_exception_bitmap and init_vmcb: both always intercept #UD.
         CrossingKind::InvalidOpcode => ring_0_test().clone().and(Err(Failure::unavailable(
@@ -67,10 +69,10 @@ fn ring_0_test() -> &'static Result<String, Failure> {
         kvm::open()?;
         kvm::nested_paging()?;
         let tsc = Tsc::get().map_err(|why| Failure::unavailable(why.to_string(), REMEDY))?;
-        let kind = CrossingKind::PageFault;
+        let crossing = GuestCrossing::with_lfence(CrossingKind::PageFault, false);
         let counts = Guest::new(&Image::new())
             .and_then(|mut guest| {
-                guest.sample(kind, false, TEST_CROSSINGS, TEST_CROSSINGS, START_TIMEOUT)
+                guest.sample(crossing, TEST_CROSSINGS, TEST_CROSSINGS, START_TIMEOUT)
             })
             .map_err(|failure| {
                 if failure.kind == FailureKind::Unavailable {
@@ -79,7 +81,7 @@ fn ring_0_test() -> &'static Result<String, Failure> {
                 let why = format!("the guest does not run under this KVM: {}", failure.why);
                 Failure::unavailable(why, REMEDY)
             })?;
-        counts.check_ring_0(kind, tsc.step)?;
+        counts.check_ring_0(crossing.kind, tsc.step)?;
         Ok(format!(
             "CS {:#x}; two consecutive rdtsc take {} ticks, in ring 3 {}",
             counts.cs, counts.floor_handler, counts.floor_user
@@ -87,34 +89,32 @@ fn ring_0_test() -> &'static Result<String, Failure> {
     })
 }
 
-/// Measures `crossings` crossings of one kind, with isolation off or on.
+/// Makes a crossing `crossings` times and measures both ways.
 ///
 /// # Errors
 /// Returns `unavailable` if ring 0 is not real, `timeout` if the guest hangs, `check` if a crossing is not
 /// stamped, and `failed` after an unexpected exception.
 pub fn measure(
     context: &mut Context,
-    kind: CrossingKind,
-    isolated: bool,
+    crossing: GuestCrossing,
     crossings: u64,
 ) -> Result<Measurement, Failure> {
     let tsc = context.tsc()?;
-    available(kind)?;
+    available(crossing)?;
     let mut guest = Guest::new(&Image::new())?;
-    let counts = run_batches(&mut guest, kind, isolated, crossings)?;
+    let counts = run_batches(&mut guest, crossing, crossings)?;
     let pcid = if guest.pcid() { "yes" } else { "no" };
-    Ok(counts.to_measurement(kind, tsc.hertz, tsc.step)?.covariate("pcid", pcid))
+    Ok(counts.to_measurement(crossing, tsc.hertz, tsc.step)?.covariate("pcid", pcid))
 }
 
 fn run_batches(
     guest: &mut Guest,
-    kind: CrossingKind,
-    isolated: bool,
+    crossing: GuestCrossing,
     crossings: u64,
 ) -> Result<SampleCounts, Failure> {
     let mut batch = |crossings: u64| {
         let limit = START_TIMEOUT + CROSSING_TIMEOUT * (crossings + WARMUP) as u32;
-        guest.sample(kind, isolated, crossings, WARMUP, limit)
+        guest.sample(crossing, crossings, WARMUP, limit)
     };
     let mut left = crossings.saturating_sub(BATCH);
     let mut counts = batch(crossings.min(BATCH))?;
@@ -128,7 +128,11 @@ fn run_batches(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::guest::Stamp;
     use crate::guest::layout::CODE;
+
+    const NONE: GuestCrossing =
+        GuestCrossing { kind: CrossingKind::None, stamp: Stamp::Lfence, isolated: false };
 
     #[test]
     fn ring_0_is_real_or_unavailable_with_a_fix() {
@@ -147,7 +151,8 @@ mod tests {
 
     #[test]
     fn invalid_opcodes_are_unavailable_under_kvm() {
-        let failure = available(CrossingKind::InvalidOpcode).unwrap_err();
+        let failure =
+            available(GuestCrossing::with_lfence(CrossingKind::InvalidOpcode, false)).unwrap_err();
         assert_eq!(failure.kind, FailureKind::Unavailable);
     }
 
@@ -166,7 +171,7 @@ mod tests {
     fn samples_without_a_crossing_run_in_batches() {
         let Some(mut guest) = start_guest("the guest's stamps", &Image::new()) else { return };
         let all = 2 * BATCH + 5;
-        let counts = run_batches(&mut guest, CrossingKind::None, false, all).unwrap();
+        let counts = run_batches(&mut guest, NONE, all).unwrap();
         assert_eq!((counts.made, counts.stamped), (all, all));
         assert_eq!((counts.u2k.count(), counts.k2u.count()), (all, all));
         // Two readings of the counter take about as long in the guest as on the host.
@@ -174,6 +179,18 @@ mod tests {
         assert!(u64::from(counts.floor_user) <= host.saturating_mul(10), "{counts:?} {host}");
         assert_eq!(counts.floor_handler, u32::MAX);
         counts.check(CrossingKind::None).unwrap();
+    }
+
+    #[test]
+    fn every_stamp_counts_each_of_its_pairs() {
+        let Some(mut guest) = start_guest("the guest's other stamps", &Image::new()) else {
+            return;
+        };
+        for stamp in Stamp::ALL {
+            let counts = run_batches(&mut guest, GuestCrossing { stamp, ..NONE }, 1000).unwrap();
+            counts.check(CrossingKind::None).unwrap();
+            assert_eq!(counts.empty.count(), crate::guest::layout::EMPTY_PAIRS);
+        }
     }
 
     /// Returns the image with the first instructions of ring 3 replaced.
@@ -192,7 +209,7 @@ mod tests {
         // Reads an unmapped address: mov (0x1ff008),%eax.
         let image = image_with(&[0x8b, 0x04, 0x25, 0x08, 0xf0, 0x1f, 0]);
         let Some(mut guest) = start_guest("the guest's fault line", &image) else { return };
-        let result = run_batches(&mut guest, CrossingKind::None, false, 10);
+        let result = run_batches(&mut guest, NONE, 10);
         let why = result.unwrap_err().to_string();
         assert!(
             why.starts_with("failed: unexpected exception 14 in the guest: error code 0x4"),
@@ -207,7 +224,7 @@ mod tests {
         let image = image_with(&[0xeb, 0xfe]);
         let Some(mut guest) = start_guest("the guest's time limit", &image) else { return };
         let limit = Duration::from_millis(300);
-        let failure = guest.sample(CrossingKind::None, false, 10, 0, limit).unwrap_err();
+        let failure = guest.sample(NONE, 10, 0, limit).unwrap_err();
         assert_eq!(failure.kind, FailureKind::Timeout);
         assert!(
             failure.why.starts_with("the guest did not finish in 0.3 s, RIP 0x10"),
@@ -220,27 +237,25 @@ mod tests {
         let (Ok(_), Ok(tsc)) = (ring_0_test(), Tsc::get()) else {
             return every_kind_is_refused();
         };
-        for (kind, isolated) in
-            CrossingKind::ALL.into_iter().flat_map(|kind| [(kind, false), (kind, true)])
-        {
+        for crossing in GuestCrossing::all() {
             let mut guest = Guest::new(&Image::new()).unwrap();
-            let counts = run_batches(&mut guest, kind, isolated, 5000).unwrap();
-            let measurement = counts.to_measurement(kind, tsc.hertz, tsc.step).unwrap();
-            println!("{kind:?} {isolated} {:?}", measurement.values);
+            let counts = run_batches(&mut guest, crossing, 5000).unwrap();
+            let measurement = counts.to_measurement(crossing, tsc.hertz, tsc.step).unwrap();
+            println!("{crossing:?} {:?}", measurement.values);
             assert_eq!(measurement.values["crossings_stamped"], 5000.0);
-            assert_eq!(measurement.values.contains_key("u2k"), kind.needs_ring_0());
+            assert_eq!(measurement.values.contains_key("u2k"), crossing.kind.needs_ring_0());
         }
     }
 
     fn every_kind_is_refused() {
         let why = ring_0_test().as_ref().unwrap_err();
         machine::untested::note("the guest's crossings under KVM", why);
-        for kind in CrossingKind::ALL.into_iter().filter(|kind| kind.needs_ring_0()) {
+        for crossing in GuestCrossing::all().filter(|crossing| crossing.kind.needs_ring_0()) {
             let Ok(mut guest) = Guest::new(&Image::new()) else { return };
-            let result = run_batches(&mut guest, kind, false, 100)
-                .and_then(|counts| counts.to_measurement(kind, 1e9, 26));
+            let result = run_batches(&mut guest, crossing, 100)
+                .and_then(|counts| counts.to_measurement(crossing, 1e9, 26));
             let failure = result.unwrap_err();
-            println!("{kind:?}: {failure}");
+            println!("{crossing:?}: {failure}");
             assert!(!failure.to_string().contains('\n'), "{failure}");
         }
     }

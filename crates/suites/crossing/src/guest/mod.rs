@@ -6,8 +6,9 @@
 //!
 //! # Contents of the stamped intervals
 //!
-//! A stamp is `lfence; rdtsc; lfence`: it waits for all earlier instructions and holds back all later ones. An
-//! interval starts when the `rdtsc` of its first stamp reads the counter and ends when that of its second does.
+//! By default ([`Stamp::Lfence`]) a stamp is `lfence; rdtsc; lfence`: it waits for all earlier instructions and holds
+//! back all later ones. An interval starts when the `rdtsc` of its first stamp reads the counter and ends when that of
+//! its second does.
 //! Two register moves save the first stamp, in the empty pair too. No stamp is stored to memory before the
 //! crossing has ended. So an interval exceeds the crossing by exactly the empty pair; the guest measures empty
 //! pairs just before each sample, and their median is subtracted.
@@ -33,6 +34,17 @@
 //! The tests check each interval with an emulator whose counter counts instructions: it shows the crossing, with
 //! isolation one more instruction, and nothing else.
 //!
+//! Page faults and `none`, with isolation off, are also stamped in other ways, to quantify what xperf's stamps add:
+//!
+//! | stamp | user to kernel, with the crossing | kernel to user, with the crossing |
+//! | --- | --- | --- |
+//! | unfenced | `rdtsc`, 2 moves, crossing, `rdtsc` | the same |
+//! | mfence | `mfence; rdtsc`, 2 moves, crossing, `rdtsc; mfence` | the same |
+//! | xperf | `mfence; rdtsc; shl; or; mov` to memory, crossing, `testb; jz; mov; mov; rdtsc; mfence` | `mfence; rdtsc; shl; or; mov` to memory`; pop; pop; pop`, crossing, `rdtsc; mfence` |
+//!
+//! The empty pairs have the stamps of the sample. From the times of [`Stamp::Xperf`] nothing is subtracted, because xperf
+//! subtracts nothing.
+//!
 //! KVM intercepts every #UD, on Intel and AMD, so under KVM the time of invalid-opcode would be that of an exit,
 //! and the kind is unavailable. All others stay inside the guest if KVM has nested paging, which [`available`]
 //! requires. Every sample proves that ring 0 is ring 0 (see [`machine::kvm::ring_0`]). Under the emulator times
@@ -51,6 +63,7 @@
 //! crossings are not counted.
 
 use lab::factor::LevelType;
+use lab::sample::Failure;
 
 mod code;
 mod counts;
@@ -68,6 +81,20 @@ pub use counts::{SampleCounts, TickBins};
 pub use emulated::emulated;
 pub use measure::{available, capability, measure, ring_0};
 pub use multiboot::{StandaloneParams, multiboot_image};
+
+/// How the counter is read on both sides of a crossing. The guest's code depends on the numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, LevelType)]
+#[repr(u8)]
+pub enum Stamp {
+    /// `lfence; rdtsc; lfence`, kept in registers.
+    Lfence,
+    /// `rdtsc`, kept in registers.
+    Unfenced,
+    /// `mfence; rdtsc` before the crossing and `rdtsc; mfence` after it, kept in registers.
+    Mfence,
+    /// The same with xperf's instructions between stamps and crossing; first stamps are stored to memory.
+    Xperf,
+}
 
 /// How the kernel is entered and left. The guest's code depends on the numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, LevelType)]
@@ -98,6 +125,66 @@ impl CrossingKind {
     }
 }
 
+/// A crossing of the guest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GuestCrossing {
+    /// Kind.
+    pub kind: CrossingKind,
+    /// How it is stamped.
+    pub stamp: Stamp,
+    /// Whether CR3 is switched.
+    pub isolated: bool,
+}
+
+impl GuestCrossing {
+    /// Number of crossings for which the guest has code.
+    pub const COUNT: usize = 2 * CrossingKind::ALL.len() + 2 * (Stamp::ALL.len() - 1);
+
+    /// Returns all crossings for which the guest has code.
+    pub fn all() -> impl Iterator<Item = Self> + Clone {
+        let kinds = CrossingKind::ALL.into_iter();
+        let crossings =
+            kinds.flat_map(|kind| Stamp::ALL.into_iter().map(move |stamp| (kind, stamp)));
+        crossings
+            .flat_map(|(kind, stamp)| [false, true].map(|isolated| Self { kind, stamp, isolated }))
+            .filter(|crossing| crossing.variant().is_ok())
+    }
+
+    /// Returns the crossing with the default stamps.
+    pub fn with_lfence(kind: CrossingKind, isolated: bool) -> Self {
+        Self { kind, stamp: Stamp::Lfence, isolated }
+    }
+
+    /// Returns the number that selects kind and stamp in the guest.
+    ///
+    /// # Errors
+    /// Returns `unavailable` if the guest has no code for them.
+    pub fn variant(self) -> Result<u8, Failure> {
+        if self.stamp == Stamp::Lfence {
+            return Ok(self.kind as u8);
+        }
+        let first = CrossingKind::ALL.len() as u8 + 2 * (self.stamp as u8 - 1);
+        match self.kind {
+            CrossingKind::PageFault if !self.isolated => Ok(first),
+            CrossingKind::None if !self.isolated => Ok(first + 1),
+            CrossingKind::PageFault
+            | CrossingKind::SoftwareInterrupt
+            | CrossingKind::Breakpoint
+            | CrossingKind::InvalidOpcode
+            | CrossingKind::SyscallSysret
+            | CrossingKind::SyscallIretq
+            | CrossingKind::SameRing
+            | CrossingKind::None => Err(Failure::unavailable(
+                format!(
+                    "stamp {} has only the kinds page-fault and none, with isolation off",
+                    self.stamp
+                ),
+                "use stamp = lfence",
+            )),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -111,5 +198,22 @@ mod tests {
         assert_eq!(CrossingKind::from_level("teleport"), None);
         assert_eq!(CrossingKind::PageFault.name(), "page-fault");
         assert_eq!(CrossingKind::None.name(), "none");
+    }
+
+    #[test]
+    fn every_variant_has_its_number() {
+        let all: Vec<GuestCrossing> = GuestCrossing::all().collect();
+        assert_eq!(all.len(), GuestCrossing::COUNT);
+        let mut numbers: Vec<u8> = all.iter().map(|crossing| crossing.variant().unwrap()).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        assert_eq!(numbers, (0..14).collect::<Vec<u8>>());
+        let crossing = |kind, stamp| GuestCrossing { kind, stamp, isolated: false };
+        assert_eq!(crossing(CrossingKind::None, Stamp::Xperf).variant(), Ok(13));
+        let failure = crossing(CrossingKind::Breakpoint, Stamp::Mfence).variant().unwrap_err();
+        assert_eq!(failure.remedy.as_deref(), Some("use stamp = lfence"));
+        let isolated =
+            GuestCrossing { isolated: true, ..crossing(CrossingKind::PageFault, Stamp::Xperf) };
+        assert!(isolated.variant().is_err());
     }
 }

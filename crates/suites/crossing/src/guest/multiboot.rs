@@ -21,7 +21,7 @@
 use lab::statistics::order;
 use lab::suite::UsageError;
 
-use super::CrossingKind;
+use super::GuestCrossing;
 use super::image::{Image, ScheduledSample};
 use super::layout::{BASE, END, LOADED_END, SCHEDULE_CAPACITY};
 
@@ -31,7 +31,7 @@ const HAS_ADDRESSES: u32 = 1 << 16;
 /// Parameters of a standalone guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StandaloneParams {
-    /// Rounds: passes over all kinds, with isolation off and on.
+    /// Rounds: passes over all crossings.
     pub rounds: u32,
     /// Crossings per sample.
     pub crossings: u64,
@@ -43,7 +43,7 @@ pub struct StandaloneParams {
 
 impl StandaloneParams {
     /// Maximum number of rounds: the capacity of the image's schedule.
-    pub const MAX_ROUNDS: u32 = (SCHEDULE_CAPACITY / (2 * CrossingKind::ALL.len())) as u32;
+    pub const MAX_ROUNDS: u32 = (SCHEDULE_CAPACITY / GuestCrossing::COUNT) as u32;
     /// Maximum crossings per sample: the range of a count.
     pub const MAX_CROSSINGS: u64 = u32::MAX as u64;
 }
@@ -70,11 +70,10 @@ pub(super) fn image_of(
 ) -> Result<Vec<u8>, UsageError> {
     check_range("rounds", params.rounds.into(), StandaloneParams::MAX_ROUNDS.into())?;
     check_range("crossings per sample", params.crossings, StandaloneParams::MAX_CROSSINGS)?;
-    let mut image = Image::new().with_crossings(params.crossings, params.warmup).standalone(
-        samples,
-        params.rounds,
-        params.seed,
-    );
+    let image = Image::new().with_crossings(params.crossings, params.warmup);
+    let mut image = image
+        .standalone(samples, params.rounds, params.seed)
+        .map_err(|why| UsageError::new(why.to_string()))?;
     image.put(BASE, &header(image.start32()));
     Ok(image.bytes().to_vec())
 }
@@ -86,17 +85,13 @@ fn check_range(name: &str, value: u64, max: u64) -> Result<(), UsageError> {
     Err(UsageError::new(format!("{value} {name}: out of range; choose 1 to {max}")))
 }
 
-/// Schedules every kind with isolation off and on once per round, in the lab's balanced order.
+/// Schedules every crossing once per round, in the lab's balanced order.
 fn schedule(params: &StandaloneParams) -> Vec<ScheduledSample> {
-    let points: Vec<(CrossingKind, bool)> =
-        CrossingKind::ALL.into_iter().flat_map(|kind| [(kind, false), (kind, true)]).collect();
+    let points: Vec<GuestCrossing> = GuestCrossing::all().collect();
     let pass = |round: u32| order::of_round(points.len(), round as usize, params.seed);
     (0..params.rounds)
         .flat_map(|round| pass(round).into_iter().map(move |point| (round, point)))
-        .map(|(round, point)| {
-            let (kind, isolated) = points[point];
-            ScheduledSample { round, kind, isolated }
-        })
+        .map(|(round, point)| ScheduledSample { round, crossing: points[point] })
         .collect()
 }
 
@@ -130,20 +125,18 @@ mod tests {
     }
 
     #[test]
-    fn each_round_has_every_kind_with_isolation_off_and_on_once_in_a_new_order() {
+    fn each_round_has_every_crossing_once_in_a_new_order() {
         let samples = schedule(&StandaloneParams { rounds: 3, ..StandaloneParams::default() });
-        let passes: Vec<_> = samples.chunks(16).collect();
+        let passes: Vec<_> = samples.chunks(GuestCrossing::COUNT).collect();
         assert_eq!(passes.len(), 3);
         for (round, pass) in passes.iter().enumerate() {
-            for kind in CrossingKind::ALL {
-                for isolated in [false, true] {
-                    let sample = ScheduledSample { round: round as u32, kind, isolated };
-                    assert_eq!(pass.iter().filter(|other| **other == sample).count(), 1);
-                }
+            for crossing in GuestCrossing::all() {
+                let sample = ScheduledSample { round: round as u32, crossing };
+                assert_eq!(pass.iter().filter(|other| **other == sample).count(), 1);
             }
         }
         let order = |pass: &[ScheduledSample]| {
-            pass.iter().map(|sample| (sample.kind, sample.isolated)).collect::<Vec<_>>()
+            pass.iter().map(|sample| sample.crossing).collect::<Vec<_>>()
         };
         assert_ne!(order(passes[0]), order(passes[1]));
     }
@@ -151,8 +144,8 @@ mod tests {
     #[test]
     fn parameters_out_of_range_are_refused() {
         let refused = |params| multiboot_image(&params).unwrap_err().to_string();
-        let rounds = refused(StandaloneParams { rounds: 1025, ..StandaloneParams::default() });
-        assert_eq!(rounds, "1025 rounds: out of range; choose 1 to 1024");
+        let rounds = refused(StandaloneParams { rounds: 745, ..StandaloneParams::default() });
+        assert_eq!(rounds, "745 rounds: out of range; choose 1 to 744");
         let crossings = refused(StandaloneParams { crossings: 0, ..StandaloneParams::default() });
         assert_eq!(crossings, "0 crossings per sample: out of range; choose 1 to 4294967295");
     }

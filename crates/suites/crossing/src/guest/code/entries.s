@@ -1,7 +1,7 @@
 # Entries into ring 0, mapped in both page tables.
 # Registers from ring 3: rbx sentinel, r10 return address, r12 the kernel's CR3, r13 ring 3's CR3,
 # r15 expected RIP of the exception. To ring 3: rbx transformed sentinel, r14 second stamp of u2k,
-# ebp:esi first stamp of k2u.
+# ebp:esi first stamp of k2u. With STAMP_XPERF, r11 is the address of the first stamps.
 
 .macro TO_KERNEL isolation
 .if \isolation
@@ -26,11 +26,11 @@
 .endm
 
 # Entry by a gate of the IDT: page-fault, software-interrupt, breakpoint, invalid-opcode, same-ring.
-.macro GATE_ENTRY name, vector, code, isolation
+.macro GATE_ENTRY name, vector, code, isolation, stamp=STAMP_LFENCE
     .balign 64, 0x90
 \name:
     TO_KERNEL \isolation
-    STOP
+    SECOND_IN_HANDLER \stamp, 16
     JOIN %rax, %rdx, %r14
 .if \code
     add $8, %rsp
@@ -39,7 +39,7 @@
     jne .Lunexpected\@
     mov %r10, (%rsp)
     SHOW_RING
-    START %esi, %ebp
+    FIRST_IN_HANDLER \stamp
     TO_USER \isolation
     iretq
 .Lunexpected\@:
@@ -98,6 +98,9 @@ SYSRET_ENTRY guest_syscall_sysret, 0
 SYSRET_ENTRY guest_syscall_sysret_isolated, 1
 IRETQ_ENTRY guest_syscall_iretq, 0
 IRETQ_ENTRY guest_syscall_iretq_isolated, 1
+GATE_ENTRY guest_page_fault_unfenced, 14, 1, 0, STAMP_UNFENCED
+GATE_ENTRY guest_page_fault_mfence, 14, 1, 0, STAMP_MFENCE
+GATE_ENTRY guest_page_fault_xperf, 14, 1, 0, STAMP_XPERF
 
 # Enters ring 3 for a sample, with its page table. The frame is on the trap stack.
 guest_enter_isolated:

@@ -117,7 +117,7 @@ guest_set_up:
     pop %rbx
     ret
 
-# Takes one sample of KIND and ISOLATION.
+# Takes one sample of VARIANT and ISOLATION.
 guest_sample:
     push %rbx
     push %rbp
@@ -141,7 +141,7 @@ guest_sample:
     mov %rax, WARM_LEFT
     # Redirect the gate.
     lea guest_code(%rip), %rbp
-    mov KIND, %ebx
+    mov VARIANT, %ebx
     mov ISOLATION, %r15d
     lea (%r15,%rbx,2), %eax
     lea .Lentry_of(%rip), %rsi
@@ -157,12 +157,16 @@ guest_sample:
     mov (%rsi,%rbx,4), %eax
     add %rbp, %rax
     mov %rax, LOOP
+    lea .Lpairs_of(%rip), %rsi
+    mov (%rsi,%rbx,4), %eax
+    add %rbp, %rax
+    mov %rax, PAIRS
     mov $HOLE, %edi
     mov KERNEL_CR3, %r12
     mov USER_CR3, %r13
     mov %rsp, KERNEL_RSP
     mov $TRAP_STACK, %esp
-    cmp $KIND_SAME_RING, %ebx
+    cmp $SAME_RING, %ebx
     je .Lsame_ring
     push $USER_SS
     push $USER_STACK
@@ -221,6 +225,8 @@ guest_take_gate:
     wrmsr
     ret
 
+# By the number of the variant: kinds stamped by lfence, then page-fault and none by each other stamp, which have no
+# isolation.
     .balign 4
 .Lentry_of:
     .long guest_page_fault - guest_code, guest_page_fault_isolated - guest_code
@@ -231,6 +237,9 @@ guest_take_gate:
     .long guest_syscall_iretq - guest_code, guest_syscall_iretq_isolated - guest_code
     .long guest_interrupt - guest_code, guest_interrupt_isolated - guest_code
     .long 0, 0
+    .long guest_page_fault_unfenced - guest_code, 0, 0, 0
+    .long guest_page_fault_mfence - guest_code, 0, 0, 0
+    .long guest_page_fault_xperf - guest_code, 0, 0, 0
 .Lloop_of:
     .long guest_loop_page_fault - guest_code
     .long guest_loop_interrupt - guest_code
@@ -240,5 +249,18 @@ guest_take_gate:
     .long guest_loop_syscall - guest_code
     .long guest_loop_interrupt - guest_code
     .long guest_loop_none - guest_code
+    .long guest_loop_page_fault_unfenced - guest_code, guest_loop_none_unfenced - guest_code
+    .long guest_loop_page_fault_mfence - guest_code, guest_loop_none_mfence - guest_code
+    .long guest_loop_page_fault_xperf - guest_code, guest_loop_none_xperf - guest_code
+.Lpairs_of:
+.rept 8
+    .long guest_pairs - guest_code
+.endr
+.rept 2
+    .long guest_pairs_unfenced - guest_code
+.endr
+.rept 4
+    .long guest_pairs_mfence - guest_code
+.endr
 .Lvector_of:
-    .byte 14, INT_VECTOR, 3, 6, 0xff, 0xff, INT_VECTOR, 0
+    .byte 14, INT_VECTOR, 3, 6, 0xff, 0xff, INT_VECTOR, 0, 14, 0, 14, 0, 14, 0

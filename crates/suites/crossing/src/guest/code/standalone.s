@@ -16,7 +16,7 @@ guest_standalone:
     mov %ebx, POSITION
     mov SCHEDULE(,%rbx,4), %eax
     movzbl %al, %ecx
-    mov %ecx, KIND
+    mov %ecx, VARIANT
     movzbl %ah, %ecx
     mov %ecx, ISOLATION
     shr $16, %eax
@@ -61,7 +61,7 @@ guest_print_sample:
     SMALL_NUMBER "sample position=", POSITION
     SMALL_NUMBER " round=", ROUND
     PRINT " kind="
-    mov KIND, %ecx
+    mov VARIANT, %ecx
     lea .Lkinds(%rip), %rsi
     jecxz .Lkind
 .Lnext_kind:
@@ -113,7 +113,7 @@ guest_print_sample:
 guest_header:
     push %rbx
     call guest_line
-    PRINT "begin version=2"
+    PRINT "begin version=3"
     NUMBER " samples=", SAMPLES
     NUMBER " rounds=", ROUNDS
     NUMBER " crossings=", CROSSINGS
@@ -212,7 +212,7 @@ guest_report_fault:
     NUMBER " rip=", FAULT_RIP
     NUMBER " cs=", FAULT_CS
     NUMBER " cr2=", FAULT_CR2
-    SMALL_NUMBER " kind=", KIND
+    SMALL_NUMBER " variant=", VARIANT
     SMALL_NUMBER " isolation=", ISOLATION
     call guest_line_end
     lea .Lfaulted(%rip), %rsi
@@ -223,8 +223,12 @@ guest_report_fault:
     jmp guest_stop
 
 .Lkinds:
-    .asciz "page-fault", "software-interrupt", "breakpoint", "invalid-opcode"
-    .asciz "syscall-sysret", "syscall-iretq", "same-ring", "none"
+.irp kind, page-fault, software-interrupt, breakpoint, invalid-opcode, syscall-sysret, syscall-iretq, same-ring, none
+    .asciz "\kind stamp=lfence"
+.endr
+.irp stamp, unfenced, mfence, xperf
+    .asciz "page-fault stamp=\stamp", "none stamp=\stamp"
+.endr
 .Lbanner:
     .asciz "tollgate crossing guest: sample, total; results on COM1 and port 0xe9"
 .Lfinished:

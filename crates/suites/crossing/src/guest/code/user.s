@@ -1,7 +1,7 @@
 # Code of ring 3, and for same-ring of ring 0.
 
-# One loop per kind. The crossing is between the labels .Lcross and .Lresume.
-.macro CROSSING_LOOP name, shows_next, crossing:vararg
+# One loop per kind and stamp. The crossing is between the labels .Lcross and .Lresume.
+.macro CROSSING_LOOP name, shows_next, stamp, crossing:vararg
     .balign 64, 0x90
 \name:
     lea .Lresume\@(%rip), %r10
@@ -12,12 +12,14 @@
 .endif
     .balign 64, 0x90
 .Lagain\@:
+    CLEAR_STAMPS \stamp
     call guest_begin
-    START %r8d, %r9d
+    FIRST_IN_USER \stamp
 .Lcross\@:
     \crossing
 .Lresume\@:
-    STOP
+    SECOND \stamp
+    LOAD_STAMPS \stamp
     call guest_finish
     jnz .Lagain\@
     jmp guest_user_done
@@ -26,27 +28,66 @@
     .balign 4096
 guest_user:
 # The RIP of a fault is that of its instruction, the RIP of a trap that of the next one.
-CROSSING_LOOP guest_loop_page_fault, 0, mov %ebx, (%rdi)
-CROSSING_LOOP guest_loop_interrupt, 1, int $INT_VECTOR
-CROSSING_LOOP guest_loop_breakpoint, 1, int3
-CROSSING_LOOP guest_loop_invalid_opcode, 0, ud2
-CROSSING_LOOP guest_loop_syscall, 1, syscall
+CROSSING_LOOP guest_loop_page_fault, 0, STAMP_LFENCE, mov %ebx, (%rdi)
+CROSSING_LOOP guest_loop_interrupt, 1, STAMP_LFENCE, int $INT_VECTOR
+CROSSING_LOOP guest_loop_breakpoint, 1, STAMP_LFENCE, int3
+CROSSING_LOOP guest_loop_invalid_opcode, 0, STAMP_LFENCE, ud2
+CROSSING_LOOP guest_loop_syscall, 1, STAMP_LFENCE, syscall
+CROSSING_LOOP guest_loop_page_fault_unfenced, 0, STAMP_UNFENCED, mov %ebx, (%rdi)
+CROSSING_LOOP guest_loop_page_fault_mfence, 0, STAMP_MFENCE, mov %ebx, (%rdi)
+CROSSING_LOOP guest_loop_page_fault_xperf, 0, STAMP_XPERF, mov %ebx, (%rdi)
 
 # The stamps of both ways with no crossing between them.
+.macro NONE_LOOP name, stamp
+\name:
+.if \stamp == STAMP_XPERF
+    # The CS of ring 3 where the handler's stamp tests it.
+    push $USER_CS
+    push $0
+    push $0
+.endif
     .balign 64, 0x90
-guest_loop_none:
+.Lnone\@:
+    CLEAR_STAMPS \stamp
     call guest_begin
-    START %r8d, %r9d
-    STOP
+    FIRST_IN_USER \stamp
+    SECOND_IN_HANDLER \stamp, 16
     JOIN %rax, %rdx, %r14
     mov EXPECTED, %rbx
-    START %esi, %ebp
-    STOP
+    FIRST_IN_HANDLER \stamp
+    SECOND \stamp
+    LOAD_STAMPS \stamp
     call guest_finish
-    jnz guest_loop_none
+    jnz .Lnone\@
     jmp guest_user_done
+.endm
 
-# Start of a sample: clear the bins, measure empty pairs, enter the loop.
+NONE_LOOP guest_loop_none, STAMP_LFENCE
+NONE_LOOP guest_loop_none_unfenced, STAMP_UNFENCED
+NONE_LOOP guest_loop_none_mfence, STAMP_MFENCE
+NONE_LOOP guest_loop_none_xperf, STAMP_XPERF
+
+# Empty pairs of one stamp, r10d times, then the loop.
+.macro PAIRS_LOOP name, stamp
+    .balign 64, 0x90
+\name:
+    FIRST \stamp, %r8d, %r9d
+    SECOND \stamp
+    JOIN %rax, %rdx, %rax
+    JOIN %r8, %r9, %r8
+    sub %r8, %rax
+    COUNT_IN %rax, EMPTY_BINS, EMPTY_LAST, EMPTY_LONGEST
+    dec %r10d
+    jnz \name
+    jmp *LOOP
+.endm
+
+PAIRS_LOOP guest_pairs, STAMP_LFENCE
+PAIRS_LOOP guest_pairs_unfenced, STAMP_UNFENCED
+# Also with STAMP_XPERF, from which nothing is subtracted.
+PAIRS_LOOP guest_pairs_mfence, STAMP_MFENCE
+
+# Start of a sample: clears the bins, measures empty pairs, enters the loop.
 guest_user_start:
     mov %rdi, %rdx
     xor %eax, %eax
@@ -55,16 +96,7 @@ guest_user_start:
     rep stosq
     mov %rdx, %rdi
     mov $EMPTY_PAIRS, %r10d
-.Lpair:
-    START %r8d, %r9d
-    STOP
-    JOIN %rax, %rdx, %rax
-    JOIN %r8, %r9, %r8
-    sub %r8, %rax
-    COUNT_IN %rax, EMPTY_BINS, EMPTY_LAST, EMPTY_LONGEST
-    dec %r10d
-    jnz .Lpair
-    jmp *LOOP
+    jmp *PAIRS
 
 # End of the sample: an exception, because every hypervisor delivers it; guest_fault recognises its RIP.
 guest_user_done:

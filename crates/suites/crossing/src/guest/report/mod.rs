@@ -4,14 +4,14 @@
 //! checksum of the text before. Other lines, e.g. of a boot loader, are skipped. In order:
 //!
 //! ```text
-//! tollgate-guest begin version=2 samples=S rounds=R crossings=N warmup=N seed=N #xxxxxxxx
+//! tollgate-guest begin version=3 samples=S rounds=R crossings=N warmup=N seed=N #xxxxxxxx
 //! tollgate-guest vendor AuthenticAMD #xxxxxxxx
 //! tollgate-guest brand AMD EPYC 9B14 96-Core Processor #xxxxxxxx
 //! tollgate-guest hypervisor KVMKVMKVM #xxxxxxxx
 //! tollgate-guest cpu signature=CPUID.1:EAX hypervisor=yes|no pcid=yes|no #xxxxxxxx
 //! tollgate-guest clock stated-hertz=N pit-ticks=N pit-count=N adds=N multiplies=N #xxxxxxxx
-//! tollgate-guest sample position=P round=R kind=K isolation=off|on made=N stamped=N cs=N
-//!     floor-user=N floor-handler=N adds-before=N adds-after=N
+//! tollgate-guest sample position=P round=R kind=K stamp=S isolation=off|on made=N stamped=N
+//!     cs=N floor-user=N floor-handler=N adds-before=N adds-after=N
 //!     multiplies-before=N multiplies-after=N longest=N,N,N empty=BINS u2k=BINS k2u=BINS #xxxxxxxx        (one line, S times)
 //! tollgate-guest end samples=S #xxxxxxxx
 //! ```
@@ -21,7 +21,7 @@
 //! `pit-ticks` is the number of ticks in `pit-count` steps of the PIT, or 0. `adds-before` and `adds-after` are
 //! the ticks of `adds` dependent adds before and after the sample, `multiplies-before` and `multiplies-after`
 //! those of `multiplies` dependent integer multiplies. After an unexpected exception the remaining lines are
-//! replaced by `tollgate-guest fault vector=N error=N rip=N cs=N cr2=N kind=N isolation=N #xxxxxxxx`.
+//! replaced by `tollgate-guest fault vector=N error=N rip=N cs=N cr2=N variant=N isolation=N #xxxxxxxx`.
 
 mod line;
 mod parse;
@@ -32,7 +32,7 @@ use lab::measure::Measurement;
 use lab::sample::{Clock, Failure};
 use machine::core_clock;
 
-use super::CrossingKind;
+use super::GuestCrossing;
 use super::counts::SampleCounts;
 
 pub use parse::parse;
@@ -110,10 +110,8 @@ pub struct Clocks {
 pub struct Sample {
     /// Round, from 0.
     pub round: u64,
-    /// Kind of crossing.
-    pub kind: CrossingKind,
-    /// Whether CR3 was switched.
-    pub isolated: bool,
+    /// Crossing.
+    pub crossing: GuestCrossing,
     /// Counts.
     pub counts: SampleCounts,
     /// Ticks of the chain of adds before and after.
@@ -206,7 +204,7 @@ impl Report {
     /// Returns `unavailable` if times are meaningless or ring 0 was not real, `check` if a crossing was not stamped.
     pub fn measurement(&self, sample: &Sample) -> Result<Measurement, Failure> {
         let measurement =
-            sample.counts.to_measurement(sample.kind, self.tsc_hertz()?, self.step())?;
+            sample.counts.to_measurement(sample.crossing, self.tsc_hertz()?, self.step())?;
         Ok(measurement.covariate("pcid", if self.cpu.pcid { "yes" } else { "no" }))
     }
 

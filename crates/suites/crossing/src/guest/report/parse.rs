@@ -6,14 +6,14 @@ use lab::factor::LevelType;
 
 use super::line::{Line, REMEDY, lines, number};
 use super::{Clocks, GuestCpu, Report, ReportError, Sample};
-use crate::guest::CrossingKind;
 use crate::guest::counts::{SampleCounts, TickBins};
 use crate::guest::layout::{BINS_LAST, EMPTY_LAST, EMPTY_PAIRS};
+use crate::guest::{CrossingKind, GuestCrossing, Stamp};
 
 /// Version of the format.
-const VERSION: u64 = 2;
+const VERSION: u64 = 3;
 /// Maximum samples per round.
-const MAX_SAMPLES_PER_ROUND: u64 = 2 * CrossingKind::ALL.len() as u64;
+const MAX_SAMPLES_PER_ROUND: u64 = GuestCrossing::COUNT as u64;
 
 /// Parses one complete report and skips other lines.
 ///
@@ -32,11 +32,11 @@ pub fn parse(text: &str) -> Result<Report, ReportError> {
     for position in 0..begin.samples {
         let line = lines.next("sample")?;
         let sample = sample(&line, position, &begin)?;
-        if !seen.insert((sample.round, sample.kind, sample.isolated)) {
-            let kind = sample.kind.name();
-            return Err(
-                line.wrong(format!("round {} has {kind} with this isolation twice", sample.round))
-            );
+        if !seen.insert((sample.round, sample.crossing)) {
+            let kind = sample.crossing.kind.name();
+            let what =
+                format!("round {} has {kind} with this stamp and isolation twice", sample.round);
+            return Err(line.wrong(what));
         }
         samples.push(sample);
     }
@@ -154,7 +154,12 @@ fn sample(line: &Line, position: u64, begin: &Begin) -> Result<Sample, ReportErr
     let kind = fields.text("kind")?;
     let kind = CrossingKind::from_level(kind)
         .ok_or_else(|| line.wrong(format!("unknown kind of crossing '{kind}'")))?;
+    let stamp = fields.text("stamp")?;
+    let stamp =
+        Stamp::from_level(stamp).ok_or_else(|| line.wrong(format!("unknown stamp '{stamp}'")))?;
     let isolated = fields.either("isolation", "on", "off")?;
+    let crossing = GuestCrossing { kind, stamp, isolated };
+    crossing.variant().map_err(|why| line.wrong(why.why))?;
     let mut counts = SampleCounts {
         made: fields.number("made")?,
         stamped: fields.number("stamped")?,
@@ -178,7 +183,7 @@ fn sample(line: &Line, position: u64, begin: &Begin) -> Result<Sample, ReportErr
     if counted != [EMPTY_PAIRS, counts.stamped, counts.stamped] {
         return Err(line.wrong("the bins do not sum to the counts"));
     }
-    Ok(Sample { round, kind, isolated, counts, adds, multiplies })
+    Ok(Sample { round, crossing, counts, adds, multiplies })
 }
 
 fn longest(line: &Line, text: &str) -> Result<[u64; 3], ReportError> {

@@ -20,7 +20,7 @@ fn printed(report: &Report) -> String {
     let Report { rounds, crossings, warmup, seed, .. } = report;
     let samples = report.samples.len();
     line(format!(
-        "begin version=2 samples={samples} rounds={rounds} crossings={crossings} warmup={warmup} seed={seed}"
+        "begin version=3 samples={samples} rounds={rounds} crossings={crossings} warmup={warmup} seed={seed}"
     ));
     let GuestCpu { vendor, brand, signature, hypervisor, pcid } = &report.cpu;
     let yes = |value: bool| if value { "yes" } else { "no" };
@@ -34,13 +34,14 @@ fn printed(report: &Report) -> String {
         "clock stated-hertz={stated_hertz} pit-ticks={pit_ticks} pit-count={pit_count} adds={adds} multiplies={multiplies}"
     ));
     for (position, sample) in report.samples.iter().enumerate() {
-        let Sample { round, kind, isolated, counts, adds, multiplies } = sample;
+        let Sample { round, crossing, counts, adds, multiplies } = sample;
         let SampleCounts { made, stamped, cs, floor_user, floor_handler, empty, u2k, k2u } = counts;
-        let (kind, isolation) = (kind.name(), if *isolated { "on" } else { "off" });
+        let GuestCrossing { kind, stamp, isolated } = crossing;
+        let isolation = if *isolated { "on" } else { "off" };
         let longest = format!("{},{},{}", empty.longest, u2k.longest, k2u.longest);
         let (empty, u2k, k2u) = (bins(empty), bins(u2k), bins(k2u));
         line(format!(
-            "sample position={position} round={round} kind={kind} isolation={isolation} made={made} \
+            "sample position={position} round={round} kind={kind} stamp={stamp} isolation={isolation} made={made} \
              stamped={stamped} cs={cs} floor-user={floor_user} floor-handler={floor_handler} \
              adds-before={} adds-after={} multiplies-before={} multiplies-after={} longest={longest} \
              empty={empty} u2k={u2k} k2u={k2u}",
@@ -88,7 +89,7 @@ prop_compose! {
 
 prop_compose! {
     fn report()(rounds in 1u64..3, crossings in 4u64..1000)(
-        all_counts in proptest::collection::vec(counts(crossings), 16 * rounds as usize),
+        all_counts in proptest::collection::vec(counts(crossings), GuestCrossing::COUNT * rounds as usize),
         names in ("[A-Z][a-z]{0,11}", "[A-Z][A-Za-z0-9 ()@.-]{0,40}[a-z]", proptest::option::of("[ -~]{0,12}")),
         numbers in any::<(u32, bool, u64, u64, u64)>(),
         rounds in Just(rounds),
@@ -96,10 +97,10 @@ prop_compose! {
     ) -> Report {
         let (vendor, brand, hypervisor) = names;
         let (signature, pcid, seed, stated_hertz, pit_ticks) = numbers;
-        let samples = all_counts.into_iter().enumerate().map(|(index, counts)| Sample {
-            round: index as u64 / 16,
-            kind: CrossingKind::ALL[index % 8],
-            isolated: index / 8 % 2 == 1,
+        let samples = all_counts.into_iter().zip(GuestCrossing::all().cycle()).enumerate();
+        let samples = samples.map(|(index, (counts, crossing))| Sample {
+            round: (index / GuestCrossing::COUNT) as u64,
+            crossing,
             counts,
             adds: [28_000, seed],
             multiplies: [seed, 29_000],
@@ -188,11 +189,9 @@ pub(crate) fn small() -> Report {
         u2k: times(520),
         k2u: times(260),
     };
-    let samples = CrossingKind::ALL.into_iter().flat_map(|kind| [(kind, false), (kind, true)]);
-    let sample = |(kind, isolated)| Sample {
+    let sample = |crossing| Sample {
         round: 0,
-        kind,
-        isolated,
+        crossing,
         counts: counts.clone(),
         adds: [24_628, 49_204],
         multiplies: [24_628, 49_204],
@@ -216,7 +215,7 @@ pub(crate) fn small() -> Report {
             adds: 49_152,
             multiplies: 16_384,
         },
-        samples: samples.map(sample).collect(),
+        samples: GuestCrossing::all().map(sample).collect(),
     }
 }
 
@@ -239,14 +238,14 @@ fn each_damage_is_reported_with_its_line_and_fix() {
     let repeated = text.replacen(lines[6], &format!("{}\n{}", lines[6], lines[6]), 1);
     assert_eq!(refused(&repeated), format!("line 8: sample 0; expected 1: {REMEDY}"));
     let cut = &text[..text.len() - 6];
-    assert_eq!(refused(cut), format!("line 23: the line is cut off in its checksum: {REMEDY}"));
-    let short = lines[..22].join("\n");
+    assert_eq!(refused(cut), format!("line 29: the line is cut off in its checksum: {REMEDY}"));
+    let short = lines[..28].join("\n");
     assert_eq!(
         refused(&short),
-        format!("line 22: the report ends before its line 'end': {REMEDY}")
+        format!("line 28: the report ends before its line 'end': {REMEDY}")
     );
     let twice = format!("{text}{text}");
-    assert_eq!(refused(&twice), "line 24: another report follows: import one report at a time");
+    assert_eq!(refused(&twice), "line 30: another report follows: import one report at a time");
     assert_eq!(refused(""), format!("line 1: the report ends before its line 'begin': {REMEDY}"));
     let mixed = text.replacen("tollgate-guest vendor", "GRUB tollgate-guest vendor", 1);
     assert_eq!(
@@ -260,16 +259,16 @@ fn a_newer_version_and_a_fault_are_reported() {
     let line =
         |body: &str| format!("{PREFIX}{body} #{:08x}\n", checksum(&format!("{PREFIX}{body}")));
     assert_eq!(
-        refused(&line("begin version=3 samples=16 rounds=1 crossings=1 warmup=0 seed=1")),
-        "line 1: version 3 of the report; this program reads 2: use the version of tollgate that wrote the guest"
+        refused(&line("begin version=4 samples=16 rounds=1 crossings=1 warmup=0 seed=1")),
+        "line 1: version 4 of the report; this program reads 3: use the version of tollgate that wrote the guest"
     );
     let header: String =
         printed(&small()).lines().take(6).map(|line| format!("{line}\n")).collect();
-    let fault = line("fault vector=13 error=0 rip=1056768 cs=43 cr2=0 kind=3 isolation=0");
+    let fault = line("fault vector=13 error=0 rip=1056768 cs=43 cr2=0 variant=3 isolation=0");
     assert_eq!(
         refused(&(header + &fault)),
         "line 7: unexpected exception in the guest (vector=13 error=0 rip=1056768 cs=43 \
-         cr2=0 kind=3 isolation=0): run the guest again; if this repeats, the machine cannot run it"
+         cr2=0 variant=3 isolation=0): run the guest again; if this repeats, the machine cannot run it"
     );
 }
 
