@@ -21,11 +21,11 @@ impl Evidence<'_> {
         let mut reasons = vec![Reason::ClaimedAlways { bounds: *bounds, unit }];
         let missing = self.missing(|_| true, |point| self.name(point, &Default::default()));
         let rounds = self.rounds_of_each();
-        let failed: usize = self.known.iter().map(|p| self.round_counts(&[p]).failed).sum();
+        let failed = self.failed_samples().count();
         self.require_rounds(&mut kind, rounds, &mut reasons);
         if failed > 0 {
             kind = VerdictKind::Inconclusive;
-            reasons.push(Reason::FailuresMayDecide);
+            reasons.push(Reason::FailuresMayDecide { failed });
         }
         if let Some(lack) = missing.open {
             kind = lack.kind;

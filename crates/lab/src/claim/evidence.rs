@@ -377,20 +377,36 @@ impl<'a> Evidence<'a> {
         }
     }
 
-    /// Counts rounds by the result at some points; a round in which any of them failed is failed.
+    /// Counts rounds by the result at some points. A round in which any of them failed is failed, even if a later
+    /// session repeated it: otherwise runs could be repeated until no round fails.
     pub(super) fn round_counts(&self, points: &[&Point]) -> RoundCounts {
         let mut rounds: BTreeMap<u32, (bool, bool)> = BTreeMap::new();
         for (round, sample) in points.iter().flat_map(|point| self.samples.rounds(point, false)) {
             if !is_absence(sample) {
-                let (failed, void) = rounds.entry(round).or_default();
+                let (_, void) = rounds.entry(round).or_default();
                 let fault = sample.error.as_ref().map(|failure| failure.kind);
-                *failed |= fault.is_some_and(|kind| kind != FailureKind::Void);
                 *void |= sample.void.is_some() || fault == Some(FailureKind::Void);
+            }
+        }
+        for sample in self.failed_samples().filter(|one| !one.twin) {
+            if points.contains(&&sample.point) {
+                rounds.entry(sample.round).or_default().0 = true;
             }
         }
         let failed = rounds.values().filter(|(failed, _)| *failed).count();
         let void = rounds.values().filter(|(failed, void)| *void && !failed).count();
         RoundCounts { measured: rounds.len() - failed - void, failed, void }
+    }
+
+    /// Returns every sample of the claim's points and their twins that failed, crashed, timed out or gave a wrong
+    /// result, in any session.
+    pub(super) fn failed_samples(&self) -> impl Iterator<Item = &'a Sample> {
+        let is_failed = |sample: &&Sample| {
+            let fault = sample.error.as_ref().map(|failure| failure.kind);
+            fault.is_some_and(|kind| kind.is_fault() && kind != FailureKind::Void)
+        };
+        let is_claimed = |sample: &&Sample| self.known.contains(&sample.point);
+        self.samples.all().filter(is_failed).filter(is_claimed)
     }
 
     /// Returns a reason if no twins near some points have enough rounds for a noise floor. A promise

@@ -208,7 +208,7 @@ impl Evidence<'_> {
         };
         if counts.failed > 0 && (differs(LOWEST) || differs(HIGHEST)) {
             kind = VerdictKind::Inconclusive;
-            reasons.push(Reason::FailuresMayDecide);
+            reasons.push(Reason::FailuresMayDecide { failed: counts.failed });
         }
         let capped = Capped { above: self.capped(point), below: 0 };
         capped.weaken(bounds, &estimated.interval, &mut kind, &mut reasons);

@@ -324,7 +324,10 @@ pub enum Reason {
         max: f64,
     },
     /// The values of the failed rounds, if known, might change the result.
-    FailuresMayDecide,
+    FailuresMayDecide {
+        /// Number of failed rounds of a value, or of failed samples.
+        failed: usize,
+    },
     /// The rounds are too few for a 95% interval, given their correlation.
     Correlated {
         /// Lag-1 correlation of the rounds.

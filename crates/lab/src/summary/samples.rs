@@ -58,14 +58,18 @@ impl<'a> Samples<'a> {
         let environments: BTreeSet<_> = of_experiment().map(|s| s.environment.as_str()).collect();
         let is_in = |sample: &&Sample| boots.contains(sample.environment.as_str());
         let mut all: Vec<&Sample> = of_experiment().filter(is_in).collect();
+        let mut superseded = BTreeSet::new();
         if boots.len() > 1 {
-            // A failure in one boot does not replace the values of another.
+            // What one boot lacks does not replace the values of another; nor does a fault, which counts all the same.
             let valid = all.iter().filter(|s| s.is_valid());
             let measured: BTreeSet<_> = valid.map(|s| &s.point).collect();
-            all.retain(|s| s.error.is_none() || !measured.contains(&s.point));
+            let is_absence = |s: &Sample| s.error.as_ref().is_some_and(|it| !it.kind.is_fault());
+            all.retain(|s| !is_absence(s) || !measured.contains(&s.point));
+            superseded.extend(measured);
         }
         let (mut last, mut by_boot) = (LastSamples::new(), BTreeMap::<_, LastSamples>::new());
-        for sample in &all {
+        let counts = |s: &&&Sample| s.error.is_none() || !superseded.contains(&s.point);
+        for sample in all.iter().filter(counts) {
             let (item, boot) = ((&sample.point, sample.twin), sample.environment.as_str());
             if boots.len() > 1 {
                 let of_boot = by_boot.entry(boot).or_default();

@@ -3,7 +3,7 @@
 use lab::claim::VerdictKind::{Contradicted, Incomparable, Inconclusive, Reproduced, Unmeasurable};
 use lab::claim::{Reason, judge};
 use lab::experiment::Profile;
-use lab::sample::Failure;
+use lab::sample::{Failure, Sample};
 
 use crate::made_up::{MadeUp, fail, product};
 use crate::{assert_kind, claim, fail_rounds, reasons, verdict};
@@ -310,6 +310,13 @@ fn failed_rounds_are_counted_and_may_change_the_verdict() {
     let close = format!("at_least = {:e}", ours.interval.unwrap().low * 0.9999);
     let verdict = assert_kind(&keys(&close), &with(2), Inconclusive);
     assert!(reasons(&verdict).contains(r#""reason":"failures-may-decide""#), "{verdict:?}");
+    // A later session that repeats the failed rounds does not undo the failures.
+    let mut run = with(3);
+    let again: Vec<_> = whole.samples.iter().filter(|sample| sample.round < 3).cloned().collect();
+    run.samples.extend(again.into_iter().map(|sample| Sample { session: 2, ..sample }));
+    let verdict = assert_kind(&keys("at_least = 9e9"), &run, Inconclusive);
+    assert!(reasons(&verdict).contains(r#""failed":3,"rounds":20,"max":0.1"#), "{verdict:?}");
+    assert_eq!(verdict.values().next().unwrap().rounds, 20);
     // Void samples caused by the host are reported but do not prevent a verdict.
     let mut run = whole.clone();
     for sample in run.samples.iter_mut().filter(|sample| sample.round < 8) {

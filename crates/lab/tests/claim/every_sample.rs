@@ -84,7 +84,16 @@ fn without_every_round_it_is_open() {
     let mut run = without_loss();
     fail_rounds(&mut run, 1, |point| point.text("length") == "4 KiB");
     let verdict = assert_kind(keys, &run, Inconclusive);
-    assert!(reasons(&verdict).contains("failures-may-decide"), "{verdict:?}");
+    assert!(reasons(&verdict).contains(r#""reason":"failures-may-decide","failed":1"#));
+    // A later session that repeats the round does not undo the failure.
+    let again = without_loss().samples.into_iter().filter(|sample| sample.round == 0);
+    run.samples.extend(again.map(|sample| Sample { session: 2, ..sample }));
+    assert_kind(keys, &run, Inconclusive);
+    // Nor does a failed twin count as none.
+    let mut run = without_loss();
+    let twin = run.samples.iter_mut().find(|sample| sample.twin).unwrap();
+    twin.error = Some(Failure::failed("broke"));
+    assert_kind(keys, &run, Inconclusive);
     let mut run = without_loss();
     run.samples.retain(|sample| sample.round < 5);
     let verdict = assert_kind(keys, &run, Inconclusive);

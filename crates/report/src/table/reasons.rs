@@ -368,7 +368,9 @@ pub(super) fn reason(reason: &Reason) -> String {
         Reason::TooFewBoots { boots: [above, below], needed } => format!(
             "different boots measured the two sides ({above} and {below}); each requires {needed}"
         ),
-        Reason::FailuresMayDecide => "the failed rounds may change it".into(),
+        Reason::FailuresMayDecide { failed } => {
+            format!("{} may change it; measure again with --fresh", count(*failed, "failed sample"))
+        }
         Reason::Correlated { lag_1, command } => format!(
             "too few rounds for a 95% interval, because they are correlated (lag-1 {lag_1:.2}): \
              {command}"
