@@ -1,11 +1,11 @@
 //! Bounds that the value of every sample must be within, or that of some sample outside of.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::evidence::Evidence;
 use super::verdict::{Judgement, MeasuredValue, Reason, Statistic, Violations};
 use super::{Bounds, VerdictKind};
-use crate::statistics::rate_upper_limit;
+use crate::statistics::{INTERVAL_ROUNDS, rate_upper_limit};
 
 impl Evidence<'_> {
     /// Judges all samples of all points together: one valid sample outside the bounds contradicts.
@@ -34,7 +34,9 @@ impl Evidence<'_> {
         if valid.count > 0 {
             kind = VerdictKind::Contradicted;
         }
-        let upper_limit = rate_upper_limit(valid.count, valid.of);
+        // Too few rounds for a rate: the claim is about these samples alone.
+        let is_about_rate = self.claim.rounds_needed() >= INTERVAL_ROUNDS;
+        let upper_limit = is_about_rate.then(|| self.highest_rate(bounds));
         let value = MeasuredValue {
             label: String::new(),
             value: Some(valid.count as f64 / valid.of.max(1) as f64),
@@ -75,6 +77,23 @@ impl Evidence<'_> {
             kind,
             reasons: vec![Reason::ClaimedSometimes { bounds: *bounds, unit }],
         }])
+    }
+
+    /// Returns the exact 95% upper limit of the share of rounds with a valid sample outside the bounds, of the point
+    /// at which it is highest. The samples of a round, its twin and attempts, are not independent.
+    fn highest_rate(&self, bounds: &Bounds) -> f64 {
+        let mut points: BTreeMap<_, BTreeMap<_, bool>> = BTreeMap::new();
+        for (sample, value) in self.every_sample().filter(|(sample, _)| sample.void.is_none()) {
+            let rounds = points.entry(&sample.point).or_default();
+            *rounds.entry((sample.session, sample.round)).or_default() |= !bounds.includes(value);
+        }
+        let limit = |rounds: &BTreeMap<_, bool>| {
+            rate_upper_limit(
+                rounds.values().filter(|is_outside| **is_outside).count(),
+                rounds.len(),
+            )
+        };
+        points.values().map(limit).fold(0.0, f64::max)
     }
 
     /// Counts the samples outside the bounds: the valid and the void ones, and the points of the

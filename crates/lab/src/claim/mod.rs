@@ -41,6 +41,10 @@ use crate::statistics::INTERVAL_ROUNDS;
 /// Source of the promises of tollgate itself.
 pub const PROMISE: &str = "tollgate";
 
+/// Number of rounds of each point required to reproduce what never or always happens, unless the claim sets another.
+/// After so many without a violation the rate of violations at the point is at most 26% with 95% confidence.
+pub const RATE_ROUNDS: usize = 10;
+
 /// A published value or trend, with its source.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Claim {
@@ -99,9 +103,15 @@ impl Claim {
     }
 
     /// Returns the number of rounds required for a verdict: unless the claim sets one, the smallest
-    /// number whose interval covers 95%. With fewer the verdict is inconclusive.
+    /// number whose interval covers 95%, and [`RATE_ROUNDS`] for what never or always happens. With fewer the verdict
+    /// is inconclusive.
     pub fn rounds_needed(&self) -> usize {
-        self.rounds.unwrap_or(INTERVAL_ROUNDS)
+        let condition = self.expect.as_ref().map(|expect| &expect.kind);
+        let default = match condition {
+            Some(Condition::EverySample(_)) => RATE_ROUNDS,
+            _ => INTERVAL_ROUNDS,
+        };
+        self.rounds.unwrap_or(default)
     }
 
     fn error(&self, what: &str) -> DataError {

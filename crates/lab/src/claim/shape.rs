@@ -3,9 +3,10 @@
 use super::evidence::{Evidence, includes};
 use super::ratio::inverted;
 use super::verdict::{Judgement, LeftOut, MeasuredValue, NoVerdict, Reason, Relation};
-use super::{Bounds, Trend};
+use super::{Bounds, Trend, VerdictKind};
 use crate::point::{Level, Point};
-use crate::summary::Rounds;
+use crate::statistics::{CONFIDENCE, Ratio, Resolution, Unresolved, holm, sign_test};
+use crate::summary::{Rounds, pairs};
 
 /// The point at one level.
 type Step<'a> = (&'a Point, &'a Rounds);
@@ -69,16 +70,39 @@ impl Evidence<'_> {
         if factors.is_empty() { Ok(()) } else { Err(Reason::OpenFactors { factors }.into()) }
     }
 
+    /// Judges the last level over the first, and adds each step between neighbours whose interval is on the other side
+    /// of 1: it contradicts if it is resolved and the p-value of its sign test passes Holm's correction for all steps, and
+    /// leaves the trend open otherwise.
     fn monotonic(
         &self,
         steps: &[Step],
         combination: &Point,
         relation: Relation,
     ) -> Result<Vec<MeasuredValue>, NoVerdict> {
-        let paired = self.paired(&steps[steps.len() - 1..], &steps[..1])?;
-        let judged =
-            if relation == Relation::Lower { inverted(&paired.ratio) } else { paired.ratio };
-        Ok(vec![self.resolved(&paired, &judged, relation, combination)])
+        let judged = |below: &Step, above: &Step| -> Result<(Ratio, MeasuredValue), NoVerdict> {
+            let paired = self.paired(&[*above], &[*below])?;
+            let directed =
+                if relation == Relation::Lower { inverted(&paired.ratio) } else { paired.ratio };
+            Ok((directed, self.resolved(&paired, &directed, relation, combination)))
+        };
+        let neighbours = steps.windows(2).map(|pair| {
+            let (ratio, value) = judged(&pair[0], &pair[1])?;
+            // A step in the claimed direction is no evidence against the trend.
+            let p = sign_test(&pairs(pair[1].1, pair[0].1).0).ok().filter(|_| ratio.ratio < 1.0);
+            Ok((ratio.interval.high < 1.0, p.unwrap_or(1.0), value))
+        });
+        let neighbours = neighbours.collect::<Result<Vec<_>, NoVerdict>>()?;
+        let p_values: Vec<f64> = neighbours.iter().map(|(_, p, _)| *p).collect();
+        let (steps_judged, certain) = (neighbours.len(), holm(&p_values, 1.0 - CONFIDENCE));
+        let mut values = vec![judged(&steps[0], &steps[steps.len() - 1])?.1];
+        for ((is_against, _, mut step), is_certain) in neighbours.into_iter().zip(certain) {
+            if step.kind == VerdictKind::Contradicted && !is_certain {
+                step.kind = VerdictKind::Inconclusive;
+                step.reasons.push(Reason::OneOfSteps { steps: steps_judged });
+            }
+            values.extend(is_against.then_some(step).filter(|step| !step.is_below_floor()));
+        }
+        Ok(values)
     }
 
     fn flat(
@@ -125,6 +149,15 @@ impl Evidence<'_> {
             values.push(self.bounded(&paired, &better, &bounds, claimed, combination));
         }
         Ok(values)
+    }
+}
+
+impl MeasuredValue {
+    /// Returns whether the value is a ratio that differs from 1 by less than the noise floor.
+    fn is_below_floor(&self) -> bool {
+        const BELOW: Resolution = Resolution::Unresolved { why: Unresolved::BelowFloor };
+        let is_below = |one: &Reason| matches!(one, Reason::Resolved { resolution: BELOW, .. });
+        self.reasons.iter().any(is_below)
     }
 }
 

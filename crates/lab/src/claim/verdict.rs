@@ -166,8 +166,9 @@ pub enum Statistic {
         valid: Violations,
         /// The same of void samples, every attempt included.
         void: Violations,
-        /// Exact 95% upper limit of the rate among valid samples, as a share.
-        upper_limit: f64,
+        /// Exact 95% upper limit of the share of rounds with a violation, of the point at which it is highest; `None`
+        /// if the claim is about these samples alone.
+        upper_limit: Option<f64>,
         /// Points with valid samples outside the bounds.
         points: BTreeSet<String>,
     },
@@ -267,6 +268,11 @@ pub enum Reason {
         resolution: Resolution,
         /// Noise floor, as a share.
         floor: Option<f64>,
+    },
+    /// A step of a trend is resolved in the other direction, but among several steps chance may explain it.
+    OneOfSteps {
+        /// Number of steps.
+        steps: usize,
     },
     /// The ratio is closer to the bound than the noise floor.
     NearBound {

@@ -23,7 +23,7 @@ fn set(run: &mut Run, round: u32, value: f64) -> &mut Sample {
     sample
 }
 
-fn counts(verdict: &Verdict) -> (Violations, Violations, f64) {
+fn counts(verdict: &Verdict) -> (Violations, Violations, Option<f64>) {
     match verdict.values().next().unwrap().statistic {
         Some(Statistic::Violations { valid, void, upper_limit, .. }) => (valid, void, upper_limit),
         ref other => panic!("{other:?}"),
@@ -40,7 +40,8 @@ fn one_violation_contradicts() {
         (valid, void),
         (Violations { count: 0, of: 60, worst: None }, Violations::default())
     );
-    assert!((upper_limit - 0.0487).abs() < 1e-4, "{upper_limit}");
+    // Of 20 rounds of each point.
+    assert!((upper_limit.unwrap() - 0.1391).abs() < 1e-4, "{upper_limit:?}");
     set(&mut run, 3, 7.0);
     let verdict = assert_kind(&keys(NEVER), &run, Contradicted);
     assert_eq!(counts(&verdict).0, Violations { count: 1, of: 60, worst: Some(7.0) });
@@ -95,9 +96,19 @@ fn without_every_round_it_is_open() {
     twin.error = Some(Failure::failed("broke"));
     assert_kind(keys, &run, Inconclusive);
     let mut run = without_loss();
-    run.samples.retain(|sample| sample.round < 5);
+    run.samples.retain(|sample| sample.round < 10);
+    assert_kind(keys, &run, Reproduced);
+    assert_kind(&format!("rounds = 59\n{keys}"), &run, Inconclusive);
+    // One point with fewer rounds limits what is known of all.
+    run.samples.retain(|sample| sample.round < 9 || sample.point.text("length") == "4 KiB");
     let verdict = assert_kind(keys, &run, Inconclusive);
-    assert!(reasons(&verdict).contains("too-few-rounds"), "{verdict:?}");
+    let few = r#""reason":"too-few-rounds","rounds":9,"needed":10"#;
+    assert!(reasons(&verdict).contains(few), "{verdict:?}");
+    let limit = counts(&verdict).2.unwrap();
+    assert!((limit - 0.2831).abs() < 1e-4, "{limit}");
+    // A promise of fewer rounds than an interval takes is about its samples alone.
+    let verdict = assert_kind(&format!("rounds = 1\n{keys}"), &run, Reproduced);
+    assert_eq!(counts(&verdict).2, None);
     set(&mut run, 3, 7.0);
     assert_kind(keys, &run, Contradicted);
     let mut run = without_loss();

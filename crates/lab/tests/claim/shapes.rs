@@ -144,6 +144,20 @@ fn values_rise_or_fall() {
     assert_kind(&shape("rises", ""), &falling, Contradicted);
     let level = threads(|_| 10e9);
     assert_kind(&shape("rises", ""), &level, Inconclusive);
+    // It ends higher, but collapses on the way.
+    let peak = threads(|threads| if threads == 8.0 { 40e9 } else { 10e9 + threads * 1e9 });
+    let verdict = assert_kind(&shape("rises", ""), &peak, Contradicted);
+    let against: Vec<_> = verdict.values().filter(|one| one.kind == Contradicted).collect();
+    assert_eq!(against.len(), 1);
+    assert!(against[0].label.contains("threads=16 over threads=8"), "{against:?}");
+    // Neighbours that do not differ are no step.
+    let stairs = threads(|threads| if threads < 8.0 { 10e9 } else { 20e9 });
+    assert_kind(&shape("rises", ""), &stairs, Reproduced);
+    // With few rounds chance may explain one of several steps.
+    let mut few = peak;
+    few.samples.retain(|sample| (2..8).contains(&sample.round));
+    let verdict = assert_kind(&shape("rises", ""), &few, Inconclusive);
+    assert!(reasons(&verdict).contains(r#""reason":"one-of-steps","steps":3"#), "{verdict:?}");
 }
 
 #[test]

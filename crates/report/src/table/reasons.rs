@@ -203,11 +203,16 @@ fn statistic(value: &MeasuredValue, statistic: &Statistic) -> String {
             format!("the middle half of {rounds} on an idle core (of {recorded}) spreads by {text}")
         }
         Statistic::Violations { valid, void, upper_limit, points } => {
-            let limit = stated(*upper_limit, "share");
+            let limit = upper_limit.map_or_else(String::new, |limit| {
+                let limit = stated(limit, "share");
+                format!(
+                    ", a rate of at most {limit} of the rounds at any point with 95% confidence"
+                )
+            });
             let points: Vec<_> = points.iter().map(String::as_str).collect();
             let at = if points.is_empty() { "" } else { " at " };
             let mut text = format!(
-                "{} of {} outside{}{at}{}, at most {limit} of all samples with 95% confidence",
+                "{} of these {} outside{}{at}{}{limit}",
                 valid.count,
                 count(valid.of, "sample"),
                 worst(valid),
@@ -347,6 +352,9 @@ pub(super) fn reason(reason: &Reason) -> String {
                 format!("unresolved: {why}{}", floor.unwrap_or_default())
             }
         },
+        Reason::OneOfSteps { steps } => {
+            format!("one of {}, so chance may explain it", count(*steps, "step"))
+        }
         Reason::NearBound { floor } => {
             format!("unresolved: closer to the bound than the noise floor of {}", share(*floor))
         }
