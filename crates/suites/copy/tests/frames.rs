@@ -6,7 +6,7 @@ use std::sync::{LazyLock, Mutex};
 use std::time::Duration;
 
 use copy::frames::{
-    Check, CpuPair, FaultInjector, NoFaults, SharedFrames, TimingMode, TransferOutcome,
+    Check, CpuPair, FaultInjector, NoFaults, Publish, SharedFrames, TimingMode, TransferOutcome,
     TransferParams, ceiling, transfer,
 };
 use copy::functions;
@@ -29,7 +29,7 @@ fn pair() -> Option<CpuPair> {
 }
 
 fn params(length: usize, slots: usize, check: Check, usage: TimingMode) -> TransferParams {
-    TransferParams { length, slots, check, usage }
+    TransferParams { length, slots, check, usage, publish: Publish::Each }
 }
 
 fn passed(
@@ -49,15 +49,18 @@ fn frames_arrive_complete_at_every_length_ring_and_check() {
     for length in [64, 192, 4096, 65536] {
         for slots in [1, 2, 4, 16] {
             for check in [Check::None, Check::Header, Check::All] {
-                let params = params(length, slots, check, TimingMode::Throughput);
-                let Some(outcome) = passed(&params, "glibc", &mut NoFaults) else {
-                    return;
-                };
-                assert_eq!(outcome.check(), Ok(()), "{params:?}");
-                assert!(
-                    outcome.received >= 5 && outcome.ticks.len() >= 5,
-                    "{params:?} {outcome:?}"
-                );
+                for publish in [Publish::Each, Publish::Half] {
+                    let params = params(length, slots, check, TimingMode::Throughput);
+                    let params = TransferParams { publish, ..params };
+                    let Some(outcome) = passed(&params, "glibc", &mut NoFaults) else {
+                        return;
+                    };
+                    assert_eq!(outcome.check(), Ok(()), "{params:?}");
+                    assert!(
+                        outcome.received >= 5 && outcome.ticks.len() >= 5,
+                        "{params:?} {outcome:?}"
+                    );
+                }
             }
         }
     }

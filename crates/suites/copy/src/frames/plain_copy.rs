@@ -84,7 +84,7 @@ pub fn plain_copy(
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Check, TimingMode};
+    use super::super::{Check, Publish, TimingMode};
     use super::*;
 
     #[test]
@@ -94,6 +94,7 @@ mod tests {
             slots: 16,
             check: Check::All,
             usage: TimingMode::Throughput,
+            publish: Publish::Each,
         };
         let mut shared = SharedFrames::new(params.bytes()).unwrap();
         let cpu = machine::topology::allowed_cpus()[0];
