@@ -117,13 +117,10 @@ impl Timing<'_> {
         let tsc = self.conditions.tsc;
         let share = tsc.ticks(self.conditions.budget / BATCHES);
         let enough = share.max(STEPS * tsc.step.max(tsc.overhead - tsc.min_overhead));
-        // A queue is filled as `memcpy_test` fills it; with fewer jobs, the sleeps would dominate.
-        let queued = match self.params.mode {
-            Mode::Queue => QUEUED,
-            Mode::Jobs | Mode::Split => 1,
-        };
-        let mut count = self.options.runs.max(queued);
+        let min = min_copies(self.params);
+        let mut count = self.options.runs.max(min);
         loop {
+            count = count.next_multiple_of(min);
             // The shorter of two, because an interruption lengthens a batch.
             let mut ticks = runner.batch(batches.next(), count)?;
             batches.skip(count);
@@ -172,6 +169,17 @@ impl Timing<'_> {
     }
 }
 
+/// Returns the minimum number of copies in a batch; each batch has a multiple of it.
+fn min_copies(params: &ThroughputParams) -> usize {
+    match params.mode {
+        // As many copies for each thread: with fewer than threads, some threads would have none.
+        Mode::Jobs => params.threads.max(1),
+        Mode::Split => 1,
+        // A queue is filled as `memcpy_test` fills it; with fewer jobs, the sleeps would dominate.
+        Mode::Queue => QUEUED,
+    }
+}
+
 /// Returns the expected duration of a sample, including its preparation.
 pub(super) fn expected(params: &ThroughputParams, budget: Duration) -> Duration {
     if available(params).is_err() {
@@ -186,9 +194,11 @@ pub(super) fn expected(params: &ThroughputParams, budget: Duration) -> Duration 
     let bytes = layout.bytes() as f64;
     let rate = if params.memory.is_physical() { DEVICE_RATE } else { RATE };
     let fresh = if params.touch == PageState::Cold { 3.0 } else { 2.0 / KEPT };
-    // Filling, warm-up and verification, then the budget or one longer copy.
-    let around = 2.0 * bytes / RATE + bytes * fresh / FAULT_RATE + 3.0 * longest / rate;
-    let timed = budget.as_secs_f64().max(longest / rate);
+    let copies = if params.mode == Mode::Jobs { min_copies(params) } else { 1 };
+    let batch = longest * copies as f64 / rate;
+    // Filling, warm-up and verification, then the budget or one longer batch.
+    let around = 2.0 * bytes / RATE + bytes * fresh / FAULT_RATE + 3.0 * batch;
+    let timed = budget.as_secs_f64().max(batch);
     let threads = Duration::from_micros(200) * params.threads as u32;
     FIXED + threads + Duration::from_secs_f64(around + timed)
 }
@@ -225,6 +235,15 @@ mod tests {
             let sample = batches.summary(&TSC, &[Call { at: 0, length: 64 }], 1);
             assert_eq!((sample.values["time"], sample.void), (100.0, None));
         }
+    }
+
+    #[test]
+    fn each_thread_has_a_copy_in_each_batch() {
+        let min = |mode, threads| {
+            min_copies(&ThroughputParams { mode, threads, ..ThroughputParams::default() })
+        };
+        assert_eq!((min(Mode::Jobs, 0), min(Mode::Jobs, 8)), (1, 8));
+        assert_eq!((min(Mode::Split, 8), min(Mode::Queue, 8)), (1, QUEUED));
     }
 
     #[test]
