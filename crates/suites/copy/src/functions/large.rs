@@ -61,6 +61,7 @@ pub(super) fn non_temporal() -> Result<CopyFn, String> {
 
 /// Up to 128 bytes as AVX2. Above: the first 64 bytes by ordinary stores, whole aligned lines by
 /// `vmovntdq` with the source prefetched as non-temporal 2 KiB ahead, `sfence`, the last 64 bytes.
+/// From 1 MiB on by [`four_streams`].
 #[unsafe(naked)]
 pub(super) unsafe extern "C" fn copy_non_temporal(
     _destination: *mut u8,
@@ -71,6 +72,8 @@ pub(super) unsafe extern "C" fn copy_non_temporal(
         ".p2align 6",
         "cmp rdx, 128",
         "jbe {vectors}",
+        "cmp rdx, 0x100000",
+        "jae {four_streams}",
         "vmovdqu ymm0, [rsi]",
         "vmovdqu ymm1, [rsi + 32]",
         "vmovdqu ymm2, [rsi + rdx - 64]",
@@ -129,6 +132,7 @@ pub(super) unsafe extern "C" fn copy_non_temporal(
         "vzeroupper",
         "ret",
         vectors = sym avx2::copy,
+        four_streams = sym four_streams,
     )
 }
 
@@ -205,6 +209,94 @@ macro_rules! lines {
     };
 }
 
+/// Prefetches 256 bytes of one quarter, 2 KiB ahead.
+macro_rules! ahead {
+    ($from:literal) => {
+        concat!(
+            "prefetchnta [",
+            $from,
+            " + 2048]\n",
+            "prefetchnta [",
+            $from,
+            " + 2112]\n",
+            "prefetchnta [",
+            $from,
+            " + 2176]\n",
+            "prefetchnta [",
+            $from,
+            " + 2240]\n",
+        )
+    };
+}
+
+/// 64 bytes to align the destination, then four quarters of whole pages concurrently. The arguments copy
+/// 256 bytes of each quarter: source and destination of the quarters are at `rsi` and `rdi`, each `rdx`
+/// bytes further, and at `r9` and `r10`.
+macro_rules! quarters {
+    ($($lines:expr),+ $(,)?) => {
+        concat!(
+            "vmovdqu ymm0, [rsi]\n",
+            "vmovdqu ymm1, [rsi + 32]\n",
+            "lea r8, [rdi + rdx]\n",
+            "vmovdqu [rdi], ymm0\n",
+            "vmovdqu [rdi + 32], ymm1\n",
+            "sub rsi, rdi\n",
+            "or rdi, 63\n",
+            "inc rdi\n",
+            "add rsi, rdi\n",
+            // rdx: bytes of a quarter; rax: blocks of 256 bytes in each; r9, r10: the last quarter
+            "mov rdx, r8\n",
+            "sub rdx, rdi\n",
+            "shr rdx, 2\n",
+            "and rdx, -4096\n",
+            "lea rax, [rdx + 2*rdx]\n",
+            "lea r9, [rsi + rax]\n",
+            "lea r10, [rdi + rax]\n",
+            "mov rax, rdx\n",
+            "shr rax, 8\n",
+            ".p2align 6\n",
+            "2:\n",
+            $($lines,)+
+            "add rsi, 256\n",
+            "add rdi, 256\n",
+            "add r9, 256\n",
+            "add r10, 256\n",
+            "dec rax\n",
+            "jnz 2b\n",
+            // r9 and r10 are at the end of the last quarter: fewer than 16 KiB and 64 bytes remain.
+            "mov rsi, r9\n",
+            "mov rdi, r10\n",
+            "mov rdx, r8\n",
+            "sub rdx, rdi\n",
+            "sfence\n",
+            // The remainder may be short enough to be copied without wide registers.
+            "vzeroupper\n",
+        )
+    };
+}
+
+/// Four quarters concurrently by non-temporal stores: from 1 MiB on. Four pages are open in the memory
+/// and in the TLB at once, and the prefetches cross the page boundaries at which the hardware
+/// prefetchers stop: on Zen 5 at 64 MiB 1.05 to 1.15 times as fast as one stream.
+#[unsafe(naked)]
+unsafe extern "C" fn four_streams(_destination: *mut u8, _source: *const u8, _length: usize) {
+    naked_asm!(
+        ".p2align 6",
+        quarters!(
+            ahead!("rsi"),
+            lines!("rsi", "rdi", "vmovntdq"),
+            ahead!("rsi + rdx"),
+            lines!("rsi + rdx", "rdi + rdx", "vmovntdq"),
+            ahead!("rsi + 2*rdx"),
+            lines!("rsi + 2*rdx", "rdi + 2*rdx", "vmovntdq"),
+            ahead!("r9"),
+            lines!("r9", "r10", "vmovntdq"),
+        ),
+        "jmp {rest}",
+        rest = sym copy_non_temporal,
+    )
+}
+
 /// Up to 64 KiB as the plain non-temporal copy. Above: 64 bytes to align the destination, four
 /// quarters of whole pages concurrently, and the remainder by the non-temporal copy, which fences.
 #[unsafe(naked)]
@@ -217,45 +309,12 @@ pub(super) unsafe extern "C" fn copy_cached_quarter(
         ".p2align 6",
         "cmp rdx, 0x10000",
         "jb {rest}",
-        "vmovdqu ymm0, [rsi]",
-        "vmovdqu ymm1, [rsi + 32]",
-        "lea r8, [rdi + rdx]",
-        "vmovdqu [rdi], ymm0",
-        "vmovdqu [rdi + 32], ymm1",
-        "sub rsi, rdi",
-        "or rdi, 63",
-        "inc rdi",
-        "add rsi, rdi",
-        // rdx: bytes of a quarter; rax: blocks of 256 bytes in each; r9, r10: the last quarter
-        "mov rdx, r8",
-        "sub rdx, rdi",
-        "shr rdx, 2",
-        "and rdx, -4096",
-        "lea rax, [rdx + 2*rdx]",
-        "lea r9, [rsi + rax]",
-        "lea r10, [rdi + rax]",
-        "mov rax, rdx",
-        "shr rax, 8",
-        ".p2align 6",
-        "2:",
-        lines!("rsi", "rdi", "vmovdqa"),
-        lines!("rsi + rdx", "rdi + rdx", "vmovntdq"),
-        lines!("rsi + 2*rdx", "rdi + 2*rdx", "vmovntdq"),
-        lines!("r9", "r10", "vmovntdq"),
-        "add rsi, 256",
-        "add rdi, 256",
-        "add r9, 256",
-        "add r10, 256",
-        "dec rax",
-        "jnz 2b",
-        // r9 and r10 are at the end of the last quarter: fewer than 16 KiB and 64 bytes remain.
-        "mov rsi, r9",
-        "mov rdi, r10",
-        "mov rdx, r8",
-        "sub rdx, rdi",
-        "sfence",
-        // The remainder may be short enough to be copied without wide registers.
-        "vzeroupper",
+        quarters!(
+            lines!("rsi", "rdi", "vmovdqa"),
+            lines!("rsi + rdx", "rdi + rdx", "vmovntdq"),
+            lines!("rsi + 2*rdx", "rdi + 2*rdx", "vmovntdq"),
+            lines!("r9", "r10", "vmovntdq"),
+        ),
         "jmp {rest}",
         rest = sym copy_non_temporal,
     )

@@ -110,7 +110,7 @@ static ALL: [Function; 9] = [
     },
     Function {
         name: "non-temporal",
-        about: "32-byte stores that bypass the caches, then sfence",
+        about: "32-byte stores that bypass the caches, from 1 MiB in four streams, then sfence",
         is_ours: true,
         resolve: large::non_temporal,
     },
