@@ -8,7 +8,7 @@ use harness::Bench;
 use lab::journal::Run;
 use lab::point::Point;
 use lab::sample::{FailureKind, Sample};
-use lab::summary::{Samples, Unit, paired};
+use lab::summary::{Samples, Unit, paired, summarise};
 
 /// Planted effects in per cent, as in `experiments.toml`.
 const EFFECTS: [f64; 6] = [0.5, 1.0, 2.0, 5.0, 10.0, 20.0];
@@ -99,4 +99,43 @@ fn planted_effects_are_recovered() {
 #[test]
 fn planted_effects_are_recovered_despite_drift_and_stalls() {
     check(&recovered("planted/disturbed", "drift-and-stalls", 6));
+}
+
+/// The modelled machines whose effect of 12% the method must find, as in `experiments.toml`.
+const MODELLED: [&str; 6] =
+    ["independent", "correlated-rounds", "regimes", "carry-over", "sessions", "quantised"];
+
+/// The samples are drawn from the seed, so only void samples of the real machine vary.
+#[test]
+fn effects_of_modelled_machines_are_found() {
+    let bench = Bench::new();
+    let seed = ["--seed", "7", "--quiet"];
+    // A first session measures one point, and the second pairs none of its samples.
+    let first = ["run", "planted/sessions", "--where", "effect=12%", "--rounds", "10"];
+    bench.ok(&[&first[..], &seed].concat());
+    let names = MODELLED.map(|name| format!("planted/{name}"));
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let second = ["run", "planted/linked-voids", "--rounds", "40"];
+    bench.ok(&[&second[..], &names, &seed].concat());
+    let run = bench.journal();
+    for (experiment, behaviour) in names.iter().zip(MODELLED) {
+        let observed = Samples::newest(&run, experiment).unwrap().observed("time", Unit::Own);
+        let at = |effect: &str| {
+            let point = Point::from([("effect", effect), ("behaviour", behaviour)]);
+            observed.points.get(&point).cloned().unwrap_or_default()
+        };
+        let ratio = paired(&at("12%"), &at("0%")).ok().filter(|ratio| ratio.rounds >= 20);
+        let Some(ratio) = ratio else {
+            machine::untested::note("modelled machines", &"too many samples are void");
+            continue;
+        };
+        println!("{behaviour}: {:.3}, {} rounds", ratio.ratio, ratio.rounds);
+        assert!((1.09..=1.15).contains(&ratio.ratio), "{behaviour}: {ratio:?}");
+        assert!(ratio.interval.low > 1.06 && ratio.interval.high < 1.18, "{behaviour}: {ratio:?}");
+    }
+    let linked = summarise(&run, "planted/linked-voids", "time", Unit::Own).unwrap();
+    let difference = linked.void_difference.unwrap();
+    assert_eq!((difference.factor.as_str(), difference.level.as_str()), ("effect", "20%"));
+    let heavy = linked.rows.iter().find(|row| row.point.text("effect") == "20%").unwrap();
+    assert!(heavy.with_voids.unwrap().median > heavy.estimate.unwrap().median, "{heavy:?}");
 }

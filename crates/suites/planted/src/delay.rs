@@ -17,7 +17,7 @@ use rand_pcg::Pcg64Mcg;
 const ADDS: f64 = 200_000.0;
 
 /// A planted effect, as a fraction of the body: 0 to 1.
-pub(crate) struct Effect(f64);
+pub(crate) struct Effect(pub(crate) f64);
 
 impl LevelType for Effect {
     const LEVELS: Levels = Levels::Checked(canonical_effect);

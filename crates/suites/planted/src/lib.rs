@@ -9,6 +9,7 @@
 mod delay;
 mod fault;
 mod guest;
+mod model;
 mod parts;
 
 use lab::suite::Suite;
@@ -20,6 +21,7 @@ pub static SUITE: Suite = Suite::new(
     lab::suite_data!(),
     &[
         &delay::Delay,
+        &model::Model,
         &fault::Faults,
         &parts::Roles,
         &parts::EdgeSearch,
