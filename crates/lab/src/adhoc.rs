@@ -119,6 +119,7 @@ impl AdhocRun<'_> {
             time: None,
             min_rounds: 0,
             is_enough: None,
+            sides: Vec::new(),
             options: self.options,
             interrupted: &AtomicBool::new(false),
         };

@@ -1,10 +1,13 @@
-//! Comparison of repeated runs: the ratio of B to A at each point that both sides measured.
+//! Comparison of repeated runs: the ratio of B to A at each point that both sides measured; and of two sides within one
+//! run ([`compare_sides`]).
 //!
 //! The unit is the run. Rounds of one run share its moment: the layout of memory, the cores that it got and the load of
 //! other virtual machines. Their spread says nothing about the next run, so two single runs are not judged, however many
 //! rounds they have. With at least three runs per side, the ratio is that of the geometric means of the runs' medians,
 //! and its interval is Welch's: Student's t on the logarithms, with the variance between runs of each side. It assumes
 //! that the logarithms of a run's medians are normal; with three values per side no other assumption is weaker.
+
+mod sides;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -19,6 +22,8 @@ use crate::option;
 use crate::point::Point;
 use crate::statistics::{CONFIDENCE, median};
 use crate::summary::{Summary, SummaryError, Unit, alike, summarise};
+
+pub use sides::{ComparedSides, SideComparison, compare_sides};
 
 /// The minimum number of runs per side for a verdict.
 pub const MIN_RUNS: usize = 3;

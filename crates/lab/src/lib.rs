@@ -40,6 +40,7 @@ pub mod run;
 pub mod sample;
 pub mod search;
 pub mod sharing;
+pub mod side;
 pub mod soundness;
 pub mod spreadsheet;
 pub mod statistics;

@@ -1,6 +1,7 @@
 //! A link: a child process that exchanges messages with this process over its standard input and output.
 
 use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex};
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 use machine::child::wait_within;
 use machine::environment::{Environment, program_hash};
 
-use crate::message::{Answer, Outbox, Request, receive};
+use crate::message::{Answer, Greeting, Outbox, PROTOCOL, Request, receive};
 use crate::quantity::format_duration;
 use crate::sample::{Failure, FailureKind, Sample};
 
@@ -18,6 +19,8 @@ pub const WORKER: [&str; 1] = ["worker"];
 /// The arguments that make the program a probe.
 pub(crate) const PROBE: [&str; 2] = ["worker", "--probe"];
 
+/// The file of the program of this process, even if it was replaced since.
+const THIS_PROGRAM: &str = "/proc/self/exe";
 /// Prefix of the line in which a Linux guest reports why it stops.
 const KERNEL_PANIC: &str = "Kernel panic";
 /// The maximum time between the end of a process's output and its exit.
@@ -57,7 +60,8 @@ impl Origin {
     }
 }
 
-/// The build of a program. All processes of a run must be of one build, because they measure with their own code.
+/// The build of a program. All processes of a run, or of one side of a comparison, must be of one build, because they
+/// measure with their own code.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Build {
     version: String,
@@ -161,17 +165,24 @@ impl Link {
     /// Accepts the greeting of the other side.
     ///
     /// # Errors
-    /// Returns `failed` if it is the second greeting, or the other side does not run `build`.
+    /// Returns `failed` if it is the second greeting, or the other side exchanges other messages or does not run `build`;
+    /// `None` permits any build.
     pub(crate) fn accept_greeting(
         &mut self,
-        greeting: &Environment,
-        build: &Build,
+        greeting: &Greeting,
+        build: Option<&Build>,
     ) -> Result<(), Failure> {
         if self.origin.is_some() {
             return Err(self.failure("it sent a second greeting"));
         }
-        build.check(&Build::of(greeting)).map_err(|why| self.failure(why))?;
-        self.origin = Some(Origin::of(greeting));
+        let Greeting { protocol, environment } = greeting;
+        if *protocol != PROTOCOL {
+            let why = format!("its messages have version {protocol} instead of {PROTOCOL}");
+            return Err(self.failure(why));
+        }
+        let checked = build.map_or(Ok(()), |build| build.check(&Build::of(environment)));
+        checked.map_err(|why| self.failure(why))?;
+        self.origin = Some(Origin::of(environment));
         Ok(())
     }
 
@@ -275,19 +286,18 @@ impl Link {
     }
 }
 
-/// Returns the command of a worker on this host.
-pub(crate) fn local_worker() -> Command {
-    own_program(&WORKER)
+/// Returns the command of a worker on this host, by default of this program.
+pub(crate) fn local_worker(program: Option<&Path>) -> Command {
+    command(program.unwrap_or(Path::new(THIS_PROGRAM)), &WORKER)
 }
 
 /// Returns the command of a probe on this host.
 pub(crate) fn local_probe() -> Command {
-    own_program(&PROBE)
+    command(Path::new(THIS_PROGRAM), &PROBE)
 }
 
-/// Returns a command that runs the program of this process, even if its file was replaced since.
-fn own_program(arguments: &[&str]) -> Command {
-    let mut command = Command::new("/proc/self/exe");
+fn command(program: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(program);
     // The last line of a panic is to be its cause, not its backtrace.
     command.args(arguments).env("RUST_BACKTRACE", "0");
     command
@@ -409,8 +419,11 @@ mod tests {
         };
         assert_eq!(link.check_origin(&sample), Err(link.failure("it sent no greeting")));
         let refused = |environment: Environment, link: &mut Link| {
-            link.accept_greeting(&environment, &build).unwrap_err().why
+            link.accept_greeting(&Greeting::of(environment), Some(&build)).unwrap_err().why
         };
+        let other = Greeting { protocol: 99, environment: environment.clone() };
+        let why = link.accept_greeting(&other, None).unwrap_err().why;
+        assert_eq!(why, format!("the probe: its messages have version 99 instead of {PROTOCOL}"));
         let older = Environment { program_version: "0".into(), ..environment.clone() };
         let why = refused(older, &mut link);
         assert!(why.starts_with("the probe: it runs tollgate 0 instead of "), "{why}");
@@ -419,7 +432,11 @@ mod tests {
             let why = refused(other, &mut link);
             assert!(why.starts_with("the probe: it runs another build of tollgate "), "{why}");
         }
-        link.accept_greeting(&environment, &build).unwrap();
+        let other = Environment { program_hash: None, ..environment.clone() };
+        let (mut any_build, _outputs) = script("read line");
+        any_build.accept_greeting(&Greeting::of(other), None).unwrap();
+        any_build.kill();
+        link.accept_greeting(&Greeting::of(environment.clone()), Some(&build)).unwrap();
         assert!(refused(environment, &mut link).ends_with("it sent a second greeting"));
         assert_eq!(link.check_origin(&sample), Ok(()));
         let other = Sample { host: "elsewhere".into(), ..sample };

@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_cha
 use std::time::Duration;
 
 use machine::environment::Environment;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de};
 
 use crate::artefact::Artefacts;
 use crate::point::Point;
@@ -83,6 +83,41 @@ impl OrderedPoint {
     }
 }
 
+/// The version of the messages. Raise it with every change of a message, of a sample or of an environment: programs of
+/// different builds can measure in one run only if their versions are equal.
+pub const PROTOCOL: u64 = 1;
+
+/// The first message of a worker.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Greeting {
+    /// The version of the messages that it exchanges; 0 if it states none.
+    pub protocol: u64,
+    /// Its environment; empty if the version differs from [`PROTOCOL`].
+    pub environment: Environment,
+}
+
+impl Greeting {
+    /// Returns the greeting of a process of this program.
+    pub fn of(environment: Environment) -> Self {
+        Self { protocol: PROTOCOL, environment }
+    }
+}
+
+impl<'de> Deserialize<'de> for Greeting {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut greeting = serde_json::Value::deserialize(deserializer)?;
+        let protocol = greeting.get("protocol").and_then(serde_json::Value::as_u64).unwrap_or(0);
+        // Another version may describe the environment differently.
+        let environment = match greeting.get_mut("environment") {
+            Some(environment) if protocol == PROTOCOL => {
+                Environment::deserialize(environment.take()).map_err(de::Error::custom)?
+            }
+            Some(_) | None => Environment::default(),
+        };
+        Ok(Self { protocol, environment })
+    }
+}
+
 /// A message from the lab to a worker, or from a worker to a probe.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -103,8 +138,8 @@ pub enum Request {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Answer {
-    /// The first message of a worker: its environment. A later greeting is that of a guest which the worker started.
-    Greeting(Box<Environment>),
+    /// The first message of a worker. A later greeting is that of a guest which the worker started.
+    Greeting(Box<Greeting>),
     /// A sample, or the failure in its place.
     Sample(Box<SampleAnswer>),
     /// The host starts to make an artefact, which may take minutes.
@@ -342,6 +377,22 @@ mod tests {
         let mut cut = &line[..line.len() - 1];
         assert_eq!(receive::<RoleMessage>(&mut cut), Ok(None));
         assert_eq!(receive(&mut line.as_slice()), Ok(Some(message(1.0))));
+    }
+
+    #[test]
+    fn a_greeting_of_another_protocol_is_read_without_its_environment() {
+        let greeting = Greeting::of(Environment::capture());
+        let line = line_of(&greeting).unwrap();
+        assert_eq!(receive(&mut line.as_slice()), Ok(Some(greeting)));
+        for (line, protocol) in [
+            (r#"{"protocol":99,"environment":{"host":"renamed"}}"#, 99),
+            (r#"{"hostname":"before there were protocols"}"#, 0),
+        ] {
+            let greeting: Greeting = serde_json::from_str(line).unwrap();
+            assert_eq!(greeting, Greeting { protocol, environment: Environment::default() });
+        }
+        let damaged = format!(r#"{{"protocol":{PROTOCOL},"environment":{{}}}}"#);
+        assert!(serde_json::from_str::<Greeting>(&damaged).is_err());
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::experiment::Experiment;
 use crate::point::Point;
 use crate::sample::Item;
+use crate::side;
 use crate::statistics;
 use crate::suite::{self, Suite};
 
@@ -15,9 +16,35 @@ pub fn items(experiment: &Experiment) -> Vec<Item> {
     once.chain(experiment.twins.iter().map(item(true))).collect()
 }
 
-/// Returns the order of the items in one round, as indices.
+/// Returns the order of the items in one round, as indices. In a comparison of sides, the items of a point follow each
+/// other.
 pub fn order(experiment: &Experiment, items: usize, round: u32, seed: u64) -> Vec<usize> {
-    statistics::order::of_round(items, round as usize, seed_of(&experiment.id(), seed))
+    let of_round =
+        |items, name: &str| statistics::order::of_round(items, round as usize, seed_of(name, seed));
+    let id = experiment.id();
+    if !side::is_crossed(experiment) {
+        return of_round(items, &id);
+    }
+    let points = points_of_sides(experiment);
+    let of_point = |point: usize| {
+        let items = &points[point];
+        of_round(items.len(), &format!("{id} {point}")).into_iter().map(|at| items[at])
+    };
+    of_round(points.len(), &id).into_iter().flat_map(of_point).collect()
+}
+
+/// Returns the indices of the items of each point: those of both sides, and of their twins. Twins are as close to each
+/// other as sides are, so that the noise floor includes as much drift as a comparison.
+fn points_of_sides(experiment: &Experiment) -> Vec<Vec<usize>> {
+    let (sides, items) = (side::LEVELS.len(), experiment.points.len());
+    let mut points: Vec<Vec<usize>> =
+        (0..items / sides).map(|point| (sides * point..sides * (point + 1)).collect()).collect();
+    for (twin, point) in experiment.twins.iter().enumerate() {
+        if let Some(at) = experiment.points.iter().position(|one| one == point) {
+            points[at / sides].push(items + twin);
+        }
+    }
+    points
 }
 
 /// Derives a seed for a name from the run's seed.

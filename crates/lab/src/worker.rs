@@ -15,7 +15,7 @@ use crate::descendants;
 use crate::guest::Guest;
 use crate::link::{Build, Link, LinkOutput, Origin, local_probe};
 use crate::message::{
-    Answer, Order, OrderedPoint, QUEUE_LENGTH, Request, SampleAnswer, receive, send,
+    Answer, Greeting, Order, OrderedPoint, QUEUE_LENGTH, Request, SampleAnswer, receive, send,
 };
 use crate::method::AnyMethod;
 use crate::option;
@@ -101,7 +101,7 @@ impl<'a> Worker<'a> {
             output: std::io::stdout(),
             failed_artefacts: HashMap::new(),
         };
-        worker.answer(&Answer::Greeting(Box::new(environment)))?;
+        worker.answer(&Answer::Greeting(Box::new(Greeting::of(environment))))?;
         Ok(worker)
     }
 
@@ -348,8 +348,8 @@ impl<'a> Worker<'a> {
         match answer {
             Answer::Greeting(greeting) if is_guest => {
                 // Each start of a guest is a boot, but not another environment.
-                greeting.boot_id.clear();
-                link.accept_greeting(greeting, &self.build)
+                greeting.environment.boot_id.clear();
+                link.accept_greeting(greeting, Some(&self.build))
             }
             _ if is_guest && link.origin().is_none() => Err(link.failure("no greeting")),
             Answer::Greeting(_) | Answer::Preparing { .. } | Answer::Prepared => {

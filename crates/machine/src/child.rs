@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitOptions, getpid, getppid, kill_process, pidfd_open,
-    set_parent_process_death_signal, waitpid,
+    set_parent_process_death_signal, setpriority_process, waitpid,
 };
 
 use crate::signal;
@@ -28,6 +28,13 @@ pub fn die_with_parent(command: &mut Command) {
     let parent = getpid();
     // SAFETY: between fork and exec only two system calls run, both async-signal-safe, without allocation.
     unsafe { command.pre_exec(move || follow(parent)) };
+}
+
+/// Sets the nice value with which the command's process starts, from -20 (highest priority) to 19. To lower it, the
+/// process needs CAP_SYS_NICE or RLIMIT_NICE, without which it does not start.
+pub fn set_nice(command: &mut Command, nice: i32) {
+    // SAFETY: between fork and exec only one system call runs, without allocation.
+    unsafe { command.pre_exec(move || Ok(setpriority_process(None, nice)?)) };
 }
 
 /// Describes how a process ended, as what it did: "exited with status 3" or "was killed by SIGSEGV".

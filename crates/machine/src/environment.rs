@@ -129,6 +129,17 @@ impl Environment {
         self.boot_id != other.boot_id && stable(self) == stable(other)
     }
 
+    /// Returns whether `other` is the same machine in the same boot, perhaps with another program or C library, or with
+    /// other tunables.
+    pub fn is_same_machine(&self, other: &Self) -> bool {
+        let machine = |one: &Self| {
+            let (libc_tunables, program_version) = (BTreeMap::new(), String::new());
+            Self { libc: None, libc_tunables, program_version, program_hash: None, ..one.clone() }
+                .id()
+        };
+        machine(self) == machine(other)
+    }
+
     /// Returns 12 hexadecimal digits that are equal for comparable results: same machine, same boot, same
     /// program. Values that vary between two captures of one environment (the calibrated counter, the memory
     /// that a hypervisor lends, capabilities such as a stable core clock) are excluded.
@@ -296,6 +307,19 @@ mod tests {
         assert!(environment.is_another_boot(&other));
         other.program_hash = None;
         assert!(!environment.is_another_boot(&other));
+    }
+
+    #[test]
+    fn the_same_machine_may_run_another_program() {
+        let environment = Environment::capture();
+        let mut other = environment.clone();
+        other.program_hash = None;
+        other.libc_tunables.insert("x86_rep_movsb_threshold".into(), "0x1".into());
+        assert!(environment.is_same_machine(&other));
+        other.governor = Some("none".into());
+        assert!(!environment.is_same_machine(&other));
+        let rebooted = Environment { boot_id: String::new(), ..environment.clone() };
+        assert!(!environment.is_same_machine(&rebooted));
     }
 
     #[test]

@@ -10,13 +10,14 @@ use lab::method::{Method, Params, Probe};
 use lab::point::{Filter, Point};
 use lab::proximity::ROUND_TRIP;
 use lab::sample::{Failure, Sample};
+use lab::side::{self, FACTOR, LEVELS, Side, SideRecord};
 use lab::suite::Suite;
 use lab::summary::Unit;
 use machine::capability::{Capability, State};
 use proptest::prelude::*;
 use report::table::{
     Declared, Page, ShowOptions, compare, compare_json, describe, doctor, doctor_json, list,
-    list_json, measured, show, show_json, verdicts, verdicts_json,
+    list_json, measured, show, show_json, sides, sides_json, verdicts, verdicts_json,
 };
 
 fn shown(run: &Run, options: &ShowOptions, page: Page) -> String {
@@ -257,6 +258,45 @@ fn comparison_of_two_runs() {
     let text = compare(&[comparison(&a[..1], &b[..1])], &a[0], Page::default());
     assert!(text.contains("note: the nice value is 0 in A and 7 in B"), "{text}");
     assert!(text.contains("26 not judged: one run each"), "{text}");
+}
+
+/// Returns a run with sides. The new side is a fifth slower at 4 KiB, and cannot measure the function 'rep'.
+fn run_with_sides() -> Run {
+    let mut run = synthetic::run(12);
+    let experiment = run.record.experiments.get_mut("copy/throughput").unwrap();
+    side::cross(experiment);
+    let side_of = |sample: &Sample, level: &str| {
+        let point = sample.point.with(FACTOR, level);
+        let mut sample = Sample { point, ..sample.clone() };
+        if level == LEVELS[1] && sample.point.text("length") == "4 KiB" {
+            sample.values.values_mut().for_each(|value| *value *= 0.8);
+        }
+        if level == LEVELS[1] && sample.point.text("function") == "rep" {
+            sample.values.clear();
+            sample.error = Some(Failure::unavailable("unknown level 'rep'", "build it again"));
+        }
+        sample
+    };
+    let samples = run.samples.iter();
+    run.samples = samples.flat_map(|one| LEVELS.map(|level| side_of(one, level))).collect();
+    run.record.sides = ["-", "nice=5 MALLOC_ARENA_MAX=1"]
+        .map(|text| SideRecord {
+            side: Side::parse(text).unwrap(),
+            version: "0.1.0".into(),
+            digest: Some("0123456789abcdef".into()),
+        })
+        .to_vec();
+    run
+}
+
+#[test]
+fn comparison_of_two_sides() {
+    let run = run_with_sides();
+    let compared = [lab::compare::compare_sides(&run, "copy/throughput", None).unwrap()];
+    insta::assert_snapshot!(sides(&compared, &run, Page::default()));
+    let json = sides_json(&compared, &run);
+    assert_eq!(json["sides"]["new"]["nice"], 5);
+    assert_eq!(json["comparisons"][0]["rows"].as_array().unwrap().len(), compared[0].rows.len());
 }
 
 #[test]

@@ -39,7 +39,7 @@ pub(crate) enum Command {
     Plot(Plot),
     /// Print each published value next to yours with its verdict
     Claims(Claims),
-    /// Compare repeated runs: ratios with 95% intervals between runs
+    /// Compare repeated runs, or two builds or settings within one run: ratios with 95% intervals
     Compare(Compare),
     /// Export samples as CSV, JSON or Parquet
     Export(Export),
@@ -257,18 +257,64 @@ pub(crate) struct Claims {
 
 #[derive(Args)]
 pub(crate) struct Compare {
-    /// Folder of a run, or of the repeated runs of side A
+    /// Folder of a run, or of the repeated runs of side A; with --run the old side
     pub(crate) a: PathBuf,
-    /// Folder of a run, or of the repeated runs of side B
+    /// Folder of a run, or of the repeated runs of side B; with --run the new side
     pub(crate) b: PathBuf,
-    /// Suites or experiments [default: all of the run]
+    /// Suites or experiments [default: all of the run; with --run all suites]
     pub(crate) names: Vec<String>,
+    /// Measure both sides within one run, or resume it. A side is the path of a tollgate program, settings of this one
+    /// such as 'nice=5 MALLOC_ARENA_MAX=1' (others are environment variables), or '-' for this program unchanged
+    #[arg(long)]
+    pub(crate) run: bool,
+    #[command(flatten)]
+    pub(crate) sides: SideArgs,
     /// Metric [default: the experiment's]
     #[arg(long)]
     pub(crate) metric: Option<String>,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// What `compare --run` measures.
+#[derive(Args)]
+#[group(id = "sides", requires = "run")]
+#[command(next_help_heading = "Options of --run")]
+pub(crate) struct SideArgs {
+    /// Measuring effort
+    #[arg(long, value_enum, default_value = "quick")]
+    pub(crate) profile: Profile,
+    /// Only points whose experiment or level names contain TEXT
+    #[arg(short = 'f', long, value_name = "TEXT")]
+    pub(crate) filter: Option<String>,
+    /// Only points with this level (repeatable)
+    #[arg(long = "where", value_name = "FACTOR=LEVEL")]
+    pub(crate) levels: Vec<String>,
+    /// Extra TOML file of experiments (repeatable)
+    #[arg(short = 'e', long = "experiments", value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+    /// Exact number of rounds per point
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub(crate) rounds: Option<u32>,
+    /// Add rounds for this time, e.g. 3m [default: the profile's rounds]
+    #[arg(long = "for", value_name = "TIME", conflicts_with = "rounds", value_parser = duration)]
+    pub(crate) time: Option<Duration>,
+    /// Start a new run instead of resuming
+    #[arg(long)]
+    pub(crate) fresh: bool,
+    /// Random seed of a new run
+    #[arg(long, allow_negative_numbers = true, value_parser = seed)]
+    pub(crate) seed: Option<u64>,
+    /// Enable an opt-in feature, e.g. 'physical'; see 'tollgate doctor' (repeatable)
+    #[arg(long, value_name = "FEATURE")]
+    pub(crate) allow: Vec<String>,
+    /// Set an option of a suite, e.g. 'file-folder=/mnt'; see 'tollgate doctor' (repeatable)
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub(crate) set: Vec<String>,
+    /// Results folder; the run is in its folder 'compare'
+    #[arg(long = "results", value_name = "DIR", default_value = "results")]
+    pub(crate) folder: PathBuf,
 }
 
 #[derive(Args)]
@@ -315,6 +361,15 @@ mod tests {
         assert!(rounds.contains("'-1' for '--rounds <N>': -1 is not in 0.."), "{rounds}");
         let seed = error_of(&["tollgate", "run", "--seed", "-1"]);
         assert!(seed.contains("invalid value '-1' for '--seed <SEED>'"), "{seed}");
+        let sides = ["tollgate", "compare", "-", "-", "copy"];
+        assert!(
+            command()
+                .try_get_matches_from([&sides[..], &["--run", "--rounds", "3"]].concat())
+                .is_ok()
+        );
+        assert!(command().try_get_matches_from(sides).is_ok(), "defaults do not require --run");
+        let line = error_of(&[&sides[..], &["--rounds", "3"]].concat());
+        assert!(line.contains("--run"), "{line}");
         let words = ["tollgate", "run", "--resolve", "-2%"];
         let read = command().try_get_matches_from(words).unwrap();
         let resolve = read.subcommand().unwrap().1.get_one::<String>("resolve");

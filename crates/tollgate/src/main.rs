@@ -17,7 +17,7 @@ use lab::suite::{Lab, SuiteCommand, UsageError};
 use lab::terminal::OutputError;
 
 use arguments::{Arguments, Command};
-use commands::{claims, explain, inspect, plot, run, show};
+use commands::{claims, compare, explain, inspect, plot, run, show};
 use error::CliError;
 use suites::SUITES;
 
@@ -53,7 +53,7 @@ fn dispatch(command: Command) -> Result<u8, CliError> {
         Command::Show(args) => show::show(&args),
         Command::Plot(args) => plot::plot(&args),
         Command::Claims(args) => claims::claims(&args),
-        Command::Compare(args) => show::compare(&args),
+        Command::Compare(args) => compare::compare(&args),
         Command::Export(args) => show::export(&args),
         Command::Completions { shell } => inspect::completions(shell),
         Command::Worker { probe } => Ok(worker(probe)),

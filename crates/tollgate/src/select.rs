@@ -175,6 +175,16 @@ pub(crate) fn open(results: &Path) -> Result<Run, CliError> {
     Ok(journal::open(&journal::newest(results)?)?)
 }
 
+/// Checks that a run has no sides: claims and figures are about one program.
+pub(crate) fn check_one_program(run: &Run) -> Result<(), CliError> {
+    if run.record.sides.is_empty() {
+        return Ok(());
+    }
+    let folder = run.folder.display();
+    let line = format!("{folder}: this run compares two sides; 'tollgate show' prints its values");
+    Err(CliError::usage(line))
+}
+
 /// Returns the IDs of the given experiments of which the run has samples.
 pub(crate) fn measured(run: &Run, experiments: &[Experiment]) -> Vec<String> {
     let measured = table::measured(run);

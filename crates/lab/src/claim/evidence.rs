@@ -14,10 +14,9 @@ use crate::plan::seed_of;
 use crate::point::{Filter, Point};
 use crate::sample::{FailureKind, Sample};
 use crate::statistics::{INTERVAL_ROUNDS, Interval, IntervalKind};
-use crate::summary::{Floors, Observed, Rounds, Samples, TwinAlarm, Unit, metric_record, recorded};
-
-/// Maximum share of a point's rounds that may have failed if the others are to be judged.
-const MAX_FAILED: f64 = 0.1;
+use crate::summary::{
+    Floors, MAX_FAILED, Observed, Rounds, Samples, TwinAlarm, Unit, metric_record, recorded,
+};
 
 /// Number of rounds by result.
 #[derive(Debug, Clone, Copy, Default)]

@@ -10,10 +10,11 @@ use serde::{Deserialize, Serialize};
 use super::{JournalError, MAX_RECORD, RECORD, UNREADABLE, system};
 use crate::experiment::{Experiment, Profile, suite_name};
 use crate::metric::MetricRecord;
+use crate::side::SideRecord;
 use crate::terminal;
 
 /// The version of the format that this program writes and reads.
-pub const FORMAT: u64 = 9;
+pub const FORMAT: u64 = 10;
 
 /// The record of a session: one start of the lab for a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,10 +56,12 @@ pub struct RunRecord {
     pub start: String,
     /// The options that have a value, set by the user (`--set NAME=VALUE`) or by default; the same for all samples.
     pub options: BTreeMap<String, String>,
-    /// The nice value of the measuring processes, the same for all samples.
+    /// The nice value of the measuring processes, the same for all samples unless a side has its own.
     pub nice: i32,
     /// The code files that points load, e.g. shared objects: path to BLAKE3 digest.
     pub code: BTreeMap<String, String>,
+    /// The two sides of a comparison, in the order of [`LEVELS`](crate::side::LEVELS); empty without one.
+    pub sides: Vec<SideRecord>,
     /// The sessions, in order: that of a sample is at index `session - 1`.
     pub sessions: Vec<SessionRecord>,
     /// The environments of the samples, by id.

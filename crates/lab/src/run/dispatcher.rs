@@ -14,6 +14,7 @@ use crate::message::{HostData, Order, OrderedPoint};
 use crate::metric::Metric;
 use crate::probe::empty_sample;
 use crate::sample::{Failure, Item, MAX_ATTEMPTS, Part, Sample};
+use crate::side;
 use crate::suite;
 
 /// The maximum number of consecutive workers that are lost without a sample between.
@@ -24,7 +25,8 @@ pub(super) struct Dispatcher<'a> {
     lab: &'a Lab<'a>,
     /// The options of the run, with defaults.
     options: BTreeMap<String, String>,
-    supervisor: Supervisor<'a>,
+    /// One per side; a single one without sides.
+    supervisors: Vec<Supervisor<'a>>,
     /// Consecutive orders in which a worker was lost; a sample sets it back.
     losses: u32,
 }
@@ -33,22 +35,22 @@ impl<'a> Dispatcher<'a> {
     pub(super) fn new(
         lab: &'a Lab<'a>,
         options: BTreeMap<String, String>,
-        supervisor: Supervisor<'a>,
+        supervisors: Vec<Supervisor<'a>>,
     ) -> Self {
-        Self { lab, options, supervisor, losses: 0 }
+        Self { lab, options, supervisors, losses: 0 }
     }
 
     /// Returns whether the user interrupted the run.
     pub(super) fn is_interrupted(&self) -> bool {
-        self.supervisor.is_interrupted()
+        self.supervisors.iter().any(Supervisor::is_interrupted)
     }
 
     /// Ends all workers.
     pub(super) fn end(&mut self) {
-        self.supervisor.end();
+        self.supervisors.iter_mut().for_each(Supervisor::end);
     }
 
-    /// Measures a batch of points, each with its position in the round, and journals the samples.
+    /// Measures a batch of points of one side, each with its position in the round, and journals the samples.
     ///
     /// # Errors
     /// Returns an error if no worker starts, consecutive workers are lost, or the journal cannot be written.
@@ -76,13 +78,14 @@ impl<'a> Dispatcher<'a> {
             host: HostData::default(),
             inside: false,
         };
+        let side = batch.first().map_or(0, |(_, item)| side::index(&item.point));
         if experiment.roles.is_empty() {
-            return self.run_single(order, sink);
+            return self.run_single(side, order, sink);
         }
         // Roles measure one point at a time.
         for point in &order.points {
             let order = Order { points: vec![point.clone()], ..order.clone() };
-            self.run_roles(&experiment.roles, order, sink)?;
+            self.run_roles(side, &experiment.roles, order, sink)?;
         }
         Ok(())
     }
@@ -95,68 +98,77 @@ impl<'a> Dispatcher<'a> {
         let limit = experiment
             .limit
             .unwrap_or(expected.saturating_mul(10).saturating_add(Duration::from_secs(10)));
-        OrderedPoint { position, point: item.point.clone(), twin: item.twin, limit }
+        // The workers do not know the side.
+        let point = item.point.without([side::FACTOR]);
+        OrderedPoint { position, point, twin: item.twin, limit }
     }
 
-    /// Runs an order on one worker. If the worker is lost, the point that it was measuring fails, and another worker
-    /// measures the remaining points.
-    fn run_single(&mut self, mut order: Order, sink: &mut JournalSink) -> Result<(), RunError> {
-        let metrics = self.metrics(&order);
+    /// Runs an order on one worker of a side. If the worker is lost, the point that it was measuring fails, and another
+    /// worker measures the remaining points.
+    fn run_single(
+        &mut self,
+        side: usize,
+        mut order: Order,
+        sink: &mut JournalSink,
+    ) -> Result<(), RunError> {
+        let (metrics, label) = (self.metrics(&order), self.label(side));
         while !order.points.is_empty() && !self.is_interrupted() {
-            order.id = self.supervisor.next_id();
+            let supervisor = &mut self.supervisors[side];
+            order.id = supervisor.next_id();
             let orders = slice::from_ref(&order);
-            let results =
-                execute(&mut self.supervisor, orders, metrics, &mut |event| match event {
-                    OrderEvent::Sample { sample, .. } => sink.keep(sample),
-                    event => observe(event, sink),
-                })?;
+            let results = execute(supervisor, orders, metrics, &mut |event| match event {
+                OrderEvent::Sample { sample, .. } => sink.keep(labelled(sample, label)),
+                event => observe(event, sink),
+            })?;
             let Some(result) = results.into_iter().next() else { break };
             order.points.drain(..result.answered);
             let too_many = self.count_loss(result.lost.as_ref(), result.answered > 0);
             let Some(failure) = result.lost else { break };
             if !order.points.is_empty() {
                 let point = order.points.remove(0);
-                sink.keep(self.failed(0, &order, &point, failure))?;
+                let failed = self.failed((side, 0), &order, &point, failure);
+                sink.keep(labelled(failed, label))?;
             }
             too_many?;
         }
         Ok(())
     }
 
-    /// Runs an order of one point on a worker per role and joins their samples. If the joined sample is void, all roles
-    /// repeat it.
+    /// Runs an order of one point on a worker per role of a side and joins their samples. If the joined sample is void,
+    /// all roles repeat it.
     fn run_roles(
         &mut self,
+        side: usize,
         roles: &[String],
         order: Order,
         sink: &mut JournalSink,
     ) -> Result<(), RunError> {
-        let metrics = self.metrics(&order);
+        let (metrics, label) = (self.metrics(&order), self.label(side));
         let point = &order.points[0];
         for attempt in 1..=MAX_ATTEMPTS {
-            let id = self.supervisor.next_id();
+            let supervisor = &mut self.supervisors[side];
+            let id = supervisor.next_id();
             let of_role =
                 |role: &String| Order { id, role: role.clone(), attempt, ..order.clone() };
             let orders: Vec<_> = roles.iter().map(of_role).collect();
             let mut samples: Vec<Option<Sample>> = vec![None; roles.len()];
             // The failures of other roles follow from this one.
             let mut first_failed = None;
-            let results =
-                execute(&mut self.supervisor, &orders, metrics, &mut |event| match event {
-                    OrderEvent::Sample { worker, sample } => {
-                        if sample.error.is_some() {
-                            first_failed.get_or_insert(worker);
-                        }
-                        samples[worker] = Some(sample);
-                        Ok(())
+            let results = execute(supervisor, &orders, metrics, &mut |event| match event {
+                OrderEvent::Sample { worker, sample } => {
+                    if sample.error.is_some() {
+                        first_failed.get_or_insert(worker);
                     }
-                    event => {
-                        if let OrderEvent::WorkerLost { worker, .. } = event {
-                            first_failed.get_or_insert(worker);
-                        }
-                        observe(event, sink)
+                    samples[worker] = Some(sample);
+                    Ok(())
+                }
+                event => {
+                    if let OrderEvent::WorkerLost { worker, .. } = event {
+                        first_failed.get_or_insert(worker);
                     }
-                })?;
+                    observe(event, sink)
+                }
+            })?;
             if self.is_interrupted() {
                 break;
             }
@@ -164,14 +176,14 @@ impl<'a> Dispatcher<'a> {
             let too_many = self.count_loss(lost, samples.iter().any(Option::is_some));
             let samples = samples.into_iter().zip(results).enumerate();
             let samples = samples.map(|(index, (sample, result))| {
-                let failed = |failure| self.failed(index, &orders[index], point, failure);
+                let failed = |failure| self.failed((side, index), &orders[index], point, failure);
                 let missing = || Failure::failed("it sent no sample");
                 // A worker that is lost after its sample costs nothing.
                 sample.unwrap_or_else(|| failed(result.lost.unwrap_or_else(missing)))
             });
             let Some(sample) = join(roles, samples.collect(), first_failed) else { break };
             let is_final = sample.is_final();
-            sink.keep(sample)?;
+            sink.keep(labelled(sample, label))?;
             too_many?;
             if is_final {
                 break;
@@ -180,14 +192,19 @@ impl<'a> Dispatcher<'a> {
         Ok(())
     }
 
-    /// Returns the host and environment of the samples of an experiment: those of its worker, or of the
-    /// worker of its first role.
-    pub(super) fn origin(&self) -> Origin {
-        self.origin_of(0)
+    /// Returns the host and environment of the samples of each side: those of its worker, or of the worker of its first
+    /// role.
+    pub(super) fn origins(&self) -> Vec<Origin> {
+        (0..self.supervisors.len()).map(|side| self.origin_of(side, 0)).collect()
     }
 
-    fn origin_of(&self, worker: usize) -> Origin {
-        self.supervisor.origin(worker).cloned().unwrap_or_default()
+    fn origin_of(&self, side: usize, worker: usize) -> Origin {
+        self.supervisors[side].origin(worker).cloned().unwrap_or_default()
+    }
+
+    /// Returns the level of a side in the journal; `None` without sides.
+    fn label(&self, side: usize) -> Option<&'static str> {
+        (self.supervisors.len() > 1).then_some(side::LEVELS[side])
     }
 
     /// Counts the workers that are lost without a sample between.
@@ -212,21 +229,29 @@ impl<'a> Dispatcher<'a> {
             .map_or(&[], |method| method.metrics())
     }
 
-    /// Returns a failed sample of a worker's order.
+    /// Returns a failed sample of the order of a worker of a side.
     fn failed(
         &self,
-        worker: usize,
+        (side, worker): (usize, usize),
         order: &Order,
         point: &OrderedPoint,
         failure: Failure,
     ) -> Sample {
-        let Origin { host, environment } = self.origin_of(worker);
+        let Origin { host, environment } = self.origin_of(side, worker);
         Sample {
             host,
             environment,
             error: Some(failure),
             ..empty_sample(order, point, order.attempt)
         }
+    }
+}
+
+/// Adds the level of its side to a sample.
+fn labelled(sample: Sample, label: Option<&str>) -> Sample {
+    match label {
+        Some(level) => Sample { point: sample.point.with(side::FACTOR, level), ..sample },
+        None => sample,
     }
 }
 

@@ -201,7 +201,7 @@ impl<'e, 'a> Executor<'e, 'a> {
         let Execution { progress, order, .. } = &mut self.executions[index];
         progress.accept(order, &answer).map_err(|why| link.failure(why))?;
         if let Answer::Greeting(guest) = &answer {
-            let admitted = self.supervisor.admit(guest.id());
+            let admitted = self.supervisor.admit(guest.environment.id());
             admitted.map_err(|why| Failure::failed(format!("the worker: {why}")))?;
         }
         Ok(answer)
@@ -233,7 +233,7 @@ impl<'e, 'a> Executor<'e, 'a> {
                 self.send_to_others(Some(index), &Request::Message(message))
             }
             Answer::Preparing { artefact } => (self.handle)(OrderEvent::Preparing(artefact)),
-            Answer::Greeting(guest) => (self.handle)(OrderEvent::Environment(*guest)),
+            Answer::Greeting(guest) => (self.handle)(OrderEvent::Environment(guest.environment)),
             Answer::Prepared => Ok(()),
         }
     }
@@ -305,7 +305,9 @@ impl<'e, 'a> Executor<'e, 'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::{HostData, OrderedPoint, QUEUE_LENGTH, RoleMessage, SampleAnswer};
+    use crate::message::{
+        Greeting, HostData, OrderedPoint, QUEUE_LENGTH, RoleMessage, SampleAnswer,
+    };
     use crate::point::Point;
     use crate::run::supervisor::scripted::{say, supervisor};
     use crate::sample::FailureKind;
@@ -479,7 +481,7 @@ mod tests {
     #[test]
     fn the_environment_of_a_guest_of_any_worker_is_reported() {
         let guest = Environment { hostname: "guest".into(), ..Environment::capture() };
-        let script = say(&Answer::Greeting(Box::new(guest)));
+        let script = say(&Answer::Greeting(Box::new(Greeting::of(guest))));
         let scripts = [("one", script.clone()), ("two", format!("{script}; read rest"))];
         for scripts in [&scripts[..], &[("", script)]] {
             let (_, events) = execute_with(scripts, MARGIN);

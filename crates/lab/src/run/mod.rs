@@ -23,6 +23,7 @@ use std::time::Duration;
 use crate::experiment::{Experiment, Profile};
 use crate::journal::JournalError;
 use crate::sample::Sample;
+use crate::side::Side;
 use crate::suite::Lab;
 
 pub use import::Imported;
@@ -52,6 +53,9 @@ pub struct RunRequest<'a> {
     /// With a time to spend: whether the run in a folder is precise enough to end before. It is asked after fixed
     /// numbers of rounds only (the experiments' own, then twice as many, and so on), and points do not stop before.
     pub is_enough: Option<&'a dyn Fn(&Path) -> bool>,
+    /// The two sides of a comparison, with which the experiments are crossed ([`cross`](crate::side::cross)); empty
+    /// without one.
+    pub sides: Vec<Side>,
     /// The options that the user enabled or set.
     pub options: BTreeMap<String, String>,
     /// Set by Ctrl-C: ends the run cleanly.

@@ -11,6 +11,7 @@ use crate::journal::{self, FORMAT, RunRecord};
 use crate::metric::MetricRecord;
 use crate::option::{self, ALLOW_CODE};
 use crate::point::Point;
+use crate::side::{self, SideRecord};
 use crate::suite;
 
 /// The conditions under which all samples of a run are measured.
@@ -22,6 +23,8 @@ pub(super) struct Conditions {
     pub(super) nice: i32,
     /// The digests of the code files, by path.
     pub(super) code: BTreeMap<String, String>,
+    /// The sides of a comparison; empty without one.
+    pub(super) sides: Vec<SideRecord>,
 }
 
 impl Conditions {
@@ -33,11 +36,13 @@ impl Conditions {
         lab: &Lab,
         experiments: &[Experiment],
         options: &BTreeMap<String, String>,
+        sides: Vec<SideRecord>,
     ) -> Result<Self, machine::SysError> {
         Ok(Self {
             options: option::values(options),
             nice: machine::priority::current()?,
             code: code_digests(lab, experiments, options),
+            sides,
         })
     }
 }
@@ -88,6 +93,7 @@ pub(super) fn new_record(
         options: conditions.options.clone(),
         nice: conditions.nice,
         code: conditions.code.clone(),
+        sides: conditions.sides.clone(),
         sessions: Vec::new(),
         environments: BTreeMap::new(),
         experiments: BTreeMap::new(),
@@ -117,6 +123,9 @@ pub(super) fn check_resumable(
     if record.nice != conditions.nice {
         let (before, now) = (record.nice, conditions.nice);
         return Err(format!("nice value: the run has {before}, now it is {now}"));
+    }
+    if let Some(difference) = side::difference(&record.sides, &conditions.sides) {
+        return Err(difference);
     }
     let options = option::differences(&record.options, &conditions.options);
     if let Some((name, before, now)) = options.first() {
@@ -253,6 +262,7 @@ mod tests {
             time: None,
             min_rounds: 0,
             is_enough: None,
+            sides: Vec::new(),
             options: BTreeMap::new(),
             interrupted: &INTERRUPTED,
         }
@@ -319,7 +329,7 @@ mod tests {
         let current = |content: &str| {
             fs::write(&file, content).unwrap();
             let allowed = map(ALLOW_CODE, "yes");
-            Conditions::current(&lab, experiments, &allowed).unwrap()
+            Conditions::current(&lab, experiments, &allowed, Vec::new()).unwrap()
         };
         let before = current("before");
         assert_eq!(before.code.len(), 1);
@@ -328,7 +338,8 @@ mod tests {
         assert_eq!(check(&current("before")), Ok(()));
         let why = check(&current("after")).unwrap_err();
         assert_eq!(why, format!("{}: its content changed since the run began", link.display()));
-        let not_allowed = Conditions::current(&lab, experiments, &BTreeMap::new()).unwrap();
+        let not_allowed =
+            Conditions::current(&lab, experiments, &BTreeMap::new(), Vec::new()).unwrap();
         assert_eq!(not_allowed.code, BTreeMap::new(), "a file that is not loaded is not read");
     }
 
@@ -348,6 +359,7 @@ mod tests {
             options: map("folder", "/tmp"),
             nice: 0,
             code: map("./mine.so", "digest"),
+            sides: Vec::new(),
         };
         let record = record(&conditions);
         let check = |experiment: &Experiment, conditions: &Conditions| {

@@ -5,6 +5,7 @@ use crate::journal::Settled;
 use crate::link::Origin;
 use crate::plan;
 use crate::sample::Item;
+use crate::side;
 use crate::statistics::{self, INTERVAL_ROUNDS};
 
 use super::RunError;
@@ -18,7 +19,7 @@ const MAX_VOID_ROUNDS: u32 = 10;
 pub(super) enum Extent {
     /// The experiment's own number; points stop before if they are narrow.
     Rounds,
-    /// Any number, until its points are narrow.
+    /// Any number, until its points are narrow. Points of two sides do not stop: they are measured in the same rounds.
     UntilNarrow,
     /// Any number.
     Unlimited,
@@ -28,8 +29,8 @@ pub(super) enum Extent {
 pub(super) struct Scheduler<'a> {
     experiment: &'a Experiment,
     id: String,
-    /// The host and environment of its samples.
-    origin: Origin,
+    /// The host and environment of the samples of each side.
+    origins: Vec<Origin>,
     /// The maximum number of rounds.
     max_rounds: u32,
     stops_when_narrow: bool,
@@ -49,7 +50,7 @@ struct ScheduledItem {
 
 impl<'a> Scheduler<'a> {
     /// Creates the schedule of an experiment.
-    pub(super) fn new(experiment: &'a Experiment, origin: Origin, extent: Extent) -> Self {
+    pub(super) fn new(experiment: &'a Experiment, origins: Vec<Origin>, extent: Extent) -> Self {
         let max_rounds = match extent {
             Extent::Rounds => experiment.effort.rounds,
             Extent::UntilNarrow | Extent::Unlimited => MAX_ROUNDS,
@@ -63,8 +64,8 @@ impl<'a> Scheduler<'a> {
         };
         let items = plan::items(experiment).into_iter().map(scheduled).collect();
         let id = experiment.id();
-        let stops_when_narrow = extent != Extent::Unlimited;
-        Self { experiment, id, origin, max_rounds, stops_when_narrow, items, is_complete: false }
+        let stops_when_narrow = extent != Extent::Unlimited && !side::is_crossed(experiment);
+        Self { experiment, id, origins, max_rounds, stops_when_narrow, items, is_complete: false }
     }
 
     pub(super) fn experiment(&self) -> &'a Experiment {
@@ -118,13 +119,14 @@ impl<'a> Scheduler<'a> {
         session: u32,
         sink: &JournalSink,
     ) -> Option<Settled> {
-        let environment = &self.origin.environment;
+        let environment = &self.origins[side::index(&item.point)].environment;
         let settled = sink.journal().settled(&self.id, item, round, environment);
         settled.iter().find(|(by, _)| *by == session).map(|(_, settled)| *settled)
     }
 
     fn is_unavailable(&self, item: &Item, session: u32, sink: &JournalSink) -> bool {
-        sink.journal().is_unavailable(&self.id, &item.point, session, &self.origin.environment)
+        let environment = &self.origins[side::index(&item.point)].environment;
+        sink.journal().is_unavailable(&self.id, &item.point, session, environment)
     }
 
     /// Updates all items after a round, with what the journal has of it, and reports the remaining work. `min_rounds`
@@ -139,8 +141,10 @@ impl<'a> Scheduler<'a> {
         sink: &mut JournalSink,
     ) -> Result<(), RunError> {
         let (effort, finished) = (&self.experiment.effort, round + 1);
-        let environment = &self.origin.environment;
         for scheduled in self.items.iter_mut().filter(|scheduled| !scheduled.is_complete) {
+            let point = &scheduled.item.point;
+            let origin = &self.origins[side::index(point)];
+            let environment = &origin.environment;
             let settled = sink.journal().settled(&self.id, &scheduled.item, round, environment);
             match settled.last() {
                 Some((_, Settled::Value(value))) => scheduled.values.push(*value),
@@ -149,11 +153,10 @@ impl<'a> Scheduler<'a> {
             }
             let is_hopeless = finished == self.max_rounds || finished >= MAX_VOID_ROUNDS;
             if scheduled.void_rounds == finished && is_hopeless {
-                sink.give_up(self.experiment, &scheduled.item, round, &self.origin)?;
+                sink.give_up(self.experiment, &scheduled.item, round, origin)?;
                 scheduled.is_complete = true;
                 continue;
             }
-            let point = &scheduled.item.point;
             scheduled.is_complete =
                 sink.journal().is_unavailable(&self.id, point, sink.session(), environment)
                     || (self.stops_when_narrow && is_narrow(&scheduled.values, effort));

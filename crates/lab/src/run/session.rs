@@ -10,12 +10,13 @@ use super::record::{Conditions, check_resumable, describe, new_record};
 use super::remaining::RemainingWork;
 use super::scheduler::{Extent, Scheduler};
 use super::sink::JournalSink;
-use super::supervisor::Supervisor;
+use super::supervisor::{Processes, Supervisor};
 use super::{Event, Lab, RunError, RunObserver, RunRequest, RunSummary};
 use crate::descendants;
 use crate::journal::{Journal, SessionRecord, latest};
 use crate::link::Origin;
 use crate::option;
+use crate::side::Side;
 
 /// An open session.
 pub(super) struct Session<'a> {
@@ -25,7 +26,7 @@ pub(super) struct Session<'a> {
 }
 
 impl<'a> Session<'a> {
-    /// Starts the first worker and opens the journal of its host.
+    /// Starts the first worker, of each side, and opens the journal of its host.
     ///
     /// # Errors
     /// Returns an error if the worker does not start, a system setting cannot be restored, or the journal cannot be
@@ -38,13 +39,23 @@ impl<'a> Session<'a> {
         descendants::adopt().map_err(|e| RunError::Start(e.to_string()))?;
         // Before the worker captures the environment, so that settings of a killed run are not part of it.
         report_restored(machine::setting::restore_left(), observer)?;
-        let mut supervisor = Supervisor::new(request.interrupted);
-        let environment = supervisor.ensure_workers(1)?.remove(0);
-        let origin = Origin::of(&environment);
+        let (processes, mut supervisors) = (Processes::default(), Vec::new());
+        let (mut sides, mut environments) = (Vec::new(), Vec::new());
+        let this_program = [Side::default()];
+        let has_sides = !request.sides.is_empty();
+        for side in if has_sides { &request.sides[..] } else { &this_program } {
+            let mut supervisor =
+                Supervisor::new(request.interrupted, side.clone(), processes.clone());
+            let environment = supervisor.ensure_workers(1)?.remove(0);
+            sides.extend(has_sides.then(|| side.record(&environment)));
+            environments.push(environment);
+            supervisors.push(supervisor);
+        }
+        let origin = Origin::of(&environments[0]);
         let folder = latest(&request.results, &origin.host, request.profile, request.fresh)?.folder;
         let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let options = option::with_defaults(lab.suites, &request.options);
-        let conditions = Conditions::current(lab, &request.experiments, &options)
+        let conditions = Conditions::current(lab, &request.experiments, &options, sides)
             .map_err(|e| RunError::Start(e.to_string()))?;
         let new = || {
             let how = (request.profile, request.seed);
@@ -53,20 +64,20 @@ impl<'a> Session<'a> {
         let mut journal = Journal::open(&folder, new)?;
         let changed = |what| RunError::Changed { folder: folder.clone(), what };
         check_resumable(&journal.record, request, &conditions).map_err(changed)?;
-        journal.record.sessions.push(SessionRecord::starting(environment.boot_id.clone()));
-        journal.record.environments.insert(origin.environment.clone(), environment);
-        journal
-            .record
-            .environments
-            .keys()
-            .try_for_each(|id| supervisor.admit(id.clone()))
-            .map_err(changed)?;
+        journal.record.sessions.push(SessionRecord::starting(environments[0].boot_id.clone()));
+        let identified =
+            environments.into_iter().map(|environment| (environment.id(), environment));
+        journal.record.environments.extend(identified);
+        for supervisor in &mut supervisors {
+            let mut known = journal.record.environments.keys();
+            known.try_for_each(|id| supervisor.admit(id.clone())).map_err(changed)?;
+        }
         describe(&mut journal.record, lab, &request.experiments, &conditions.code);
         journal.save_record()?;
         let remaining = RemainingWork::of(&request.experiments, lab.suites, request.min_rounds);
         Ok(Self {
             request,
-            dispatcher: Dispatcher::new(lab, options, supervisor),
+            dispatcher: Dispatcher::new(lab, options, supervisors),
             sink: JournalSink::new(
                 journal,
                 origin.environment,
@@ -86,7 +97,7 @@ impl<'a> Session<'a> {
             Err(error) => return Err(error),
         }
         self.dispatcher.end();
-        self.sink.finish(&self.dispatcher.origin(), self.dispatcher.is_interrupted())
+        self.sink.finish(&self.dispatcher.origins()[0], self.dispatcher.is_interrupted())
     }
 
     /// Passes through all experiments until each is complete or the time is used up.
@@ -97,7 +108,7 @@ impl<'a> Session<'a> {
             (Some(_), None) => Extent::UntilNarrow,
             (Some(_), Some(_)) => Extent::Unlimited,
         };
-        let scheduler = |one| Scheduler::new(one, self.dispatcher.origin(), extent);
+        let scheduler = |one| Scheduler::new(one, self.dispatcher.origins(), extent);
         let mut schedulers: Vec<_> = request.experiments.iter().map(scheduler).collect();
         let rounds = request.experiments.iter().map(|one| one.effort.rounds).collect();
         let passes = Passes::new(rounds, self.sink.seed());

@@ -1,8 +1,10 @@
-//! The workers of a run: starts them, checks their greetings and replaces lost ones.
+//! The workers of a run, or of one side of a comparison: starts them, checks their greetings and replaces lost ones.
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
@@ -11,9 +13,10 @@ use machine::environment::Environment;
 
 use super::RunError;
 use crate::descendants;
-use crate::link::{Build, Link, LinkOutput, Origin, local_worker};
+use crate::link::{Build, Link, LinkOutput, Origin};
 use crate::message::{Answer, QUEUE_LENGTH, Request};
 use crate::sample::Failure;
+use crate::side::Side;
 
 /// How often the lab checks for an interruption.
 pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -24,9 +27,15 @@ const GRACE: Duration = Duration::from_secs(3);
 /// The maximum number of environments of a run: each boot of a host and each kind of guest is one.
 const MAX_ENVIRONMENTS: usize = 1000;
 
-/// All workers of a run.
+/// The processes of the workers of a run, of all sides.
+pub(super) type Processes = Rc<RefCell<BTreeSet<u32>>>;
+
+/// All workers of a run, or of one side.
 pub(super) struct Supervisor<'a> {
-    build: Build,
+    side: Side,
+    /// The build of all workers; `None` for any, which is then that of the first.
+    build: Option<Build>,
+    processes: Processes,
     interrupted: &'a AtomicBool,
     workers: Vec<WorkerSlot>,
     next_id: u64,
@@ -48,11 +57,13 @@ struct WorkerSlot {
 }
 
 impl<'a> Supervisor<'a> {
-    /// Creates a supervisor without workers.
-    pub(super) fn new(interrupted: &'a AtomicBool) -> Self {
+    /// Creates a supervisor without workers. All supervisors of a run share their `processes`.
+    pub(super) fn new(interrupted: &'a AtomicBool, side: Side, processes: Processes) -> Self {
         let (sender, outputs) = sync_channel(QUEUE_LENGTH);
         Self {
-            build: Build::current(),
+            build: side.program.is_none().then(Build::current),
+            side,
+            processes,
             interrupted,
             workers: Vec::new(),
             next_id: 0,
@@ -98,7 +109,8 @@ impl<'a> Supervisor<'a> {
     /// [`RunError::Interrupted`] if the user interrupts the run.
     pub(super) fn ensure_workers(&mut self, count: usize) -> Result<Vec<Environment>, RunError> {
         while self.workers.len() < count {
-            self.add(local_worker);
+            let side = self.side.clone();
+            self.add(move || side.worker());
         }
         let mut started = Vec::new();
         // While one worker starts, another may end.
@@ -120,7 +132,9 @@ impl<'a> Supervisor<'a> {
         // and it ends with all that it started.
         command.process_group(0);
         let link = Link::start(id, "the worker", command, self.sender.clone());
-        self.workers[index].link = Some(link.map_err(|why| RunError::Start(why.to_string()))?);
+        let link = link.map_err(|why| RunError::Start(self.side.not_started(&why.to_string())))?;
+        self.processes.borrow_mut().insert(link.process());
+        self.workers[index].link = Some(link);
         let greeted = self.greeting(index).and_then(|environment| {
             self.keep_origin(index, Origin::of(&environment))?;
             Ok(environment)
@@ -140,7 +154,8 @@ impl<'a> Supervisor<'a> {
                 if start.elapsed() < MAX_GREETING_TIME {
                     continue;
                 }
-                return Err(RunError::Start(link.timeout(MAX_GREETING_TIME).why));
+                let why = link.timeout(MAX_GREETING_TIME).why;
+                return Err(RunError::Start(self.side.not_started(&why)));
             };
             let Some(sender) = self.position(output.link) else { continue };
             if sender != index {
@@ -148,14 +163,14 @@ impl<'a> Supervisor<'a> {
                 continue;
             }
             let WorkerSlot { link: Some(link), .. } = &mut self.workers[index] else { break };
-            let build = &self.build;
+            let build = self.build.as_ref();
             let greeted = link.answer(output.output).and_then(|answer| match answer {
-                Answer::Greeting(environment) => {
-                    link.accept_greeting(&environment, build).map(|()| *environment)
+                Answer::Greeting(greeting) => {
+                    link.accept_greeting(&greeting, build).map(|()| greeting.environment)
                 }
                 _ => Err(link.failure("no greeting")),
             });
-            return greeted.map_err(|failure| RunError::Start(failure.why));
+            return greeted.map_err(|failure| RunError::Start(self.side.not_started(&failure.why)));
         }
         Err(RunError::Interrupted)
     }
@@ -203,9 +218,10 @@ impl<'a> Supervisor<'a> {
     pub(super) fn kill(&mut self, index: usize) {
         if let Some(mut link) = self.workers[index].link.take() {
             link.kill();
+            self.processes.borrow_mut().remove(&link.process());
         }
-        let others = self.workers.iter().filter_map(|worker| worker.link.as_ref());
-        (self.kill_descendants)(&others.map(Link::process).collect::<Vec<_>>());
+        let others: Vec<u32> = self.processes.borrow().iter().copied().collect();
+        (self.kill_descendants)(&others);
     }
 
     /// Ends all workers.
@@ -213,6 +229,7 @@ impl<'a> Supervisor<'a> {
         for worker in &mut self.workers {
             if let Some(mut link) = worker.link.take() {
                 link.end(GRACE, Duration::ZERO);
+                self.processes.borrow_mut().remove(&link.process());
             }
         }
     }
@@ -228,6 +245,7 @@ impl Drop for Supervisor<'_> {
 #[cfg(test)]
 pub(super) mod scripted {
     use super::*;
+    use crate::message::Greeting;
 
     pub(crate) static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
@@ -240,9 +258,14 @@ pub(super) mod scripted {
         format!("printf '%s\\n' '{}'", line.trim_end())
     }
 
+    /// Returns the command that greets from an environment.
+    pub(crate) fn greet(environment: Environment) -> String {
+        say(&Answer::Greeting(Box::new(Greeting::of(environment))))
+    }
+
     /// Returns a supervisor of workers that send their greeting and then run these scripts.
     pub(crate) fn supervisor(scripts: &[String]) -> Supervisor<'static> {
-        let greeting = say(&Answer::Greeting(Box::new(Environment::capture())));
+        let greeting = greet(Environment::capture());
         without_greeting(
             &scripts.iter().map(|script| format!("{greeting}; {script}")).collect::<Vec<_>>(),
         )
@@ -250,7 +273,7 @@ pub(super) mod scripted {
 
     /// Returns a supervisor of workers that run these scripts.
     pub(crate) fn without_greeting(scripts: &[String]) -> Supervisor<'static> {
-        let mut supervisor = Supervisor::new(&INTERRUPTED);
+        let mut supervisor = Supervisor::new(&INTERRUPTED, Side::default(), Processes::default());
         // The tests share a process, and with it their descendants.
         supervisor.kill_descendants = |_| {};
         for script in scripts {
@@ -267,7 +290,7 @@ pub(super) mod scripted {
 
 #[cfg(test)]
 mod tests {
-    use super::scripted::{say, without_greeting};
+    use super::scripted::{greet, without_greeting};
     use super::*;
 
     fn refused(script: &str) -> String {
@@ -292,8 +315,51 @@ mod tests {
             );
         }
         let other = Environment { program_hash: None, ..Environment::capture() };
-        let line = refused(&format!("{}; read rest", say(&Answer::Greeting(Box::new(other)))));
+        let line = refused(&format!("{}; read rest", greet(other)));
         assert!(line.contains("another build"), "{line}");
+    }
+
+    #[test]
+    fn another_program_may_be_of_another_build_but_must_be_a_tollgate() {
+        let start = |script: &str| {
+            let mut supervisor = without_greeting(&[script.to_owned()]);
+            supervisor.side.program = Some("/bin/other".into());
+            supervisor.build = None;
+            supervisor.ensure_workers(1).map_err(|error| error.to_string())
+        };
+        let other = Environment { program_hash: None, ..Environment::capture() };
+        assert_eq!(start(&format!("{}; read rest", greet(other.clone()))), Ok(vec![other]));
+        for (script, expected) in [
+            ("echo hello; read rest", "unexpected output 'hello'"),
+            ("echo 'unknown command' >&2; exit 2", "exited with status 2: unknown command"),
+            (
+                r#"echo '{"greeting":{"protocol":99}}'; read rest"#,
+                "messages have version 99 instead",
+            ),
+        ] {
+            let line = start(script).unwrap_err();
+            assert!(line.starts_with("cannot start: /bin/other: the worker"), "{line}");
+            assert!(
+                line.contains(expected) && line.contains("; name a tollgate program"),
+                "{line}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_lost_worker_leaves_those_of_the_other_side_alive() {
+        let mut sides = [0, 1].map(|_| super::scripted::supervisor(&["read rest".into()]));
+        let processes = Processes::default();
+        for side in &mut sides {
+            side.kill_descendants = |spared| assert_eq!(spared.len(), 1);
+            side.processes = processes.clone();
+            side.ensure_workers(1).unwrap();
+        }
+        assert_eq!(processes.borrow().len(), 2);
+        sides[0].kill(0);
+        sides[0].ensure_workers(1).unwrap();
+        sides[1].end();
+        assert_eq!(processes.borrow().len(), 1);
     }
 
     #[test]
@@ -314,9 +380,8 @@ mod tests {
     #[test]
     fn the_workers_of_a_host_have_one_environment_and_others_their_own() {
         let here = Environment::capture();
-        let greet = |environment: &Environment| {
-            format!("{}; read rest", say(&Answer::Greeting(Box::new(environment.clone()))))
-        };
+        let greet =
+            |environment: &Environment| format!("{}; read rest", greet(environment.clone()));
         let other = Environment { hostname: "elsewhere".into(), ..here.clone() };
         let mut supervisor = without_greeting(&[greet(&here), greet(&other), greet(&here)]);
         assert_eq!(supervisor.ensure_workers(3).unwrap(), [&here, &other, &here].map(Clone::clone));
@@ -332,7 +397,7 @@ mod tests {
 
     #[test]
     fn a_worker_that_speaks_without_an_order_is_replaced() {
-        let greeting = say(&Answer::Greeting(Box::new(Environment::capture())));
+        let greeting = greet(Environment::capture());
         // The second worker starts slowly, so that the garbage of the first arrives before its greeting.
         let mut supervisor = without_greeting(&[
             format!("{greeting}; echo garbage; read rest"),

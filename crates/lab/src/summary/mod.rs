@@ -32,6 +32,9 @@ use crate::proximity::Classes;
 use crate::sharing::SharingCounts;
 use crate::statistics::Ratio;
 
+/// Maximum share of a point's rounds that may have failed if the others are to be judged.
+pub(crate) const MAX_FAILED: f64 = 0.1;
+
 /// An error of a summary, in one line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, thiserror::Error)]
 #[serde(rename_all = "kebab-case")]

@@ -17,7 +17,7 @@ use crate::sharing::{self, Sharing, SharingCounts};
 /// Samples of one experiment that belong together, indexed by point, twin and round.
 ///
 /// These are the samples of one environment and, if factors of the experiment are chosen at boot,
-/// of its other boots.
+/// of its other boots; of a comparison within the run, those of both sides in one boot.
 pub struct Samples<'a> {
     /// The run.
     pub run: &'a Run,
@@ -53,13 +53,14 @@ impl<'a> Samples<'a> {
 
     /// Indexes the samples of an experiment in an environment.
     pub fn in_environment(run: &'a Run, experiment: &'a str, environment: &'a str) -> Self {
-        let boots = boots(run, experiment, environment);
+        let joined = joined(run, experiment, environment);
+        let has_boots = joined.len() > 1 && run.record.sides.is_empty();
         let of_experiment = || run.samples.iter().filter(|s| s.experiment == experiment);
         let environments: BTreeSet<_> = of_experiment().map(|s| s.environment.as_str()).collect();
-        let is_in = |sample: &&Sample| boots.contains(sample.environment.as_str());
+        let is_in = |sample: &&Sample| joined.contains(sample.environment.as_str());
         let mut all: Vec<&Sample> = of_experiment().filter(is_in).collect();
         let mut superseded = BTreeSet::new();
-        if boots.len() > 1 {
+        if has_boots {
             // What one boot lacks does not replace the values of another; nor does a fault, which counts all the same.
             let valid = all.iter().filter(|s| s.is_valid());
             let measured: BTreeSet<_> = valid.map(|s| &s.point).collect();
@@ -71,7 +72,7 @@ impl<'a> Samples<'a> {
         let counts = |s: &&&Sample| s.error.is_none() || !superseded.contains(&s.point);
         for sample in all.iter().filter(counts) {
             let (item, boot) = ((&sample.point, sample.twin), sample.environment.as_str());
-            if boots.len() > 1 {
+            if has_boots {
                 let of_boot = by_boot.entry(boot).or_default();
                 of_boot.entry(item).or_default().insert(sample.round, *sample);
             }
@@ -79,8 +80,8 @@ impl<'a> Samples<'a> {
             rounds.retain(|_, earlier| earlier.environment == boot);
             rounds.insert(sample.round, *sample);
         }
-        let other_environments = environments.difference(&boots).count();
-        let is_of_machine = |one: &&Sample| boots.contains(one.environment.as_str());
+        let other_environments = environments.difference(&joined).count();
+        let is_of_machine = |one: &&Sample| joined.contains(one.environment.as_str());
         let of_machine = || run.samples.iter().filter(is_of_machine);
         Self {
             run,
@@ -193,17 +194,20 @@ impl<'a> Samples<'a> {
 }
 
 /// Returns the environments that count as one for an experiment.
-fn boots<'a>(run: &'a Run, experiment: &str, environment: &'a str) -> BTreeSet<&'a str> {
-    let mut boots = BTreeSet::from([environment]);
+fn joined<'a>(run: &'a Run, experiment: &str, environment: &'a str) -> BTreeSet<&'a str> {
+    let mut joined = BTreeSet::from([environment]);
+    let record = &run.record;
     let chosen_at_boot =
-        run.record.experiments.get(experiment).is_some_and(|one| !one.blocking.is_empty());
-    let known = run.record.environments.get(environment).filter(|_| chosen_at_boot);
-    if let Some(this) = known {
-        let others =
-            run.record.environments.iter().filter(|(_, other)| this.is_another_boot(other));
-        boots.extend(others.map(|(id, _)| id.as_str()));
+        record.experiments.get(experiment).is_some_and(|one| !one.blocking.is_empty());
+    if let Some(this) = record.environments.get(environment) {
+        let counts = |other: &Environment| match record.sides.is_empty() {
+            true => chosen_at_boot && this.is_another_boot(other),
+            false => this.is_same_machine(other),
+        };
+        let others = record.environments.iter().filter(|(_, other)| counts(other));
+        joined.extend(others.map(|(id, _)| id.as_str()));
     }
-    boots
+    joined
 }
 
 /// Returns the finite value of a metric in a valid sample.

@@ -120,6 +120,7 @@ impl MadeUp {
             options: BTreeMap::new(),
             nice: 0,
             code: BTreeMap::new(),
+            sides: Vec::new(),
             sessions: vec![SessionRecord::starting(String::new())],
             environments: BTreeMap::new(),
             experiments: [(EXPERIMENT.to_string(), self.experiment())].into(),

@@ -17,6 +17,7 @@ pub(crate) fn record() -> RunRecord {
         options: BTreeMap::new(),
         nice: 0,
         code: BTreeMap::new(),
+        sides: Vec::new(),
         sessions: Vec::new(),
         environments: BTreeMap::new(),
         experiments: BTreeMap::new(),

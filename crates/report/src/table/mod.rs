@@ -11,6 +11,7 @@ mod reasons;
 mod screen;
 mod section;
 mod show;
+mod sides;
 mod verdicts;
 
 pub use compare::{compare, compare_json};
@@ -18,6 +19,7 @@ pub use inventory::{Declared, describe, doctor, doctor_json, list, list_json, op
 pub use lab::table::Page;
 pub use screen::Screen;
 pub use show::{ShowOptions, measured, show, show_json};
+pub use sides::{sides, sides_json};
 pub use verdicts::{claim, verdicts, verdicts_json};
 
 pub(crate) use section::{phrase, sort_levels};

@@ -168,6 +168,7 @@ pub(crate) fn empty(experiment: &Experiment) -> Run {
             options: BTreeMap::new(),
             nice: 0,
             code: BTreeMap::new(),
+            sides: Vec::new(),
             sessions: vec![SessionRecord::starting(String::new())],
             environments: [("e1".to_string(), environment)].into(),
             experiments: [(experiment.id(), experiment.clone())].into(),

@@ -91,6 +91,7 @@ fn record() -> RunRecord {
         options: BTreeMap::new(),
         nice: 0,
         code: BTreeMap::new(),
+        sides: Vec::new(),
         sessions: Vec::new(),
         environments: BTreeMap::new(),
         experiments: BTreeMap::new(),

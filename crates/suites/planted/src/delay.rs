@@ -16,6 +16,10 @@ use rand_pcg::Pcg64Mcg;
 /// changes no planted ratio by more than 0.01%.
 const ADDS: f64 = 200_000.0;
 
+/// Environment variable with an effect that extends the body in addition to that of the point, as a setting of one side of
+/// a comparison does.
+const SETTING: &str = "TOLLGATE_PLANTED_EFFECT";
+
 /// A planted effect, as a fraction of the body: 0 to 1.
 pub(crate) struct Effect(pub(crate) f64);
 
@@ -77,7 +81,8 @@ impl Method for Delay {
 
 fn measure(context: &mut Context, params: &DelayParams) -> Result<Measurement, Failure> {
     let mut disturbed = Disturbed::new(params.disturbance, context);
-    let adds = (ADDS * (1.0 + params.effect.0) * disturbed.drift / 8.0).round() as u64;
+    let length = ADDS * (1.0 + params.effect.0) * (1.0 + setting()?);
+    let adds = (length * disturbed.drift / 8.0).round() as u64;
     let tsc = context.tsc()?;
     let mut times = Vec::new();
     let start = Instant::now();
@@ -89,6 +94,14 @@ fn measure(context: &mut Context, params: &DelayParams) -> Result<Measurement, F
     }
     let ticks = statistics::median(&times).ok_or_else(|| Failure::failed("no pass was timed"))?;
     Ok(Measurement::default().value("time", tsc.nanoseconds(ticks)))
+}
+
+/// Returns the effect of the environment variable, as a fraction; 0 if it is not set.
+fn setting() -> Result<f64, Failure> {
+    let Some(text) = std::env::var_os(SETTING) else { return Ok(0.0) };
+    let text = text.to_string_lossy();
+    let effect = Effect::from_level(&text).map(|Effect(effect)| effect);
+    effect.ok_or_else(|| Failure::failed(format!("{SETTING}={text}: use an effect such as '2%'")))
 }
 
 /// Executes eight dependent adds `rounds` times, which the compiler cannot shorten.

@@ -26,6 +26,7 @@ fn print_verdicts(args: &Claims) -> Result<u8, CliError> {
         Err(JournalError::NoRun(_)) => None,
         Err(other) => return Err(other.into()),
     };
+    run.as_ref().map_or(Ok(()), select::check_one_program)?;
     let judged = judge(claims, run.as_ref());
     if args.json {
         print_json(&table::verdicts_json(&judged))?;

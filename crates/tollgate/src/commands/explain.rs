@@ -132,6 +132,7 @@ impl Explainer<'_> {
             Err(JournalError::NoRun(_)) => None,
             Err(other) => return Err(other.into()),
         };
+        run.as_ref().map_or(Ok(()), select::check_one_program)?;
         let judged = super::claims::judge(vec![claim.clone()], run.as_ref());
         let verdicts =
             judged.iter().map(|(claim, verdict)| table::claim(claim, verdict, self.page));

@@ -1,6 +1,7 @@
 //! Commands of the program.
 
 pub(crate) mod claims;
+pub(crate) mod compare;
 mod end;
 pub(crate) mod explain;
 mod forecast;

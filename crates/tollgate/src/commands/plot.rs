@@ -103,6 +103,7 @@ pub(crate) fn plot(args: &Plot) -> Result<u8, CliError> {
         check_names(&declared, &args.figures)?;
     }
     let run = run?;
+    select::check_one_program(&run)?;
     let mut figures = match adhoc {
         Some(figure) => {
             select::resolve_names(&run, std::slice::from_ref(&figure.experiment))?;

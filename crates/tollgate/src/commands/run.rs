@@ -65,19 +65,24 @@ pub(crate) fn run(args: &Run) -> Result<u8, CliError> {
         // Without arguments, fewer rounds than an interval takes would judge nothing.
         min_rounds: if is_default(args) { INTERVAL_ROUNDS as u32 } else { 0 },
         is_enough: args.until_decided.is_some().then_some(&is_precise as &dyn Fn(&Path) -> bool),
+        sides: Vec::new(),
         options,
         interrupted: &interrupted,
     };
     let mut progress = Progress::new(args.resolve.is_some(), declared.headlines.clone());
     let summary = LAB.run(&request, &mut progress);
     progress.finish();
-    let summary = summary.map_err(|error| match error {
+    finish(args, &request, &summary.map_err(error)?, declared)
+}
+
+/// Returns the error of a run with its exit status.
+pub(super) fn error(error: RunError) -> CliError {
+    match error {
         RunError::Journal(error) => CliError::from(error),
         RunError::Limits(_) | RunError::Changed { .. } => CliError::usage(error),
         RunError::Start(_) | RunError::Lost(_) | RunError::Settings(_) => CliError::failed(error),
         RunError::Interrupted => CliError::interrupted(error),
-    })?;
-    finish(args, &request, &summary, declared)
+    }
 }
 
 /// Returns whether all suites are measured with the default effort.
@@ -92,7 +97,7 @@ fn is_default(args: &Run) -> bool {
 }
 
 /// Returns a flag that signals set to end the run; a second SIGINT or SIGTERM exits at once.
-fn interrupt_flag() -> std::io::Result<Arc<AtomicBool>> {
+pub(super) fn interrupt_flag() -> std::io::Result<Arc<AtomicBool>> {
     let interrupted = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         flag::register_conditional_shutdown(signal, 130, interrupted.clone())?;
@@ -121,14 +126,22 @@ fn resolve(args: &Run) -> Result<Option<f64>, CliError> {
 
 fn set_effort(args: &Run, experiments: &mut [Experiment]) -> Result<(), CliError> {
     let resolve = resolve(args)?;
-    for experiment in experiments {
-        let effort = &mut experiment.effort;
-        if let Some(rounds) = args.rounds {
-            (effort.rounds, effort.min_rounds) = (rounds, rounds);
+    if let (Some(resolve), None) = (resolve, args.until_decided) {
+        for experiment in experiments.iter_mut() {
+            (experiment.effort.resolve, experiment.effort.rounds) = (resolve, MAX_ROUNDS);
         }
-        if let (Some(resolve), None) = (resolve, args.until_decided) {
-            effort.resolve = resolve;
-            effort.rounds = MAX_ROUNDS;
+    }
+    set_rounds(args.rounds, experiments)
+}
+
+/// Sets the number of rounds, if one is given, and checks the experiments.
+pub(super) fn set_rounds(
+    rounds: Option<u32>,
+    experiments: &mut [Experiment],
+) -> Result<(), CliError> {
+    for experiment in experiments {
+        if let Some(rounds) = rounds {
+            (experiment.effort.rounds, experiment.effort.min_rounds) = (rounds, rounds);
         }
         let id = experiment.id();
         experiment
@@ -144,11 +157,23 @@ fn finish(
     summary: &RunSummary,
     declared: Declared,
 ) -> Result<u8, CliError> {
+    report_interruption(summary);
+    let printed =
+        if args.quiet { Ok(()) } else { end::print_results(args, request, summary, declared) };
+    report_failures(request, summary);
+    printed?;
+    status(summary)
+}
+
+/// Reports that the user interrupted a run.
+pub(super) fn report_interruption(summary: &RunSummary) {
     if summary.interrupted {
         print_message("interrupted: samples are kept; run again to resume");
     }
-    let printed =
-        if args.quiet { Ok(()) } else { end::print_results(args, request, summary, declared) };
+}
+
+/// Reports the first failed samples.
+pub(super) fn report_failures(request: &RunRequest, summary: &RunSummary) {
     for sample in summary.faults.iter().take(MAX_LISTED) {
         if let Some(error) = &sample.error {
             let Sample { experiment, round, .. } = sample;
@@ -158,7 +183,10 @@ fn finish(
             print_message(&format!("{experiment} {point}, round {round}: {error}"));
         }
     }
-    printed?;
+}
+
+/// Returns the exit status of a run.
+pub(super) fn status(summary: &RunSummary) -> Result<u8, CliError> {
     match summary.faults.len() {
         0 if summary.interrupted => Ok(130),
         0 => Ok(0),

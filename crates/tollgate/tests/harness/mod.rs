@@ -62,6 +62,9 @@ impl Bench {
         // The run of the command if only samples failed: a suite's command then reports no other error.
         let measured = match arguments[0] {
             "run" if samples_failed(&errors) => journal::newest(&self.path().join("results")).ok(),
+            "compare" if samples_failed(&errors) => {
+                journal::newest(&self.path().join("results/compare")).ok()
+            }
             "copy" | "crossing" | "enclave" | "bounds" | "stream" if error(&errors).is_none() => {
                 adhoc().filter(|folder| Some(folder) != before.as_ref())
             }

@@ -1,0 +1,140 @@
+//! `tollgate compare`: repeated runs, or two sides within one run.
+
+use std::path::Path;
+
+use lab::compare;
+use lab::experiment::Experiment;
+use lab::journal::{self, Run};
+use lab::option;
+use lab::run::{RunRequest, is_lab_experiment};
+use lab::side::{self, Side};
+use lab::summary::Unit;
+use report::table::{self, Page};
+
+use super::{forecast, run};
+use crate::arguments::{Compare, SelectionArgs, SideArgs};
+use crate::error::CliError;
+use crate::output::{print, print_json, print_plain};
+use crate::progress::Progress;
+use crate::{LAB, SUITES, select};
+
+/// Prints the ratio of every point that two sides share: repeated runs, or with `--run` programs or settings that it
+/// measures.
+pub(crate) fn compare(args: &Compare) -> Result<u8, CliError> {
+    if args.run { compare_sides(args) } else { compare_runs(args) }
+}
+
+/// Measures both sides within one run and prints the ratio of every point.
+fn compare_sides(args: &Compare) -> Result<u8, CliError> {
+    let sides = [&args.a, &args.b].map(|text| side_of(text));
+    let sides = sides.into_iter().collect::<Result<Vec<_>, _>>()?;
+    let SideArgs { profile, folder, fresh, seed, time, .. } = &args.sides;
+    let options = option::read(SUITES, &args.sides.allow, &args.sides.set);
+    let experiments = crossed_experiments(args)?;
+    match time {
+        Some(time) => forecast::report_time(&experiments, *time)?,
+        None => forecast::report_rounds(&experiments)?,
+    }
+    let interrupted = run::interrupt_flag().map_err(CliError::failed)?;
+    let request = RunRequest {
+        experiments,
+        profile: *profile,
+        results: side::results(folder),
+        fresh: *fresh,
+        seed: *seed,
+        time: *time,
+        min_rounds: 0,
+        is_enough: None,
+        sides,
+        options: options.map_err(CliError::usage)?,
+        interrupted: &interrupted,
+    };
+    let mut progress = Progress::new(false, Vec::new());
+    let summary = LAB.run(&request, &mut progress);
+    progress.finish();
+    let summary = summary.map_err(run::error)?;
+    run::report_interruption(&summary);
+    let printed = print_sides(args, &request, &journal::open(&summary.folder)?);
+    run::report_failures(&request, &summary);
+    printed?;
+    run::status(&summary)
+}
+
+/// Returns the selected experiments, measured by both sides.
+fn crossed_experiments(args: &Compare) -> Result<Vec<Experiment>, CliError> {
+    let SideArgs { profile, filter, levels, files, rounds, .. } = &args.sides;
+    let selection = SelectionArgs {
+        names: args.names.clone(),
+        profile: *profile,
+        filter: filter.clone(),
+        levels: levels.clone(),
+        claim: Vec::new(),
+        files: files.clone(),
+    };
+    let catalogue = select::catalogue(files)?;
+    let mut experiments = select::select_experiments(&catalogue, &selection)?;
+    experiments.iter_mut().for_each(side::cross);
+    run::set_rounds(*rounds, &mut experiments)?;
+    Ok(experiments)
+}
+
+/// Parses a side.
+fn side_of(text: &Path) -> Result<Side, CliError> {
+    let utf_8 = text.to_str();
+    let unusable = || CliError::usage(format!("{}: not UTF-8; rename it", text.display()));
+    Side::parse(utf_8.ok_or_else(unusable)?).map_err(CliError::usage)
+}
+
+/// Prints the ratios of the experiments of a request that have samples.
+fn print_sides(args: &Compare, request: &RunRequest, run: &Run) -> Result<(), CliError> {
+    let measured = select::measured(run, &request.experiments);
+    let metric = args.metric.as_deref();
+    let compared = measured.iter().map(|id| compare::compare_sides(run, id, metric));
+    let compared = compared.collect::<Result<Vec<_>, _>>()?;
+    if args.json {
+        return print_json(&table::sides_json(&compared, run));
+    }
+    print(&table::sides(&compared, run, Page::stdout()))?;
+    print_plain(&format!("\nrun: {}", run.folder.display()))
+}
+
+/// Prints the ratio of every point that two sides share; each side is one run or several.
+fn compare_runs(args: &Compare) -> Result<u8, CliError> {
+    let (a, b) = (open_side(&args.a)?, open_side(&args.b)?);
+    let metric = args.metric.as_deref();
+    let shared = compare::experiments(&a, &b);
+    let compared: Result<Vec<_>, _> = shared
+        .iter()
+        .filter(|id| select::is_selected(&args.names, id) && !is_lab_experiment(id))
+        .map(|id| compare::compare(&a, &b, id, metric, Unit::Own))
+        .collect();
+    let compared = compared?;
+    if compared.is_empty() {
+        let (a, b) = (args.a.display(), args.b.display());
+        return Err(CliError::usage(format!("{a} and {b} have no selected experiment in common")));
+    }
+    if args.json {
+        print_json(&table::compare_json(&compared))?;
+    } else {
+        print(&table::compare(&compared, &a[0], Page::stdout()))?;
+        if a.len().min(b.len()) < compare::MIN_RUNS {
+            print(&format!(
+                "\nTo judge differences, repeat each side at least {} times: tollgate run --fresh --results FOLDER\n",
+                compare::MIN_RUNS
+            ))?;
+        }
+    }
+    Ok(0)
+}
+
+/// Opens the runs of a side: one, given its folder, or all in a folder of runs.
+fn open_side(folder: &Path) -> Result<Vec<Run>, CliError> {
+    let runs = journal::runs(folder)?;
+    if runs.is_empty() {
+        let folder = folder.display();
+        return Err(CliError::usage(format!(
+            "{folder}: no run here; name the folder of a run or of runs"
+        )));
+    }
+    Ok(runs.iter().map(|run| journal::open(run)).collect::<Result<_, _>>()?)
+}
