@@ -122,11 +122,31 @@ impl Environment {
         }
     }
 
-    /// Returns whether `other` is the same machine and program in another boot, whose kernel parameters may
-    /// differ.
+    /// Returns whether `other` is the same machine and program in another boot. What the kernel's command line
+    /// selects at boot may differ: the mitigations, and the feature flags and reports of vulnerabilities that
+    /// follow from them. Settings that can change without a boot are equal.
     pub fn is_another_boot(&self, other: &Self) -> bool {
-        let stable = |one: &Self| (one.hostname.clone(), one.cpu.clone(), one.program_hash.clone());
-        self.boot_id != other.boot_id && stable(self) == stable(other)
+        let of_all_boots = |one: &Self| {
+            let mut one = one.stable();
+            one.boot_id.clear();
+            one.mitigation_words.clear();
+            one.vulnerabilities.clear();
+            one.cpu.features.clear();
+            one
+        };
+        self.boot_id != other.boot_id && of_all_boots(self) == of_all_boots(other)
+    }
+
+    /// Returns the names of the properties that differ from those of another environment, e.g. `libc tunables`.
+    pub fn differences(&self, other: &Self) -> Vec<String> {
+        let properties = |one: &Self| match serde_json::to_value(one.stable()) {
+            Ok(serde_json::Value::Object(properties)) => properties,
+            Ok(_) | Err(_) => serde_json::Map::new(),
+        };
+        let others = properties(other);
+        let differing =
+            properties(self).into_iter().filter(|(name, it)| others.get(name) != Some(it));
+        differing.map(|(name, _)| name.replace("boot_id", "boot").replace('_', " ")).collect()
     }
 
     /// Returns whether `other` is the same machine in the same boot, perhaps with another program or C library, or with
@@ -141,9 +161,18 @@ impl Environment {
     }
 
     /// Returns 12 hexadecimal digits that are equal for comparable results: same machine, same boot, same
-    /// program. Values that vary between two captures of one environment (the calibrated counter, the memory
-    /// that a hypervisor lends, capabilities such as a stable core clock) are excluded.
+    /// program, same settings.
     pub fn id(&self) -> String {
+        let stable = self.stable();
+        // Plain data with text keys always serialises; the fallback also differs if the data does.
+        let bytes =
+            serde_json::to_vec(&stable).unwrap_or_else(|_| format!("{stable:?}").into_bytes());
+        blake3::hash(&bytes).to_hex()[..12].to_owned()
+    }
+
+    /// Returns the environment without values that vary between two captures of it: the calibrated counter, the
+    /// memory that a hypervisor lends, and capabilities such as a stable core clock.
+    fn stable(&self) -> Self {
         let mut stable = self.clone();
         stable.tsc_hertz = None;
         stable.memory = 0;
@@ -151,10 +180,7 @@ impl Environment {
         for node in &mut stable.topology.nodes {
             node.memory = 0;
         }
-        // Plain data with text keys always serialises; the fallback also differs if the data does.
-        let bytes =
-            serde_json::to_vec(&stable).unwrap_or_else(|_| format!("{stable:?}").into_bytes());
-        blake3::hash(&bytes).to_hex()[..12].to_owned()
+        stable
     }
 }
 
@@ -305,8 +331,27 @@ mod tests {
         other.boot_id.push('x');
         other.mitigation_words.push("pti=off".into());
         assert!(environment.is_another_boot(&other));
-        other.program_hash = None;
-        assert!(!environment.is_another_boot(&other));
+        for change in [
+            (|one: &mut Environment| one.program_hash = None) as fn(&mut Environment),
+            |one| one.governor = Some("none".into()),
+            |one| one.transparent_huge_pages = Some("none".into()),
+            |one| drop(one.libc_tunables.insert("x86_none".into(), "1".into())),
+        ] {
+            let mut changed = other.clone();
+            change(&mut changed);
+            assert!(!environment.is_another_boot(&changed), "{changed:?}");
+        }
+    }
+
+    #[test]
+    fn differing_properties_are_named() {
+        let environment = Environment::capture();
+        let mut other = environment.clone();
+        (other.memory, other.tsc_hertz) = (1, None);
+        assert_eq!(environment.differences(&other), [""; 0]);
+        other.boot_id.push('x');
+        other.libc_tunables.insert("x86_none".into(), "1".into());
+        assert_eq!(environment.differences(&other), ["boot", "libc tunables"]);
     }
 
     #[test]

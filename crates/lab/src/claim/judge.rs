@@ -49,7 +49,10 @@ pub fn judge(claim: &Claim, run: Option<&Run>, cores: usize) -> Verdict {
         evidence.project(&mut judgements);
     }
     let published = claim.published.clone();
-    Verdict { kind, quantifier, judgements, published, alarms }
+    let others =
+        evidence.as_ref().map(|it| it.samples.other_environments(|one| claim.is_about(one)));
+    let not_judged = others.unwrap_or_default();
+    Verdict { kind, quantifier, judgements, published, alarms, not_judged }
 }
 
 /// Replaces the judgements of points without samples by one that counts them; by the first if no point has a sample.

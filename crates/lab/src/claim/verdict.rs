@@ -9,7 +9,7 @@ use super::{Bounds, ClassResult, Published, Quantifier, Unmet};
 use crate::experiment::Profile;
 use crate::sample::Failure;
 use crate::statistics::{Interval, LostRounds, Ratio, Resolution, StatisticsError};
-use crate::summary::{SummaryError, TwinAlarm};
+use crate::summary::{OtherEnvironment, SummaryError, TwinAlarm};
 
 /// Result of judging a claim by a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -72,6 +72,8 @@ pub struct Verdict {
     pub published: Option<Published>,
     /// Twins of the experiment that differ.
     pub alarms: Vec<TwinAlarm>,
+    /// Other environments of the run that measured the claim's points, whose samples are not judged.
+    pub not_judged: Vec<OtherEnvironment>,
 }
 
 impl Verdict {

@@ -5,6 +5,7 @@
 //! flagged and stay in the estimate.
 
 mod contest;
+mod environments;
 mod observed;
 mod row;
 mod samples;
@@ -16,6 +17,7 @@ use std::fmt;
 use serde::Serialize;
 
 pub use contest::Contest;
+pub use environments::OtherEnvironment;
 pub use observed::{Floors, Observation, Observed, Rounds, alike, paired, pairs};
 pub(crate) use observed::{quotients, resolution};
 pub use row::{FailureCount, Outlier, Row};
@@ -80,8 +82,8 @@ pub struct Summary {
     pub record: MetricRecord,
     /// ID of the summarised environment.
     pub environment: String,
-    /// Number of other environments of the run with samples of the experiment.
-    pub other_environments: usize,
+    /// Other environments of the run with valid samples of the experiment.
+    pub other_environments: Vec<OtherEnvironment>,
     /// Number of samples by whether a busy SMT sibling shared their core.
     pub sharing: SharingCounts,
     /// Classes of the samples of the environment by the proximity of their cores.
@@ -163,7 +165,7 @@ pub fn summarise(
         metric: metric.into(),
         record: unit.applied(metric, record)?,
         environment: samples.environment.into(),
-        other_environments: samples.other_environments,
+        other_environments: samples.other_environments(|_| true),
         sharing: samples.sharing(),
         classes: samples.classes(),
         rows: row::rows(&samples, &observed, metric, unit),

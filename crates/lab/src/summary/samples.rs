@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use machine::environment::Environment;
 use machine::proximity::Class;
 
+use super::environments::{OtherEnvironment, boots};
 use super::{Observation, Observed, Rounds, Unit};
 use crate::experiment::Experiment;
 use crate::journal::Run;
@@ -25,8 +26,8 @@ pub struct Samples<'a> {
     pub experiment: &'a str,
     /// ID of the environment.
     pub environment: &'a str,
-    /// Number of other environments of the run with samples of the experiment.
-    pub other_environments: usize,
+    /// Environments that count together, each with the ID of its boot.
+    boots: BTreeMap<&'a str, &'a str>,
     /// Every sample in the order of the journal.
     all: Vec<&'a Sample>,
     /// Best rate of independent adds of the machine in this run, in adds per cycle.
@@ -36,7 +37,7 @@ pub struct Samples<'a> {
     /// The last sample of each point, twin and round, which is the one that counts; of several boots, those of the
     /// last boot that measured the point.
     last: LastSamples<'a>,
-    /// The same of each boot, by environment; empty unless several boots count together.
+    /// The same of each boot, by its ID; empty unless several boots count together.
     by_boot: BTreeMap<&'a str, LastSamples<'a>>,
 }
 
@@ -53,12 +54,11 @@ impl<'a> Samples<'a> {
 
     /// Indexes the samples of an experiment in an environment.
     pub fn in_environment(run: &'a Run, experiment: &'a str, environment: &'a str) -> Self {
-        let joined = joined(run, experiment, environment);
-        let has_boots = joined.len() > 1 && run.record.sides.is_empty();
-        let of_experiment = || run.samples.iter().filter(|s| s.experiment == experiment);
-        let environments: BTreeSet<_> = of_experiment().map(|s| s.environment.as_str()).collect();
-        let is_in = |sample: &&Sample| joined.contains(sample.environment.as_str());
-        let mut all: Vec<&Sample> = of_experiment().filter(is_in).collect();
+        let boots = boots(run, experiment, environment);
+        let has_boots = boots.values().collect::<BTreeSet<_>>().len() > 1;
+        let is_in = |sample: &&Sample| boots.contains_key(sample.environment.as_str());
+        let of_machine = || run.samples.iter().filter(is_in);
+        let mut all: Vec<&Sample> = of_machine().filter(|s| s.experiment == experiment).collect();
         let mut superseded = BTreeSet::new();
         if has_boots {
             // What one boot lacks does not replace the values of another; nor does a fault, which counts all the same.
@@ -71,29 +71,29 @@ impl<'a> Samples<'a> {
         let (mut last, mut by_boot) = (LastSamples::new(), BTreeMap::<_, LastSamples>::new());
         let counts = |s: &&&Sample| s.error.is_none() || !superseded.contains(&s.point);
         for sample in all.iter().filter(counts) {
-            let (item, boot) = ((&sample.point, sample.twin), sample.environment.as_str());
-            if has_boots {
+            let item = (&sample.point, sample.twin);
+            let boot_of = |sample: &Sample| boots.get(sample.environment.as_str()).copied();
+            let boot = boot_of(sample);
+            if let (Some(boot), true) = (boot, has_boots) {
                 let of_boot = by_boot.entry(boot).or_default();
                 of_boot.entry(item).or_default().insert(sample.round, *sample);
             }
             let rounds = last.entry(item).or_default();
-            rounds.retain(|_, earlier| earlier.environment == boot);
+            rounds.retain(|_, earlier| boot_of(earlier) == boot);
             rounds.insert(sample.round, *sample);
         }
-        let other_environments = environments.difference(&joined).count();
-        let is_of_machine = |one: &&Sample| joined.contains(one.environment.as_str());
-        let of_machine = || run.samples.iter().filter(is_of_machine);
-        Self {
-            run,
-            experiment,
-            environment,
-            other_environments,
-            all,
-            best_rate: sharing::best_rate(of_machine()),
-            classes: Classes::of(of_machine()),
-            last,
-            by_boot,
-        }
+        let (best_rate, classes) = (sharing::best_rate(of_machine()), Classes::of(of_machine()));
+        Self { run, experiment, environment, best_rate, classes, boots, all, last, by_boot }
+    }
+
+    /// Returns the other environments of the run with valid samples of some points of the experiment.
+    pub fn other_environments(&self, is_wanted: impl Fn(&Point) -> bool) -> Vec<OtherEnvironment> {
+        let is_other = |sample: &&Sample| {
+            sample.experiment == self.experiment
+                && !self.boots.contains_key(sample.environment.as_str())
+                && is_wanted(&sample.point)
+        };
+        OtherEnvironment::of(self.run.samples.iter().filter(is_other), self)
     }
 
     /// Returns the experiment as declared in the run.
@@ -191,23 +191,6 @@ impl<'a> Samples<'a> {
         }
         observed
     }
-}
-
-/// Returns the environments that count as one for an experiment.
-fn joined<'a>(run: &'a Run, experiment: &str, environment: &'a str) -> BTreeSet<&'a str> {
-    let mut joined = BTreeSet::from([environment]);
-    let record = &run.record;
-    let chosen_at_boot =
-        record.experiments.get(experiment).is_some_and(|one| !one.blocking.is_empty());
-    if let Some(this) = record.environments.get(environment) {
-        let counts = |other: &Environment| match record.sides.is_empty() {
-            true => chosen_at_boot && this.is_another_boot(other),
-            false => this.is_same_machine(other),
-        };
-        let others = record.environments.iter().filter(|(_, other)| counts(other));
-        joined.extend(others.map(|(id, _)| id.as_str()));
-    }
-    joined
 }
 
 /// Returns the finite value of a metric in a valid sample.

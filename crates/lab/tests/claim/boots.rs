@@ -7,8 +7,8 @@ use machine::environment::Environment;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-use crate::assert_kind;
 use crate::made_up::{EXPERIMENT, MadeUp, product};
+use crate::{assert_kind, verdict};
 
 const KEYS: &str =
     "expect = { ratio_of = { length = \"64 KiB\" }, to = { length = \"4 KiB\" }, at_least = 1.5 }";
@@ -53,4 +53,36 @@ fn fewer_than_six_boots_of_a_level_are_inconclusive() {
     let verdict = assert_kind(KEYS, &in_boots([5, 7]), Inconclusive);
     let expected = Reason::TooFewBoots { boots: [5, 7], needed: 6 };
     assert_eq!(verdict.values().next().unwrap().reasons, [expected]);
+}
+
+#[test]
+fn settings_that_change_without_a_boot_do_not_make_more_boots() {
+    let mut run = in_boots([6, 7]);
+    let boots: Vec<String> =
+        run.record.environments.values().map(|it| it.boot_id.clone()).collect();
+    for (number, environment) in run.record.environments.values_mut().enumerate() {
+        environment.boot_id.clone_from(&boots[0]);
+        environment.governor = Some(format!("governor {number}"));
+    }
+    let verdict = assert_kind(KEYS, &run, Inconclusive);
+    assert_eq!(verdict.not_judged.len(), 12, "{:?}", verdict.not_judged);
+    // Boots with another setting are other machines.
+    for (environment, boot) in run.record.environments.values_mut().zip(&boots) {
+        environment.boot_id.clone_from(boot);
+    }
+    let verdict = assert_kind(KEYS, &run, Inconclusive);
+    let other = &verdict.not_judged[0];
+    assert_eq!((verdict.not_judged.len(), other.rounds), (12, 8));
+    assert_eq!(other.differences, ["boot", "governor"]);
+}
+
+#[test]
+fn a_rerun_in_another_environment_states_the_rounds_that_it_replaces() {
+    let mut run = in_boots([1, 1]);
+    run.record.experiments.get_mut(EXPERIMENT).unwrap().blocking.clear();
+    let verdict = verdict(KEYS, &run);
+    let [other] = verdict.not_judged.as_slice() else { panic!("{:?}", verdict.not_judged) };
+    assert_eq!((other.rounds, other.differences.as_slice()), (8, ["boot".to_string()].as_slice()));
+    let keys = "where = { length = \"4 KiB\" }\nexpect = { at_least = 1.0 }";
+    assert_eq!(crate::verdict(keys, &run).not_judged, []);
 }

@@ -63,7 +63,7 @@ fn reason(row: &Row, metric: &str) -> String {
 /// Returns the number of rounds of a selection, e.g. `12 rounds` or `10 to 30 rounds`.
 pub(super) fn rounds(selection: &Selection<'_>, summary: &Summary) -> String {
     let rounds = rounds_of(selection.rows.values().copied());
-    match summary.other_environments {
+    match summary.other_environments.len() {
         0 => rounds,
         others => format!("{rounds}; {} not shown", count(others, "other environment")),
     }

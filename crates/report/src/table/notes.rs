@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use lab::point::Point;
 use lab::sample::FailureKind;
 use lab::statistics::NOTABLE_CORRELATION;
-use lab::summary::{FailureCount, Row};
+use lab::summary::{FailureCount, OtherEnvironment, Row};
 use machine::proximity::Class;
 
 use super::section::phrase;
@@ -150,6 +150,26 @@ fn correlation(rows: &[&Row]) -> Option<String> {
          intervals are widened for it",
         format::count(known.len(), "point")
     ))
+}
+
+/// Returns which rounds of other environments are left out, e.g. `12 rounds of another environment (differing in libc
+/// tunables) are`; `None` if there are none.
+pub(crate) fn others_left_out(others: &[OtherEnvironment]) -> Option<String> {
+    let environments = match others.len() {
+        0 => return None,
+        1 => "another environment".into(),
+        several => format!("{several} other environments"),
+    };
+    let rounds = others.iter().map(|other| other.rounds).sum();
+    let differences: BTreeSet<&str> =
+        others.iter().flat_map(|other| &other.differences).map(String::as_str).collect();
+    let differences: Vec<_> = differences.into_iter().collect();
+    let differing = match differences.is_empty() {
+        true => String::new(),
+        false => format!(" (differing in {})", differences.join(", ")),
+    };
+    let verb = if rounds == 1 { "is" } else { "are" };
+    Some(format!("{} of {environments}{differing} {verb}", format::count(rounds, "round")))
 }
 
 fn is_time(unit: &str) -> bool {

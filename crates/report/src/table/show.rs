@@ -11,7 +11,7 @@ use lab::summary::{Floors, Row, Summary, SummaryError, Unit, summarise};
 use serde_json::{Value, json};
 
 use super::cell::{BestSelector, Rows, ValueFormat};
-use super::notes::{Notes, remarks};
+use super::notes::{Notes, others_left_out, remarks};
 use super::pivot::pivot;
 use super::point_list::point_list;
 use super::section::{Section, points, sections};
@@ -171,11 +171,8 @@ impl<'a> ShownExperiment<'a> {
         for line in alarms.chain(summary.void_difference.as_ref().map(ToString::to_string)) {
             text += &page.paragraph(&line, 0, Emphasis::Doubtful);
         }
-        if summary.other_environments > 0 {
-            let others = format::count(summary.other_environments, "other environment");
-            let line = format!(
-                "{others} of this run (another boot or program) not shown; use 'tollgate export'"
-            );
+        if let Some(others) = others_left_out(&summary.other_environments) {
+            let line = format!("{others} not shown; use 'tollgate export'");
             text += &page.paragraph(&line, 0, Emphasis::Doubtful);
         }
         text

@@ -6,6 +6,7 @@ use lab::claim::{Claim, MeasuredValue, Published, Verdict, VerdictKind};
 use serde_json::{Value, json};
 
 use super::causes::{cause_of, causes};
+use super::notes::others_left_out;
 use super::reasons::{why, with_cores};
 use lab::format;
 use lab::summary::TwinAlarm;
@@ -91,6 +92,7 @@ pub fn verdicts_json(judged: &[(Claim, Verdict)]) -> Value {
             "judgements": verdict.judgements,
             "published": verdict.published,
             "alarms": verdict.alarms,
+            "not_judged": verdict.not_judged,
         })
     };
     judged.iter().map(object).collect()
@@ -135,11 +137,13 @@ fn emphasis(kind: VerdictKind) -> Emphasis {
     }
 }
 
-/// Returns the measured values if there are several, and the reason of the verdict.
+/// Returns the measured values if there are several, the reason of the verdict, and the rounds that are not judged.
 fn reasons(verdict: &Verdict) -> Vec<String> {
     let several = verdict.values().filter(|part| part.value.is_some()).count() > 1;
     let measured = several.then(|| format!("measured: {}", measured(verdict)));
-    measured.into_iter().chain([why(verdict)]).collect()
+    let not_judged =
+        others_left_out(&verdict.not_judged).map(|others| format!("{others} not judged"));
+    measured.into_iter().chain([why(verdict)]).chain(not_judged).collect()
 }
 
 /// Returns the source of a claim with the published value.
