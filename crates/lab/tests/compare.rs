@@ -12,7 +12,7 @@ mod made_up;
 use std::time::Duration;
 
 use lab::compare::{Comparison, Difference, compare, experiments};
-use lab::journal::Run;
+use lab::journal::{Run, SessionRecord};
 use lab::metric::{Better, MetricRecord};
 use lab::point::Point;
 use lab::proximity::ROUND_TRIP;
@@ -36,7 +36,7 @@ fn runs(seeds: std::ops::Range<u64>, factor: f64) -> Vec<Run> {
 }
 
 fn compared(a: &[Run], b: &[Run]) -> Comparison {
-    compare(a, b, EXPERIMENT, None, Unit::Own).unwrap()
+    compare(a, b, &[EXPERIMENT], None, Unit::Own).unwrap().remove(0)
 }
 
 fn difference(comparison: &Comparison, length: &str) -> Difference {
@@ -99,6 +99,25 @@ fn an_unchanged_machine_that_drifts_differs_in_at_most_one_case_in_twenty() {
 }
 
 #[test]
+fn copies_of_one_run_are_refused() {
+    let (a, b) = (runs(0..3, 1.0), runs(3..6, 1.5));
+    let refused = |a: &[Run], b: &[Run]| {
+        compare(a, b, &[EXPERIMENT], None, Unit::Own).unwrap_err().to_string()
+    };
+    let mut copied = a[1].clone();
+    copied.folder = "results/copied".into();
+    let line = refused(&[&a[..], std::slice::from_ref(&copied)].concat(), &b);
+    assert!(
+        line.starts_with("results/here-standard-1 and results/copied: copies of one run"),
+        "{line}"
+    );
+    assert_eq!(refused(&a, &[&b[..], std::slice::from_ref(&copied)].concat()), line);
+    // A copy that was resumed is no other run.
+    copied.record.sessions.push(SessionRecord::starting("later".into()));
+    assert_eq!(refused(&a, &[copied]), line);
+}
+
+#[test]
 fn points_of_only_one_side_are_counted() {
     let (a, mut b) = (runs(1..2, 1.0), runs(2..3, 1.0));
     b[0].samples.retain(|sample| sample.point.text("length") == "4 KiB");
@@ -114,7 +133,7 @@ fn runs_of_different_definitions_are_not_compared() {
     let refused = |change: &dyn Fn(&mut Run)| {
         let mut b = runs(3..5, 1.0);
         change(&mut b[1]);
-        compare(&a, &b, EXPERIMENT, None, Unit::Own).unwrap_err().to_string()
+        compare(&a, &b, &[EXPERIMENT], None, Unit::Own).unwrap_err().to_string()
     };
     let metric = |run: &'_ mut Run, change: fn(&mut MetricRecord)| {
         change(run.record.metrics.get_mut("copy").unwrap().get_mut("throughput").unwrap());

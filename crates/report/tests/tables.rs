@@ -238,6 +238,7 @@ fn comparison_of_two_runs() {
     let run = |number: usize, faster: f64| {
         let mut run = synthetic::run(12);
         run.record.name = format!("testbed-quick-{number}");
+        run.record.seed = (number as f64 * faster * 100.0) as u64;
         for sample in &mut run.samples {
             let naive = sample.point.text("function") == "naive";
             let factor = (1.0 + number as f64 / 100.0) * if naive { faster } else { 1.0 };
@@ -248,14 +249,14 @@ fn comparison_of_two_runs() {
     let side = |numbers: [usize; 3], faster| numbers.map(|number| run(number, faster));
     let (a, mut b) = (side([1, 2, 3], 1.0), side([2, 3, 1], 1.25));
     let comparison = |a: &[Run], b: &[Run]| {
-        lab::compare::compare(a, b, "copy/throughput", None, Unit::Own).unwrap()
+        lab::compare::compare(a, b, &["copy/throughput"], None, Unit::Own).unwrap()
     };
-    let all = [comparison(&a, &b)];
+    let all = comparison(&a, &b);
     insta::assert_snapshot!(compare(&all, &a[0], Page::default()));
     let json = compare_json(&all);
     assert_eq!(json["comparisons"][0]["rows"].as_array().unwrap().len(), all[0].rows.len());
     b[0].record.nice = 7;
-    let text = compare(&[comparison(&a[..1], &b[..1])], &a[0], Page::default());
+    let text = compare(&comparison(&a[..1], &b[..1]), &a[0], Page::default());
     assert!(text.contains("note: the nice value is 0 in A and 7 in B"), "{text}");
     assert!(text.contains("26 not judged: one run each"), "{text}");
 }
@@ -408,9 +409,11 @@ proptest! {
         let page = Page { width, colour: false };
         let (judged, suites) = (judged(&run), [&COPY]);
         prop_assert!(widest(&verdicts(&judged, false, page)) <= width);
-        let comparison =
-            lab::compare::compare(&[run.clone()], &[run.clone()], "copy/throughput", None, Unit::Own).unwrap();
-        prop_assert!(widest(&compare(&[comparison], &run, page)) <= width);
+        let mut other = run.clone();
+        other.record.seed += 1;
+        let comparisons =
+            lab::compare::compare(&[run.clone()], &[other], &["copy/throughput"], None, Unit::Own).unwrap();
+        prop_assert!(widest(&compare(&comparisons, &run, page)) <= width);
         let experiment = run.record.experiments["copy/throughput"].clone();
         prop_assert!(widest(&describe(&suites, &experiment, page)) <= width);
         prop_assert!(widest(&list(&suites, &[experiment], &Declared::default(), page)) <= width);

@@ -72,7 +72,9 @@ impl From<CompareError> for CliError {
     fn from(error: CompareError) -> Self {
         let status = match &error {
             CompareError::Summary(why) => status_of(why),
-            CompareError::NoMetric(_) | CompareError::Differ { .. } => 2,
+            CompareError::NoMetric(_)
+            | CompareError::SameRun { .. }
+            | CompareError::Differ { .. } => 2,
         };
         Self { line: error.to_string(), status }
     }

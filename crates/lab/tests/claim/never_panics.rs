@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use lab::claim::judge;
 use lab::compare::compare;
-use lab::journal::{Journal, RECORD, SAMPLES, open};
+use lab::journal::{Journal, RECORD, Run, SAMPLES, open};
 use lab::measure::Measurement;
 use lab::point::Point;
 use lab::proximity::ROUND_TRIP;
@@ -134,9 +134,16 @@ proptest! {
                 let rounds = |row: &lab::summary::Row| row.estimate.map_or(0, |e| e.rounds);
                 prop_assert!(summary.rows.iter().all(|row| row.rounds == rounds(row)));
             }
-            let (a, b) = ([run.clone(), run.clone(), run.clone()], [self::run(&others, metric)]);
-            let _ = compare(&a, &b, EXPERIMENT, None, unit);
-            let _ = compare(&a, &a, EXPERIMENT, None, unit);
+            let repeated = |run: &Run, seed| {
+                let mut run = run.clone();
+                run.record.seed = seed;
+                run
+            };
+            let a = [1, 2, 3].map(|seed| repeated(&run, seed));
+            let other = repeated(&self::run(&others, metric), 4);
+            prop_assert!(compare(&a, &a, &[EXPERIMENT], None, unit).is_err());
+            let _ = compare(&a, &[4, 5, 6].map(|seed| repeated(&run, seed)), &[EXPERIMENT], None, unit);
+            let _ = compare(&a, &[other], &[EXPERIMENT], None, unit);
         }
     }
 }
@@ -179,8 +186,9 @@ fn judge_all(texts: [&str; 2]) -> bool {
     }
     for unit in [Unit::Own, Unit::Ticks, Unit::Cycles] {
         let _ = summarise(&run, EXPERIMENT, "throughput", unit);
-        let one = std::slice::from_ref(&run);
-        let _ = compare(one, one, EXPERIMENT, None, unit);
+        let mut other = run.clone();
+        other.record.seed ^= 1;
+        let _ = compare(std::slice::from_ref(&run), &[other], &[EXPERIMENT], None, unit);
     }
     true
 }

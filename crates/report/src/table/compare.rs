@@ -99,7 +99,9 @@ fn cells_of(row: &Compared, format: &ValueFormat<'_>) -> [String; 4] {
 fn verdict(difference: Difference, better: Better) -> TableCell {
     let (good, bad) = (("better", Emphasis::Good), ("worse", Emphasis::Bad));
     let (word, emphasis) = match (difference, better) {
-        (Difference::Unresolved, _) => ("unresolved", Emphasis::Faint),
+        (Difference::Unresolved | Difference::Chance | Difference::NoSpread, _) => {
+            ("unresolved", Emphasis::Faint)
+        }
         (Difference::TooFewRuns(_) | Difference::NotPositive, _) => ("not judged", Emphasis::Faint),
         (Difference::Higher, Better::Higher) | (Difference::Lower, Better::Lower) => good,
         (Difference::Higher, Better::Lower) | (Difference::Lower, Better::Higher) => bad,
@@ -116,9 +118,7 @@ fn counts(comparison: &Comparison) -> String {
     for row in &comparison.rows {
         let word = match row.difference {
             Difference::Higher | Difference::Lower => verdict(row.difference, better).text,
-            Difference::Unresolved | Difference::TooFewRuns(_) | Difference::NotPositive => {
-                row.difference.to_string()
-            }
+            _ => row.difference.to_string(),
         };
         *words.entry(word).or_default() += 1;
     }

@@ -103,12 +103,9 @@ fn compare_runs(args: &Compare) -> Result<u8, CliError> {
     let (a, b) = (open_side(&args.a)?, open_side(&args.b)?);
     let metric = args.metric.as_deref();
     let shared = compare::experiments(&a, &b);
-    let compared: Result<Vec<_>, _> = shared
-        .iter()
-        .filter(|id| select::is_selected(&args.names, id) && !is_lab_experiment(id))
-        .map(|id| compare::compare(&a, &b, id, metric, Unit::Own))
-        .collect();
-    let compared = compared?;
+    let is_selected = |id: &&str| select::is_selected(&args.names, id) && !is_lab_experiment(id);
+    let selected: Vec<&str> = shared.into_iter().filter(is_selected).collect();
+    let compared = compare::compare(&a, &b, &selected, metric, Unit::Own)?;
     if compared.is_empty() {
         let (a, b) = (args.a.display(), args.b.display());
         return Err(CliError::usage(format!("{a} and {b} have no selected experiment in common")));
