@@ -8,8 +8,8 @@
 use lab::metric::Better;
 use lab::statistics::{
     Interval, IntervalKind, LostRounds, MAX_PROJECTED_ROUNDS, NoiseFloor, Ratio, Resolution,
-    StatisticsError, Unresolved, choose_and_judge, estimate, holm, mad, median, minimum,
-    paired_ratio, quantile, resolve, rounds_needed, sign_test,
+    StatisticsError, Unresolved, choices, estimate, holm, mad, median, minimum, paired_ratio,
+    quantile, resolve, rounds_needed, sign_test,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -115,20 +115,17 @@ proptest! {
     }
 
     #[test]
-    fn a_choice_is_judged_on_other_rounds(rounds in 2usize..40, seed: u64) {
+    fn a_round_judges_what_other_rounds_chose(rounds in 4usize..40, seed: u64) {
         let flat = vec![vec![Some(1.0); rounds]; 3];
-        let choice = choose_and_judge(&flat, Better::Higher, seed).unwrap();
-        prop_assert_eq!(choice.index, 0);
-        prop_assert_eq!(choice.judged_rounds.len(), rounds.div_ceil(2));
-        let judged = &choice.judged_rounds;
-        let values_best_when = |judges: bool| -> Vec<Option<f64>> {
-            (0..rounds).map(|round| Some(f64::from(u8::from(judged.contains(&round) == judges)))).collect()
-        };
-        // One candidate is best in the judging rounds and another in the choosing rounds: the latter is chosen.
-        let candidates = [values_best_when(true), values_best_when(false)];
-        let higher = choose_and_judge(&candidates, Better::Higher, seed).unwrap();
-        prop_assert_eq!((higher.index, &higher.judged_rounds), (1, judged));
-        prop_assert_eq!(choose_and_judge(&candidates, Better::Lower, seed).unwrap().index, 0);
+        prop_assert!(choices(&flat, Better::Higher, seed).unwrap().iter().all(|one| one.judged_in(0) == 0));
+        // The first candidate is better in one round only. It is chosen, if at all, for the other half.
+        for lucky in 0..rounds {
+            let values = |round| Some(if round == lucky { 100.0 } else { 1.0 });
+            let candidates = [vec![Some(1.0); rounds], (0..rounds).map(values).collect()];
+            for split in choices(&candidates, Better::Higher, seed).unwrap() {
+                prop_assert_eq!(split.judged_in(lucky), 0);
+            }
+        }
     }
 }
 
@@ -242,21 +239,27 @@ fn bad_values_are_errors() {
             assert!(matches!(refused, Err(StatisticsError::NotPositive { index: 1, .. })));
         }
     }
-    assert_eq!(choose_and_judge(&[], Better::Higher, 1), Err(StatisticsError::Empty));
+    assert_eq!(choices(&[], Better::Higher, 1), Err(StatisticsError::Empty));
     let some = [vec![Some(1.0); 4]];
-    assert_eq!(choose_and_judge(&some, Better::Neither, 1), Err(StatisticsError::NoDirection));
+    assert_eq!(choices(&some, Better::Neither, 1), Err(StatisticsError::NoDirection));
 }
 
 #[test]
-fn a_choice_skips_missing_values() {
-    let candidates = [vec![None; 10], vec![Some(2.0); 10], vec![Some(3.0)]];
-    let mut halves = std::collections::HashSet::new();
-    for seed in 0..20 {
-        let choice = choose_and_judge(&candidates, Better::Lower, seed).unwrap();
-        assert_eq!((choice.index, choice.judged_rounds.len()), (1, 5));
-        halves.insert(choice.judged_rounds);
-    }
-    assert!(halves.len() > 5, "the seed must decide the halves: {halves:?}");
+fn a_candidate_needs_values_in_both_halves() {
+    let whole = vec![Some(2.0); 10];
+    let mut pair = vec![None; 10];
+    (pair[4], pair[5]) = (Some(3.0), Some(3.0));
+    let chosen = choices(&[pair.clone(), whole.clone()], Better::Lower, 1).unwrap();
+    assert!((0..10).all(|round| chosen.iter().all(|split| split.judged_in(round) == 1)));
+    pair[5] = None;
+    assert_eq!(choices(&[pair, whole.clone()], Better::Lower, 1), Err(StatisticsError::Empty));
+    // The seed decides the halves.
+    let rising: Vec<_> = (0..10).map(|round| Some(f64::from(round))).collect();
+    let falling: Vec<_> = rising.iter().rev().copied().collect();
+    let candidates = [rising, falling];
+    let splits = |seed| choices(&candidates, Better::Lower, seed).unwrap();
+    assert_eq!(splits(1), splits(1));
+    assert_ne!(splits(1), splits(2));
 }
 
 #[test]

@@ -138,11 +138,20 @@ fn fit_condition(
             if let Some(limit) = limit {
                 *limit = subject.filter("limit", limit)?;
             }
+            let relative_to = baselines.as_ref().map(|[a, b]| (a, b));
+            if of == to && relative_to.is_none_or(|(a, b)| a == b) {
+                return Err(
+                    "'ratio_of' and 'to' are the same points, whose ratio is 1; change one".into(),
+                );
+            }
             false
         }
         Condition::Ranking(ranking) => {
-            for filter in ranking {
+            for filter in ranking.iter_mut() {
                 *filter = subject.filter("ranking", filter)?;
+            }
+            if ranking.windows(2).any(|pair| pair[0] == pair[1]) {
+                return Err("'ranking' has the same points twice in succession; change one".into());
             }
             true
         }

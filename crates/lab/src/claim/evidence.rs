@@ -10,7 +10,6 @@ use super::verdict::{LeftOut, NoVerdict, Reason, leave_out};
 use super::{Claim, VerdictKind};
 use crate::journal::Run;
 use crate::metric::MetricRecord;
-use crate::plan::seed_of;
 use crate::point::{Filter, Point};
 use crate::sample::{FailureKind, Sample};
 use crate::statistics::{INTERVAL_ROUNDS, Interval, IntervalKind};
@@ -112,7 +111,7 @@ impl<'a> Evidence<'a> {
             varying: open_factors(known.iter(), &[]),
             known,
             rounds: Vec::new(),
-            seed: seed_of(&claim.id, run.record.seed),
+            seed: run.record.seed,
             samples: Rc::new(samples),
             metric,
             unit,

@@ -2,6 +2,7 @@
 //!
 //! Promises of tollgate itself are claims with the source `tollgate`.
 
+mod best;
 mod capped;
 mod check;
 mod classes;

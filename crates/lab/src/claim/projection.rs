@@ -27,7 +27,11 @@ impl Evidence<'_> {
             let to = scaled.leaning();
             let needed = scaled.rounds_needed(to, value.rounds);
             let needed = needed.map(|rounds| rounds.max(self.claim.rounds_needed()));
-            let rounds = needed.map(|needed| needed.saturating_sub(value.rounds).max(1));
+            let rounds = needed.map(|needed| {
+                let further = needed.saturating_sub(value.rounds).max(1);
+                // As large a share of further rounds will be lost.
+                (further * (value.rounds + value.lost)).div_ceil(value.rounds.max(1))
+            });
             let seconds = rounds.map(|rounds| rounds as f64 * seconds_per_round);
             value.reasons.push(Reason::Leans { to, rounds, seconds });
         }

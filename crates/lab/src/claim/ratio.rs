@@ -11,8 +11,7 @@ use super::{Bounds, VerdictKind};
 use crate::metric::Better;
 use crate::point::{Filter, Point};
 use crate::statistics::{
-    INTERVAL_ROUNDS, Interval, NoiseFloor, Ratio, Resolution, choose_and_judge, median, resolve,
-    unpaired_ratio,
+    INTERVAL_ROUNDS, Interval, NoiseFloor, Ratio, Resolution, median, resolve, unpaired_ratio,
 };
 use crate::summary::{Rounds, paired, pairs, quotients};
 
@@ -24,10 +23,10 @@ pub(super) struct Paired<'a> {
     pub(super) above: &'a Point,
     pub(super) below: &'a Point,
     pub(super) ratio: Ratio,
-    /// Whether a side has several points, of which the best was chosen.
-    of_best: bool,
+    /// Whether a side has several points, of which the best was chosen; then these are the points chosen most often.
+    pub(super) of_best: bool,
     /// Whether different boots measured the two sides, so that each boot counts as one value.
-    is_between_boots: bool,
+    pub(super) is_between_boots: bool,
 }
 
 impl Evidence<'_> {
@@ -170,48 +169,21 @@ impl Evidence<'_> {
         Ok((self.paired(&above.points, &below.points)?, missing))
     }
 
-    /// Returns the ratio of two sides. If a side has several points, the best of each side is
-    /// chosen on one half of the rounds, the same for both, and the ratio is taken on the other
-    /// half.
+    /// Returns the ratio of two sides. If a side has several points, it is that of the best ones.
     pub(super) fn paired<'s>(
         &self,
         above: &Points<'s>,
         below: &Points<'s>,
     ) -> Result<Paired<'s>, NoVerdict> {
-        if let ([(above, numerator)], [(below, denominator)]) = (above, below) {
-            if let Some(ratio) = self.between_boots((above, numerator), (below, denominator))? {
-                return Ok(Paired { above, below, ratio, of_best: false, is_between_boots: true });
-            }
-            let ratio = self.ratio((above, numerator), (below, denominator))?;
-            return Ok(Paired { above, below, ratio, of_best: false, is_between_boots: false });
-        }
-        let (above, numerator) = self.best(above)?;
-        let (below, denominator) = self.best(below)?;
-        let ratio = self.ratio((above, &numerator), (below, &denominator))?;
-        Ok(Paired { above, below, ratio, of_best: true, is_between_boots: false })
-    }
-
-    /// Returns the best of some points, and its values in the judging half of the rounds.
-    pub(super) fn best<'s>(&self, side: &Points<'s>) -> Result<(&'s Point, Rounds), NoVerdict> {
-        let by_round = |rounds: &Rounds| -> Vec<Option<f64>> {
-            self.rounds.iter().map(|round| rounds.get(round).map(|o| o.value)).collect()
+        let ([(above, numerator)], [(below, denominator)]) = (above, below) else {
+            return self.best_ratio(above, below);
         };
-        let candidates: Vec<_> = side.iter().map(|(_, rounds)| by_round(rounds)).collect();
-        let choose = |candidates: &[_]| {
-            choose_and_judge(candidates, self.record.better, self.seed)
-                .map_err(|error| Reason::NoBest { error })
+        let by_boot = self.between_boots((above, numerator), (below, denominator))?;
+        let (is_between_boots, ratio) = match by_boot {
+            Some(ratio) => (true, ratio),
+            None => (false, self.ratio((above, numerator), (below, denominator))?),
         };
-        // A point with too few rounds to be chosen is an error, not silently left out.
-        for candidate in &candidates {
-            choose(std::slice::from_ref(candidate))?;
-        }
-        let choice = choose(&candidates)?;
-        let (point, rounds) = side[choice.index];
-        let judged = choice.judged_rounds.iter().filter_map(|index| {
-            let round = self.rounds[*index];
-            Some((round, rounds.get(&round)?.clone()))
-        });
-        Ok((point, judged.collect()))
+        Ok(Paired { above, below, ratio, of_best: false, is_between_boots })
     }
 
     /// Returns the ratio so that above 1 is better, by the direction of the metric.
@@ -360,6 +332,9 @@ impl Paired<'_> {
     /// Returns the names of the two points by the factors in which they differ.
     fn names(&self) -> String {
         let (above, below) = (self.above, self.below);
+        if above == below {
+            return format!("the best of both sides is the same point: {above}");
+        }
         format!("{} over {}", above.without_levels(below), below.without_levels(above))
     }
 }

@@ -135,7 +135,7 @@ pub enum Statistic {
     },
     /// Ratio within rounds.
     Ratio {
-        /// Whether the best point of a side was chosen on the other half of the rounds.
+        /// Whether the best point of a side was chosen, for each round by other rounds.
         of_best: bool,
         /// Rounds without a pair.
         lost: LostRounds,
@@ -356,7 +356,7 @@ pub enum Reason {
     MachineLimit {
         /// The limit.
         ratio: Ratio,
-        /// Whether the best point of a side was chosen on the other half of the rounds.
+        /// Whether the best point of a side was chosen, for each round by other rounds.
         of_best: bool,
     },
     /// A reason that concerns one point or level.

@@ -20,10 +20,11 @@ pub use estimate::{
     stopping_half_width,
 };
 pub use interval::{CONFIDENCE, INTERVAL_ROUNDS, Interval, IntervalKind};
-pub use order::{Choice, choose_and_judge};
+pub use order::{Split, choices};
 pub use rate::rate_upper_limit;
 pub use ratio::{
-    LostRounds, NoiseFloor, Ratio, Resolution, Unresolved, holm, paired_ratio, resolve, sign_test,
+    LostRound, LostRounds, NoiseFloor, Ratio, Resolution, Unresolved, holm, paired_ratio, resolve,
+    sign_test,
 };
 pub use unpaired::unpaired_ratio;
 

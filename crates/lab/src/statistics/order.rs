@@ -9,7 +9,6 @@
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
-use serde::Serialize;
 
 use super::StatisticsError;
 use super::estimate::{median_of_sorted, sorted};
@@ -47,39 +46,60 @@ fn shuffled(points: usize, seed: u64, purpose: &str, index: usize) -> Vec<usize>
     numbers
 }
 
-/// A chosen candidate, and the rounds that may judge it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Choice {
-    /// Index of the chosen candidate.
-    pub index: usize,
-    /// Rounds of the judging half in which it has a value, ascending.
-    pub judged_rounds: Vec<usize>,
+/// Number of random splits of the rounds over which choices are averaged, so that no single split decides.
+const SPLITS: u64 = 32;
+
+/// One split of the rounds into two halves, and the best candidate of each half.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Split {
+    /// For each round whether it belongs to the second half.
+    is_second: Vec<bool>,
+    /// Candidates with the best median over the rounds of the first and of the second half.
+    best: [usize; 2],
 }
 
-/// Chooses the candidate with the best median over a random half of the rounds; the first of
-/// equals. The other half judges, because the best of many looks better than it is on the rounds
-/// that chose it (the winner's curse). `candidates` are the values of each candidate by round,
-/// `None` without a value; a candidate needs one in the choosing half.
+impl Split {
+    /// Returns the candidate that a round judges: the best one of the half that does not contain the round.
+    pub fn judged_in(&self, round: usize) -> usize {
+        self.best[usize::from(!self.is_second[round])]
+    }
+}
+
+/// Chooses the candidate with the best median over each half of the rounds, for several random splits; the first of
+/// equals. A round may judge only a candidate that other rounds chose, because the best of many looks better than it is
+/// on the rounds that chose it (the winner's curse). `candidates` are the values of each candidate by round, `None`
+/// without a value.
 ///
 /// # Errors
-/// Returns an error if no candidate has a value in the choosing half, a value is not finite, or the
-/// metric has no direction.
-pub fn choose_and_judge(
+/// Returns an error if a candidate has no value in one of the halves, a value is not finite, or the metric has no
+/// direction.
+pub fn choices(
     candidates: &[Vec<Option<f64>>],
     better: Better,
     seed: u64,
-) -> Result<Choice, StatisticsError> {
+) -> Result<Vec<Split>, StatisticsError> {
     let rounds = candidates.iter().map(Vec::len).max().unwrap_or(0);
-    let chooses = choosing_half(rounds, seed);
+    let split = |index| {
+        let is_second = halves(rounds, seed, index);
+        let best = |half| best_of_half(candidates, &is_second, half, better);
+        let best = [best(false)?, best(true)?];
+        Ok(Split { is_second, best })
+    };
+    (0..SPLITS).map(split).collect()
+}
+
+/// Returns the candidate with the best median over one half of the rounds.
+fn best_of_half(
+    candidates: &[Vec<Option<f64>>],
+    is_second: &[bool],
+    half: bool,
+    better: Better,
+) -> Result<usize, StatisticsError> {
     let mut best: Option<(usize, f64)> = None;
     for (index, values) in candidates.iter().enumerate() {
-        let chosen_on = values.iter().zip(&chooses).filter(|(_, chooses)| **chooses);
-        let chosen_on: Vec<f64> = chosen_on.filter_map(|(value, _)| *value).collect();
-        let median = match sorted(&chosen_on) {
-            Ok(sorted) => median_of_sorted(&sorted),
-            Err(StatisticsError::Empty) => continue,
-            Err(error) => return Err(error),
-        };
+        let of_half = values.iter().zip(is_second).filter(|(_, second)| **second == half);
+        let median =
+            median_of_sorted(&sorted(&of_half.filter_map(|(v, _)| *v).collect::<Vec<_>>())?);
         let improves = match better {
             Better::Higher => best.is_none_or(|(_, best)| median > best),
             Better::Lower => best.is_none_or(|(_, best)| median < best),
@@ -89,21 +109,18 @@ pub fn choose_and_judge(
             best = Some((index, median));
         }
     }
-    let (index, _) = best.ok_or(StatisticsError::Empty)?;
-    let has_value = |round: &usize| candidates[index].get(*round).is_some_and(Option::is_some);
-    let judged_rounds = (0..rounds).filter(|&round| !chooses[round]).filter(has_value).collect();
-    Ok(Choice { index, judged_rounds })
+    best.map(|(index, _)| index).ok_or(StatisticsError::Empty)
 }
 
-/// Returns for each round whether it chooses. Of two successive rounds a random one chooses and the
-/// other judges, so that drift affects both halves equally. A last odd round judges.
-fn choosing_half(rounds: usize, seed: u64) -> Vec<bool> {
-    let mut random = generator(seed, "choice", 0);
-    let mut chooses = vec![false; rounds];
-    for pair in chooses.chunks_exact_mut(2) {
+/// Returns for each round whether it belongs to the second half. Of two successive rounds a random one does, so that
+/// drift affects both halves equally. A last odd round belongs to the first.
+fn halves(rounds: usize, seed: u64, split: u64) -> Vec<bool> {
+    let mut random = generator(seed, "choice", split);
+    let mut is_second = vec![false; rounds];
+    for pair in is_second.chunks_exact_mut(2) {
         pair[usize::from(random.random::<bool>())] = true;
     }
-    chooses
+    is_second
 }
 
 /// Returns the random number generator of a purpose and an index under a seed. Generators are

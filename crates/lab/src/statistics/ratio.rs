@@ -41,7 +41,31 @@ pub struct LostRounds {
     pub other_session: usize,
 }
 
+/// Why a round has no pair of values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LostRound {
+    /// See [`LostRounds::missing`].
+    Missing,
+    /// See [`LostRounds::other_class`].
+    OtherClass,
+    /// See [`LostRounds::other_sharing`].
+    OtherSharing,
+    /// See [`LostRounds::other_session`].
+    OtherSession,
+}
+
 impl LostRounds {
+    /// Counts a round.
+    pub fn add(&mut self, cause: LostRound) {
+        let count = match cause {
+            LostRound::Missing => &mut self.missing,
+            LostRound::OtherClass => &mut self.other_class,
+            LostRound::OtherSharing => &mut self.other_sharing,
+            LostRound::OtherSession => &mut self.other_session,
+        };
+        *count += 1;
+    }
+
     /// Returns the number of all lost rounds.
     pub fn total(&self) -> usize {
         self.missing + self.other_class + self.other_sharing + self.other_session

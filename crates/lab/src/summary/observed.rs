@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::point::Point;
 use crate::sharing::Sharing;
 use crate::statistics::{
-    IntervalKind, LostRounds, NoiseFloor, Ratio, StatisticsError, paired_ratio,
+    IntervalKind, LostRound, LostRounds, NoiseFloor, Ratio, StatisticsError, paired_ratio,
 };
 
 /// Value of one point in one round.
@@ -87,34 +87,57 @@ pub fn alike(rounds: &Rounds) -> Rounds {
     chosen.map(|(round, one)| (*round, one.clone())).collect()
 }
 
+/// Pair of values of a round.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Pair {
+    /// State of the core; `None` if unknown.
+    pub(crate) sharing: Option<Sharing>,
+    /// Value of the numerator.
+    pub(crate) above: f64,
+    /// Value of the denominator.
+    pub(crate) below: f64,
+}
+
+impl Pair {
+    /// Returns the pair of two observations of a round, or why they are not compared. An observation without a class
+    /// pairs with any.
+    pub(crate) fn of(
+        above: Option<&Observation>,
+        below: Option<&Observation>,
+    ) -> Result<Self, LostRound> {
+        let (Some(above), Some(below)) = (above, below) else { return Err(LostRound::Missing) };
+        if above.session != below.session {
+            return Err(LostRound::OtherSession);
+        }
+        if above.class.zip(below.class).is_some_and(|(above, below)| above != below) {
+            return Err(LostRound::OtherClass);
+        }
+        if !Sharing::allows_pair(above.sharing, below.sharing) {
+            return Err(LostRound::OtherSharing);
+        }
+        let sharing = above.sharing.or(below.sharing);
+        Ok(Self { sharing, above: above.value, below: below.value })
+    }
+}
+
 /// Returns the pairs of values of the rounds in which one session measured both points with the same
 /// class and sharing of the core, and the rounds without a pair. A point without a class pairs with any.
 /// All pairs are of one [chosen](Sharing::chosen) state.
 pub fn pairs(numerator: &Rounds, denominator: &Rounds) -> (Vec<(f64, f64)>, LostRounds) {
     let rounds: BTreeSet<_> = numerator.keys().chain(denominator.keys()).collect();
+    let all = rounds.iter().map(|round| Pair::of(numerator.get(round), denominator.get(round)));
+    let all: Vec<_> = all.collect();
+    let chosen = Sharing::chosen(all.iter().flatten().map(|pair| pair.sharing));
     let (mut pairs, mut lost) = (Vec::new(), LostRounds::default());
-    for round in rounds {
-        match (numerator.get(round), denominator.get(round)) {
-            (Some(above), Some(below)) if above.session != below.session => lost.other_session += 1,
-            (
-                Some(Observation { class: Some(above), .. }),
-                Some(Observation { class: Some(below), .. }),
-            ) if above != below => lost.other_class += 1,
-            (Some(above), Some(below)) if !Sharing::allows_pair(above.sharing, below.sharing) => {
-                lost.other_sharing += 1;
+    for pair in all {
+        match pair {
+            Ok(pair) if pair.sharing.unwrap_or(Sharing::Alone) == chosen => {
+                pairs.push((pair.above, pair.below));
             }
-            (Some(above), Some(below)) => {
-                pairs.push((above.sharing.or(below.sharing), (above.value, below.value)));
-            }
-            (None, _) | (_, None) => lost.missing += 1,
+            Ok(_) => lost.add(LostRound::OtherSharing),
+            Err(cause) => lost.add(cause),
         }
     }
-    let chosen = Sharing::chosen(pairs.iter().map(|(state, _)| *state));
-    let is_chosen = |state: Option<Sharing>| state.unwrap_or(Sharing::Alone) == chosen;
-    let all = pairs.len();
-    let pairs: Vec<_> =
-        pairs.into_iter().filter(|(state, _)| is_chosen(*state)).map(|(_, pair)| pair).collect();
-    lost.other_sharing += all - pairs.len();
     (pairs, lost)
 }
 
@@ -135,7 +158,7 @@ pub(crate) fn resolution(rounds: &Rounds) -> f64 {
 }
 
 /// Returns the lowest resolution of some values as a share of each.
-fn relative_resolution(rounds: &Rounds) -> f64 {
+pub(crate) fn relative_resolution(rounds: &Rounds) -> f64 {
     let share =
         |one: &Observation| if one.resolution > 0.0 { one.resolution / one.value } else { 0.0 };
     rounds.values().map(share).fold(0.0, f64::max)

@@ -94,7 +94,7 @@ fn classes_that_differ_are_inconclusive() {
     // The best point is chosen by class too.
     let best = format!("expect = {{ {RATIO}, at_least = 1.35 }}");
     let verdict = assert_kind(&best, &run_of(40, odd, [1.5, 1.2]), Inconclusive);
-    assert_eq!(of(&verdict.judgements[0].values), [(Some(Near), 10), (Some(Far), 10)]);
+    assert_eq!(of(&verdict.judgements[0].values), [(Some(Near), 20), (Some(Far), 20)]);
     assert!(reasons(&verdict).contains("classes-differ"), "{}", reasons(&verdict));
 }
 

@@ -309,6 +309,14 @@ fn a_claim_that_does_not_fit_is_refused() {
             "in GB/s, but 'throughput' is in B/s",
         ),
         (
+            "expect = { ratio_of = { function = \"apex\" }, to = { function = \"apex\" }, at_least = 0.9 }",
+            "'ratio_of' and 'to' are the same points",
+        ),
+        (
+            "expect = { ranking = [{ function = \"apex\" }, { function = \"apex\" }] }",
+            "the same points twice",
+        ),
+        (
             "expect = { ranking = [{ function = \"apex\" }, { function = \"fast\" }] }",
             "ranking: factor 'function'",
         ),
