@@ -21,6 +21,7 @@ experiment = "copy/throughput"
 says = [
   "ours copies at {ours}, {times} times as fast as glibc",
   "ours copies at {ours} in {rounds}",
+  "ours reaches {share} of glibc, and too little in {few}",
   "ours reaches {share} of glibc",
 ]
 [slots]
@@ -28,6 +29,7 @@ ours = { value = { function = "ours" }, metric = "throughput" }
 times = { ratio_of = { function = "ours" }, to = { function = "glibc" }, metric = "throughput" }
 share = { share_of = { function = "ours" }, to = { function = "glibc" }, metric = "throughput" }
 rounds = { every = { function = "ours" }, at_least = 1e9, metric = "throughput" }
+few = { outside = { function = "ours" }, at_least = 1e9, metric = "throughput" }
 "#;
 
 fn made_up() -> MadeUp {
@@ -71,7 +73,8 @@ fn every_sample_counts_also_void_ones() {
     let sample = run.samples.iter_mut().find(|sample| is_ours(&sample.point)).unwrap();
     *sample.values.get_mut("throughput").unwrap() = 0.5e9;
     let text = sentence(&run).unwrap();
-    assert!(text.starts_with("ours reaches 50% (") && text.ends_with(" of glibc"), "{text}");
+    assert!(text.starts_with("ours reaches 50% ("), "{text}");
+    assert!(text.ends_with(" of glibc, and too little in 1 of 20 samples"), "{text}");
 }
 
 #[test]

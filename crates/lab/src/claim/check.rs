@@ -94,6 +94,8 @@ fn fit(claim: &Claim, subject: &Subject) -> Result<Claim, String> {
     let mut fitted = claim.clone();
     fitted.metric = Some(name.into());
     fitted.filter = subject.filter("where", &claim.filter)?;
+    let prefer = claim.prefer.as_ref().map(|prefer| subject.filter("prefer", prefer));
+    fitted.prefer = prefer.transpose()?;
     if let Some(published) = &claim.published {
         let (unit, measured) = (&published.unit, MetricRecord::from(metric));
         let converted = Unit::of(unit, &measured.unit).applied(name, &measured);

@@ -356,7 +356,7 @@ impl Trend {
 
 impl Bounds {
     /// Returns whether a value is within the bounds.
-    pub(super) fn includes(&self, value: f64) -> bool {
+    pub(crate) fn includes(&self, value: f64) -> bool {
         self.excess(value) <= 0.0
     }
 

@@ -23,12 +23,14 @@ const LOWEST: f64 = -HIGHEST;
 /// Judges a claim by a run. `cores` is the number of physical cores of this machine; if the run
 /// records the machine that measured, the number of that machine applies.
 pub fn judge(claim: &Claim, run: Option<&Run>, cores: usize) -> Verdict {
+    let preferred = preferred(claim, run);
+    let claim = preferred.as_ref().unwrap_or(claim);
     let unmeasurable = claim.unmeasurable.clone();
     let evidence = unmeasurable
         .map(|why| NoVerdict::unmeasurable(Reason::NoMethod { why }))
         .or_else(|| lacking_cores(claim, run, cores))
-        .or_else(|| other_profile(claim, run))
         .or_else(|| other_machine(claim, run))
+        .or_else(|| other_profile(claim, run))
         .map_or_else(|| run.ok_or_else(|| claim.not_measured()), Err)
         .and_then(|run| Evidence::gather(claim, run));
     let mut judgements = match &evidence {
@@ -38,7 +40,7 @@ pub fn judge(claim: &Claim, run: Option<&Run>, cores: usize) -> Verdict {
     let alarms = evidence.as_ref().map(|evidence| evidence.alarms.clone()).unwrap_or_default();
     let quantifier = claim.expect.as_ref().map_or(Quantifier::All, |expect| expect.hold);
     let mut kind = combine(&judgements, quantifier);
-    if let Ok(evidence) = &evidence {
+    if let (Ok(evidence), false) = (&evidence, kind == VerdictKind::Incomparable) {
         let lacks_levels = !evidence.lacking_levels().is_empty();
         if lacks_levels {
             kind = kind.without_all(quantifier);
@@ -67,6 +69,14 @@ fn join_unmeasured(judgements: &mut Vec<Judgement>, lacks_levels: bool, evidence
     judgements.extend(joined.into_iter().chain(others));
 }
 
+/// Returns the claim about its preferred points only, if the run has a value of one of them.
+fn preferred(claim: &Claim, run: Option<&Run>) -> Option<Claim> {
+    let filter = claim.filter.with(claim.prefer.as_ref()?);
+    let samples = Samples::newest(run?, &claim.experiment)?;
+    let is_measured = samples.all().any(|one| one.is_valid() && filter.matches(&one.point));
+    is_measured.then(|| Claim { filter, ..claim.clone() })
+}
+
 /// Returns a reason if the machine that measured has fewer physical cores than the claim requires.
 fn lacking_cores(claim: &Claim, run: Option<&Run>, cores: usize) -> Option<NoVerdict> {
     let needed = claim.cores?;
@@ -89,18 +99,35 @@ fn other_machine(claim: &Claim, run: Option<&Run>) -> Option<NoVerdict> {
     (!unmet.is_empty()).then(|| NoVerdict::unmeasurable(Reason::OtherMachine { unmet }))
 }
 
+/// Returns a reason if the claim requires another profile. A value that does not apply needs none.
 fn other_profile(claim: &Claim, run: Option<&Run>) -> Option<NoVerdict> {
     let (needed, profile) = (claim.profile?, run?.record.profile);
-    let reason = || Reason::OtherProfile { needed, profile, command: claim.command() };
-    (profile != needed).then(|| reason().into())
+    if profile == needed {
+        return None;
+    }
+    let (_, unmet) = applies_to(claim, measured_on(claim, run));
+    Some(match unmet.is_empty() {
+        true => Reason::OtherProfile { needed, profile, command: claim.command() }.into(),
+        false => NoVerdict::incomparable(Reason::NotComparable { unmet }),
+    })
+}
+
+/// Returns the machines and points to which the published value of a claim applies, and what a machine lacks
+/// of it.
+fn applies_to(claim: &Claim, machine: Option<&Environment>) -> (Setup, Vec<Unmet>) {
+    match &claim.carries_over {
+        Some(CarriesOver::To(setup)) => (setup.clone(), setup.unmet(machine)),
+        Some(CarriesOver::Nowhere) => (Setup::default(), vec![Unmet::source_itself()]),
+        Some(CarriesOver::Anywhere) | None => Default::default(),
+    }
 }
 
 impl Evidence<'_> {
     fn judge(&self) -> Vec<Judgement> {
-        if self.known.is_empty() {
-            return vec![Judgement::missing("", self.claim.not_measured())];
-        }
         match (&self.claim.expect, &self.claim.published) {
+            (Some(_), _) if self.known.is_empty() => {
+                vec![Judgement::missing("", self.claim.not_measured())]
+            }
             (Some(expect), _) => self.judge_condition(&expect.kind, &expect.each),
             (None, Some(published)) => self.judge_published(published),
             (None, None) => Vec::new(),
@@ -155,21 +182,26 @@ impl Evidence<'_> {
         }
     }
 
-    /// Judges the value of each point against the published one.
+    /// Judges the value of each point against the published one. Where the value does not apply, it needs
+    /// no measured one.
     fn judge_published(&self, published: &Published) -> Vec<Judgement> {
         let Published { value, unit, tolerance, .. } = published;
         let bounds = Bounds::around(*value, *tolerance);
         let claimed =
             Reason::ClaimedValue { value: *value, unit: unit.clone(), tolerance: *tolerance };
-        let (setup, elsewhere) = match &self.claim.carries_over {
-            Some(CarriesOver::To(setup)) => (setup.clone(), setup.unmet(self.machine())),
-            Some(CarriesOver::Nowhere) => (Setup::default(), vec![Unmet::source_itself()]),
-            Some(CarriesOver::Anywhere) | None => Default::default(),
-        };
+        let (setup, elsewhere) = applies_to(self.claim, self.machine());
+        if self.known.is_empty() {
+            let lack = match elsewhere.is_empty() {
+                true => self.claim.not_measured(),
+                false => NoVerdict::incomparable(Reason::NotComparable { unmet: elsewhere }),
+            };
+            return vec![Judgement::missing("", lack)];
+        }
         let judged = |part: &Self, point: &Point| {
             let mut value = part.point_value(point, &bounds, &claimed);
             let unmet: Vec<_> = elsewhere.iter().cloned().chain(setup.unmet_by(point)).collect();
-            if value.value.is_some() && !unmet.is_empty() {
+            let is_open = value.kind == VerdictKind::Inconclusive && !elsewhere.is_empty();
+            if !unmet.is_empty() && (value.value.is_some() || is_open) {
                 value.kind = VerdictKind::Incomparable;
                 value.reasons = vec![claimed.clone(), Reason::NotComparable { unmet }];
             }

@@ -59,6 +59,9 @@ pub struct Claim {
     pub experiment: String,
     /// Points that the claim is about.
     pub filter: Filter,
+    /// Levels of the points that the source is about. If the run has a value of one of them, the others
+    /// are not judged.
+    pub prefer: Option<Filter>,
     /// Metric; `None` for the experiment's.
     pub metric: Option<String>,
     /// Value as published.

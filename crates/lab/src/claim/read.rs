@@ -23,6 +23,7 @@ pub(crate) struct Declared {
     experiment: String,
     #[serde(default, rename = "where")]
     filter: Filter,
+    prefer: Option<Filter>,
     metric: Option<String>,
     published: Option<DeclaredValue>,
     carries_over: Option<CarriesOver>,
@@ -62,6 +63,7 @@ impl Declared {
             source: self.source,
             experiment: self.experiment,
             filter: self.filter,
+            prefer: self.prefer,
             metric: self.metric,
             published,
             carries_over: self.carries_over,

@@ -539,7 +539,7 @@ pub(super) fn leave_out(
 /// Result without a measured value, and its reason.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct NoVerdict {
-    /// Unmeasurable or inconclusive.
+    /// Unmeasurable, incomparable or inconclusive.
     pub(super) kind: VerdictKind,
     pub(super) why: Reason,
 }
@@ -553,6 +553,10 @@ impl From<Reason> for NoVerdict {
 impl NoVerdict {
     pub(super) fn unmeasurable(why: Reason) -> Self {
         Self { kind: VerdictKind::Unmeasurable, why }
+    }
+
+    pub(super) fn incomparable(why: Reason) -> Self {
+        Self { kind: VerdictKind::Incomparable, why }
     }
 }
 

@@ -11,6 +11,7 @@ use crate::claim::Bounds;
 use crate::format;
 use crate::journal::Run;
 use crate::point::{Filter, Point};
+use crate::sample::Sample;
 use crate::statistics::{INTERVAL_ROUNDS, Ratio, Resolution, resolve};
 use crate::summary::{Rounds, Samples, Summary, Unit, paired, summarise};
 
@@ -91,7 +92,9 @@ impl<'a> Source<'a> {
     /// Returns the class of each round of its points.
     fn classes(&self) -> Vec<Class> {
         let filters = match self.kind {
-            SlotKind::Value(of) | SlotKind::Every { of, .. } => vec![of],
+            SlotKind::Value(of) | SlotKind::Every { of, .. } | SlotKind::Outside { of, .. } => {
+                vec![of]
+            }
             SlotKind::Ratio { of, to } | SlotKind::Share { of, to } => vec![of, to],
         };
         let points = filters.into_iter().filter_map(|filter| self.point(filter));
@@ -106,6 +109,7 @@ impl<'a> Source<'a> {
             SlotKind::Ratio { of, to } => self.ratio(of, to, class),
             SlotKind::Share { of, to } => self.share(of, to, class),
             SlotKind::Every { of, bounds } => self.every(&self.point(of)?, bounds, class),
+            SlotKind::Outside { of, bounds } => self.outside(&self.point(of)?, bounds, class),
         }
     }
 
@@ -164,23 +168,33 @@ impl<'a> Source<'a> {
     /// Returns the number of valid rounds of a class if every sample of the point is within bounds,
     /// void ones and those of other classes included.
     fn every(&self, point: &Point, bounds: &Bounds, class: Option<Class>) -> Option<String> {
-        let value = |sample: &crate::sample::Sample| sample.values.get(self.metric).copied();
-        let fits = |value: f64| {
-            bounds.at_least.is_none_or(|bound| value >= bound)
-                && bounds.at_most.is_none_or(|bound| value <= bound)
-        };
+        let value = |sample: &Sample| sample.values.get(self.metric).copied();
         let of_point = || self.samples.all().filter(|sample| sample.point == *point);
         let failed = of_point()
             .any(|sample| sample.error.is_some() || sample.is_valid() && value(sample).is_none());
-        if failed || !of_point().filter_map(value).all(fits) {
+        if failed || !of_point().filter_map(value).all(|value| bounds.includes(value)) {
             return None;
         }
-        let is_of_class = |sample: &crate::sample::Sample| {
-            let of = self.samples.class(sample);
-            of.is_none_or(|of| class.is_none_or(|class| of == class))
-        };
         let rounds = self.samples.rounds(point, false);
-        let rounds = rounds.filter(|(_, sample)| sample.is_valid() && is_of_class(sample)).count();
+        let rounds =
+            rounds.filter(|(_, sample)| sample.is_valid() && self.may_be_of(sample, class)).count();
         (rounds >= INTERVAL_ROUNDS).then(|| format::count(rounds, "round"))
+    }
+
+    /// Returns how many of the samples of a class are not within bounds, if any is not.
+    fn outside(&self, point: &Point, bounds: &Bounds, class: Option<Class>) -> Option<String> {
+        let of_point = self.samples.all().filter(|sample| sample.point == *point);
+        let of_class = of_point.filter(|sample| self.may_be_of(sample, class));
+        let values = of_class.filter_map(|sample| sample.values.get(self.metric).copied());
+        let is_outside: Vec<bool> = values.map(|value| !bounds.includes(value)).collect();
+        let (count, all) = (is_outside.iter().filter(|it| **it).count(), is_outside.len());
+        let is_known = count > 0 && all >= INTERVAL_ROUNDS;
+        is_known.then(|| format!("{count} of {}", format::count(all, "sample")))
+    }
+
+    /// Returns whether a sample is of a class, as far as its class is known.
+    fn may_be_of(&self, sample: &Sample, class: Option<Class>) -> bool {
+        let of = self.samples.class(sample);
+        of.is_none_or(|of| class.is_none_or(|class| of == class))
     }
 }

@@ -48,6 +48,14 @@ pub enum SlotKind {
         /// Bounds in the unit of the metric.
         bounds: Bounds,
     },
+    /// Number of samples of the point that are not within bounds, void ones included, if any: `3 of 20
+    /// samples`.
+    Outside {
+        /// The point.
+        of: Filter,
+        /// Bounds in the unit of the metric.
+        bounds: Bounds,
+    },
 }
 
 /// A slot as parsed.
@@ -61,6 +69,7 @@ struct Table {
     share_of: Option<Filter>,
     to: Option<Filter>,
     every: Option<Filter>,
+    outside: Option<Filter>,
     at_least: Option<f64>,
     at_most: Option<f64>,
 }
@@ -69,22 +78,26 @@ impl TryFrom<Table> for Slot {
     type Error = String;
 
     fn try_from(table: Table) -> Result<Self, String> {
-        let Table { experiment, metric, value, ratio_of, share_of, to, every, at_least, at_most } =
-            table;
-        let is_bounded = at_least.is_some() || at_most.is_some();
+        let Table { value, ratio_of, share_of, to, every, outside, at_least, at_most, .. } = table;
         let bounds = Bounds { at_least, at_most };
-        let kind = match (value, ratio_of, share_of, every, to) {
-            (Some(point), None, None, None, None) if !is_bounded => SlotKind::Value(point),
-            (None, Some(of), None, None, Some(to)) if !is_bounded => SlotKind::Ratio { of, to },
-            (None, None, Some(of), None, Some(to)) if !is_bounded => SlotKind::Share { of, to },
-            (None, None, None, Some(of), None) if is_bounded => SlotKind::Every { of, bounds },
+        let bounds = (at_least.is_some() || at_most.is_some()).then_some(bounds);
+        let kind = match (value, ratio_of, share_of, every, outside, to, bounds) {
+            (Some(point), None, None, None, None, None, None) => SlotKind::Value(point),
+            (None, Some(of), None, None, None, Some(to), None) => SlotKind::Ratio { of, to },
+            (None, None, Some(of), None, None, Some(to), None) => SlotKind::Share { of, to },
+            (None, None, None, Some(of), None, None, Some(bounds)) => {
+                SlotKind::Every { of, bounds }
+            }
+            (None, None, None, None, Some(of), None, Some(bounds)) => {
+                SlotKind::Outside { of, bounds }
+            }
             _ => {
                 return Err("a slot is one of { value }, { ratio_of, to }, { share_of, to } and \
-                            { every, at_least or at_most }"
+                            { every or outside, at_least or at_most }"
                     .into());
             }
         };
-        Ok(Self { experiment, metric, kind })
+        Ok(Self { experiment: table.experiment, metric: table.metric, kind })
     }
 }
 
@@ -115,6 +128,7 @@ impl Slot {
             SlotKind::Ratio { of, to } => one("ratio_of", of).and_then(|()| one("to", to)),
             SlotKind::Share { of, to } => one("share_of", of).and_then(|()| one("to", to)),
             SlotKind::Every { of, .. } => one("every", of),
+            SlotKind::Outside { of, .. } => one("outside", of),
         }
     }
 }
@@ -141,6 +155,7 @@ mod tests {
             "ratio_of = { threads = 1 }\nto = { threads = 2 }\nmetric = \"rate\"",
             "share_of = { threads = 1 }\nto = { threads = 2 }",
             "every = { threads = 1 }\nat_least = 1",
+            "outside = { threads = 1 }\nat_most = 1",
         ] {
             assert!(read(text).is_ok(), "{text}");
         }
@@ -150,6 +165,7 @@ mod tests {
             "value = { threads = 1 }\nto = { threads = 2 }",
             "ratio_of = { threads = 1 }",
             "every = { threads = 1 }",
+            "outside = { threads = 1 }",
         ] {
             assert!(read(text).is_err_and(|why| why.contains("a slot is one of")), "{text}");
         }

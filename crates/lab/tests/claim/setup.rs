@@ -65,7 +65,28 @@ fn a_point_without_a_value_matters_only_where_the_value_applies() {
     let mut run = on_skylake();
     fail(&mut run, &Failure::failed("broke"), |point| point.text("function") == "apex");
     assert_kind(&value_of("{ cpu = \"Intel family 6\" }", "10e9"), &run, Inconclusive);
-    assert_kind(&value_of("{ cpu = \"AMD family 25\" }", "10e9"), &run, Incomparable);
+    let elsewhere = value_of("{ cpu = \"AMD family 25\" }", "10e9");
+    assert_kind(&elsewhere, &run, Incomparable);
+    // It needs none, nor a profile, where it does not apply.
+    fail(&mut run, &Failure::failed("broke"), |_| true);
+    assert_kind(&elsewhere, &run, Incomparable);
+    assert_kind(&format!("where = {{ function = \"gone\" }}\n{elsewhere}"), &run, Incomparable);
+    assert_kind(&format!("profile = \"full\"\n{elsewhere}"), &run, Incomparable);
+    let here = value_of("{ cpu = \"Intel family 6\" }", "10e9");
+    assert_kind(&format!("where = {{ function = \"gone\" }}\n{here}"), &run, Inconclusive);
+    assert_kind(&format!("profile = \"full\"\n{here}"), &run, Inconclusive);
+}
+
+#[test]
+fn only_preferred_points_are_judged_if_they_have_values() {
+    let points = product(&["glibc", "apex"], &["4 KiB"], &["0"]);
+    let is_apex = |point: &lab::point::Point| point.text("function") == "apex";
+    let mut run = MadeUp::new(points).run(|point| if is_apex(point) { 20e9 } else { 10e9 });
+    let keys = "prefer = { function = \"apex\" }\nexpect = { at_least = 15e9 }";
+    assert_kind(keys, &run, Reproduced);
+    assert_kind("expect = { at_least = 15e9 }", &run, Contradicted);
+    fail(&mut run, &Failure::unavailable("no apex", "install it"), is_apex);
+    assert_kind(keys, &run, Contradicted);
 }
 
 #[test]

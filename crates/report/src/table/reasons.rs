@@ -56,8 +56,10 @@ fn not_judged(verdict: &Verdict) -> String {
     let published = verdict.published.as_ref();
     let value = published.map(|it| stated(it.value, &it.unit)).unwrap_or_default();
     let on = published.and_then(|it| it.on.as_deref()).unwrap_or("other hardware");
-    let shown = verdict.values().find(|value| value.value.is_some());
-    let measured = shown.map(|it| value_with_interval(it) + with_cores(it)).unwrap_or_default();
+    let measured = verdict.values().find(|value| value.value.is_some());
+    let shown = measured.or(verdict.values().next());
+    let measured = measured.map(|it| value_with_interval(it) + with_cores(it));
+    let measured = measured.unwrap_or_else(|| "not measured".into());
     let why = shown.into_iter().flat_map(|value| &value.reasons);
     let why = why.filter(|one| matches!(one, Reason::NotComparable { .. })).map(reason);
     format!("{value} on {on}, here {measured}; {}", why.collect::<Vec<_>>().join("; "))

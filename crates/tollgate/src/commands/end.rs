@@ -200,6 +200,7 @@ mod tests {
                         SlotKind::Ratio { .. } => "10.9",
                         SlotKind::Share { .. } => "86% (70% to 95%)",
                         SlotKind::Every { .. } => "20 rounds",
+                        SlotKind::Outside { .. } => "12 of 20 samples",
                     };
                     text.replace(&format!("{{{name}}}"), value)
                 };

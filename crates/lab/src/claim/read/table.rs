@@ -9,6 +9,7 @@ use super::super::expect::Share;
 use super::{Declared, DeclaredValue};
 use crate::claim::{CarriesOver, Claim};
 use crate::data::{DataError, SourceLocation};
+use crate::experiment::Profile;
 use crate::point::Filter;
 
 /// A published table as declared in a file.
@@ -19,9 +20,12 @@ pub(crate) struct DeclaredTable {
     experiment: String,
     #[serde(default, rename = "where")]
     filter: Filter,
+    prefer: Option<Filter>,
     /// Hardware on which it was measured.
     on: Option<String>,
     carries_over: Option<CarriesOver>,
+    /// Profile required of the run.
+    profile: Option<Profile>,
     /// Metric to column.
     columns: BTreeMap<String, DeclaredColumn>,
     rows: Vec<Spanned<DeclaredRow>>,
@@ -45,6 +49,8 @@ struct DeclaredRow {
     says: String,
     #[serde(default, rename = "where")]
     filter: Filter,
+    /// Number of physical cores required.
+    cores: Option<usize>,
     /// Metric to value.
     values: BTreeMap<String, f64>,
 }
@@ -91,12 +97,13 @@ impl DeclaredTable {
             source: self.source.clone(),
             experiment: self.experiment.clone(),
             filter: self.filter.with(&row.filter),
+            prefer: self.prefer.clone(),
             metric: Some(metric.into()),
             published: Some(DeclaredValue { value, unit, tolerance, on: self.on.clone() }),
             carries_over: self.carries_over.clone(),
             requires: None,
-            cores: None,
-            profile: None,
+            cores: row.cores,
+            profile: self.profile,
             class: None,
             rounds: None,
             unmeasurable: None,
