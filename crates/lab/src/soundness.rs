@@ -3,8 +3,10 @@
 use std::ops::RangeInclusive;
 
 use crate::catalogue::Catalogue;
+use crate::claim::Claim;
 use crate::experiment::{Experiment, Profile};
 use crate::metric::Metric;
+use crate::point::Level;
 use crate::sample::FailureKind;
 use crate::suite::{self, Purpose, Suite};
 
@@ -35,12 +37,14 @@ pub fn faults(suite: &Suite) -> Result<Vec<String>, String> {
             faults.extend(experiment_faults(suite, &one));
         }
     }
-    let standard = experiments(Profile::Standard)?;
+    let (quick, standard) = (experiments(Profile::Quick)?, experiments(Profile::Standard)?);
     for claim in catalogue.claims().map_err(|error| error.to_string())? {
         let is_needed = |one| !crate::claim::needs(&claim, one).is_empty();
         let is_measured = claim.experiment != crate::run::SESSION && claim.unmeasurable.is_none();
         if is_measured && !standard.iter().any(is_needed) {
             faults.push(format!("claim {} matches no point", claim.id));
+        } else if is_measured && claim.profile.is_none() {
+            faults.extend(undecided(&claim, &quick, &standard));
         }
     }
     for declared in catalogue.figures().map_err(|error| error.to_string())? {
@@ -57,6 +61,33 @@ pub fn faults(suite: &Suite) -> Result<Vec<String>, String> {
         faults.push(format!("{headlines} headlines"));
     }
     Ok(faults)
+}
+
+/// `run` without arguments decides every claim that names no other profile: the quick profile measures
+/// each number that the claim lists, and one of its names, which are alternatives. Levels that no
+/// profile measures are imported.
+fn undecided(claim: &Claim, quick: &[Experiment], standard: &[Experiment]) -> Vec<String> {
+    let measures = |experiments: &[Experiment], factor: &str, level: &Level| {
+        let claimed = experiments.iter().filter(|one| one.id() == claim.experiment);
+        claimed.flat_map(|one| &one.points).any(|point| point.get(factor) == Some(level))
+    };
+    let mut faults = Vec::new();
+    for (factor, levels) in claim.filters().iter().flat_map(|filter| &filter.0) {
+        let is_quick = |level: &&Level| measures(quick, factor, level);
+        let has_alternative = levels.levels().iter().any(|level| is_quick(&level));
+        let mut missing = levels.levels().iter().filter(|level| {
+            !is_quick(level)
+                && measures(standard, factor, level)
+                && (level.number().is_some() || !has_alternative)
+        });
+        if let Some(level) = missing.next() {
+            faults.push(format!(
+                "claim {}: {factor}={level} is not in the quick profile; add it there, or set 'profile'",
+                claim.id
+            ));
+        }
+    }
+    faults
 }
 
 /// A timed experiment needs twins, and a point that cannot be measured must name what the machine

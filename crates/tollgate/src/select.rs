@@ -88,6 +88,23 @@ fn keep_claimed(experiment: &mut Experiment, claims: &[Claim]) {
     experiment.keep(|point| points.contains(point));
 }
 
+/// Leaves out the points that only claims for machines with more cores need.
+pub(crate) fn leave_out_larger(experiments: &mut [Experiment], claims: &[Claim], cores: usize) {
+    let (larger, others): (Vec<_>, Vec<_>) =
+        claims.iter().partition(|claim| claim.cores.is_some_and(|needed| needed > cores));
+    for experiment in experiments {
+        let needed = |claims: &[&Claim]| -> BTreeSet<Point> {
+            claims.iter().flat_map(|claim| claim::needs(claim, experiment)).collect()
+        };
+        let (larger, others) = (needed(&larger), needed(&others));
+        let mut always = experiment.twins.clone();
+        always.push(experiment.baseline.clone());
+        experiment.keep(|point| {
+            !larger.contains(point) || others.contains(point) || always.contains(point)
+        });
+    }
+}
+
 /// Keeps the points with the levels of `--where`. Experiments without such a factor keep none.
 fn keep_levels(experiments: &mut [Experiment], texts: &[String]) -> Result<(), CliError> {
     let levels = filter(texts)?;
@@ -221,4 +238,34 @@ pub(crate) fn print_inconsistencies(run: &Run) -> Result<(), CliError> {
         print_plain(&format!("inconsistent: {line}"))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by it")]
+mod tests {
+    use lab::experiment::Profile;
+
+    use super::*;
+
+    #[test]
+    fn only_points_of_claims_for_larger_machines_are_left_out() {
+        let catalogue = catalogue(&[]).unwrap();
+        let claims = catalogue.claims().unwrap();
+        let all = catalogue.experiments(Profile::Quick).unwrap();
+        let mut kept = all.clone();
+        leave_out_larger(&mut kept, &claims, 1024);
+        assert_eq!(kept, all);
+        leave_out_larger(&mut kept, &claims, 2);
+        let threads = |experiments: &[Experiment]| -> BTreeSet<String> {
+            let one = experiments.iter().find(|one| one.id() == "enclave/allocation").unwrap();
+            one.points.iter().map(|point| point.text("threads").into()).collect()
+        };
+        assert_eq!(threads(&all).len(), 8);
+        assert_eq!(threads(&kept), ["1", "2"].map(String::from).into());
+        for claim in claims.iter().filter(|claim| claim.cores.is_none_or(|cores| cores <= 2)) {
+            for (before, after) in all.iter().zip(&kept) {
+                assert_eq!(claim::needs(claim, after), claim::needs(claim, before), "{}", claim.id);
+            }
+        }
+    }
 }

@@ -54,28 +54,36 @@ pub fn needs(claim: &Claim, experiment: &Experiment) -> BTreeSet<Point> {
 impl Claim {
     /// Returns whether a point is one of the claim's, and of one of its sides if it compares points.
     pub(super) fn is_about(&self, point: &Point) -> bool {
-        let is_on_a_side = |sides: &[&Filter]| sides.iter().any(|side| side.matches(point));
+        let sides = self.sides();
         self.filter.matches(point)
-            && match self.expect.as_ref().map(|expect| &expect.kind) {
-                Some(Condition::Ratio { of, to, limit, baselines, .. }) => {
-                    let baseline = |[a, b]: &[Filter; 2]| is_on_a_side(&[&of.with(a), &to.with(b)]);
-                    is_on_a_side(&[of, to])
-                        || limit.as_ref().is_some_and(|limit| limit.matches(point))
-                        || baselines.as_ref().is_some_and(baseline)
-                }
-                Some(Condition::Ranking(ranking)) => ranking.iter().any(|side| side.matches(point)),
-                Some(
-                    Condition::Value(_)
-                    | Condition::EverySample(_)
-                    | Condition::SomeSample(_)
-                    | Condition::WinnerChanges { .. }
-                    | Condition::Shape { .. }
-                    | Condition::TwinsDifferAtMost(_)
-                    | Condition::RoundsDifferAtMostSteps(_)
-                    | Condition::RoundsDifferAtMost(_),
-                )
-                | None => true,
+            && (sides.is_empty() || sides.iter().any(|side| side.matches(point)))
+    }
+
+    /// Returns the filters of the points that it compares; none if it compares no sides.
+    fn sides(&self) -> Vec<Filter> {
+        match self.expect.as_ref().map(|expect| &expect.kind) {
+            Some(Condition::Ratio { of, to, limit, baselines, .. }) => {
+                let baselines = baselines.iter().flat_map(|[a, b]| [of.with(a), to.with(b)]);
+                [of, to].into_iter().chain(limit).cloned().chain(baselines).collect()
             }
+            Some(Condition::Ranking(ranking)) => ranking.clone(),
+            Some(
+                Condition::Value(_)
+                | Condition::EverySample(_)
+                | Condition::SomeSample(_)
+                | Condition::WinnerChanges { .. }
+                | Condition::Shape { .. }
+                | Condition::TwinsDifferAtMost(_)
+                | Condition::RoundsDifferAtMostSteps(_)
+                | Condition::RoundsDifferAtMost(_),
+            )
+            | None => Vec::new(),
+        }
+    }
+
+    /// Returns its filters: of its points, and of the sides that it compares.
+    pub(crate) fn filters(&self) -> Vec<Filter> {
+        self.sides().into_iter().chain([self.filter.clone()]).collect()
     }
 }
 

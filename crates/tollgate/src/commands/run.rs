@@ -37,6 +37,10 @@ pub(crate) fn run(args: &Run) -> Result<u8, CliError> {
     let options = option::read(SUITES, &args.allow, &args.set).map_err(CliError::usage)?;
     let catalogue = select::catalogue(&args.selection.files)?;
     let mut experiments = select::select_experiments(&catalogue, &args.selection)?;
+    if is_default(args) {
+        let cores = machine::topology::Topology::detect().physical_cores();
+        select::leave_out_larger(&mut experiments, &catalogue.claims()?, cores);
+    }
     // Reports errors in the files before anything is measured.
     let declared = Declared::of(&catalogue)?;
     set_effort(args, &mut experiments)?;
