@@ -32,33 +32,36 @@ impl Scale {
     /// Returns the most readable scale of a value in `unit`. `B/s` and other rates are decimal, `B`
     /// is binary, `share` becomes a percentage, and `1` stays a plain number.
     pub fn of(value: f64, unit: &str) -> Self {
-        let pick = |steps: &[(f64, &str)]| -> (f64, String) {
-            let fits = |(size, _): &&(f64, &str)| value.abs() >= *size;
-            let last = steps.last().copied().unwrap_or((1.0, ""));
-            let (size, name) = steps.iter().find(fits).copied().unwrap_or(last);
-            (size, name.to_string())
-        };
         let (divisor, unit) = match unit {
             "1" | "" => (1.0, String::new()),
             "share" => (0.01, "%".into()),
             "%" => (1.0, "%".into()),
-            "B" => pick(&BINARY),
-            "ns" => pick(&TIMES),
+            "B" => pick(value, &BINARY),
+            "ns" => pick(value, &TIMES),
             "s" => {
                 let Scale { divisor, unit } = Scale::of(value * 1e9, "ns");
                 (divisor / 1e9, unit)
             }
-            "B/s" => {
-                let (size, prefix) = pick(&SI);
-                (size, format!("{prefix}B/s"))
-            }
-            other if value.abs() < MIN_PREFIXED => (1.0, other.into()),
+            other if value.abs() < MIN_PREFIXED && !takes_prefix(other) => (1.0, named("", other)),
             other => {
-                let (size, prefix) = pick(&SI);
-                (size, format!("{prefix} {other}"))
+                let (size, prefix) = pick(value, &SI);
+                (size, named(&prefix, other))
             }
         };
         Self { divisor, unit }
+    }
+
+    /// Returns the scale of a value of a verdict: times and counts keep their unit, so that each is
+    /// easily compared with its bound.
+    fn of_verdict(value: f64, unit: &str) -> Self {
+        match unit {
+            "1" | "" | "share" | "%" | "B" => Self::of(value, unit),
+            rate if takes_prefix(rate) || rate.ends_with("/s") => {
+                let (divisor, prefix) = pick(value, &SI);
+                Self { divisor, unit: named(&prefix, rate) }
+            }
+            other => Self { divisor: 1.0, unit: named("", other) },
+        }
     }
 
     /// Returns one scale for all values of a table; `None` if they span too wide a range.
@@ -87,10 +90,11 @@ impl Scale {
         digits(value / self.divisor, half_width.map(|width| width / self.divisor))
     }
 
-    /// Returns a metric with the unit of this scale, e.g. `throughput in GB/s`.
+    /// Returns a metric with the unit of this scale, e.g. `throughput in GB/s`, `ipc per cycle`.
     pub fn label(&self, metric: &str) -> String {
         match self.unit.as_str() {
             "" => metric.into(),
+            unit if unit.starts_with("per ") => format!("{metric} {unit}"),
             unit => format!("{metric} in {unit}"),
         }
     }
@@ -102,10 +106,41 @@ impl Scale {
 
     fn with_unit(&self, number: &str) -> String {
         match self.unit.as_str() {
-            "" | "%" => format!("{number}{}", self.unit),
-            unit => format!("{number} {unit}"),
+            unit if unit.is_empty() || unit == "%" || unit.starts_with('/') => {
+                format!("{number}{unit}")
+            }
+            unit => {
+                // A noun, and not an abbreviation such as `ms`.
+                let is_noun = unit.len() > 3 && unit.bytes().all(|c| c.is_ascii_alphabetic());
+                let singular = unit.strip_suffix('s').filter(|_| number == "1" && is_noun);
+                format!("{number} {}", singular.unwrap_or(unit))
+            }
         }
     }
+}
+
+/// Returns the largest step that is not above a value, or the last one, with its name.
+fn pick(value: f64, steps: &[(f64, &str)]) -> (f64, String) {
+    let fits = |(size, _): &&(f64, &str)| value.abs() >= *size;
+    let last = steps.last().copied().unwrap_or((1.0, ""));
+    let (size, name) = steps.iter().find(fits).copied().unwrap_or(last);
+    (size, name.to_string())
+}
+
+/// Returns whether a prefix and this unit are one word, e.g. `GB/s`.
+fn takes_prefix(unit: &str) -> bool {
+    matches!(unit, "B/s" | "bit/s" | "Hz")
+}
+
+/// Returns a unit with its prefix: `GB/s`, `M packets/s`, `M/s`, `per cycle`.
+fn named(prefix: &str, unit: &str) -> String {
+    let unit = match unit.strip_prefix("1/") {
+        Some("s") => return format!("{prefix}/s"),
+        Some(of) => format!("per {of}"),
+        None if takes_prefix(unit) => return format!("{prefix}{unit}"),
+        None => unit.to_owned(),
+    };
+    if prefix.is_empty() { unit } else { format!("{prefix} {unit}") }
 }
 
 /// Formats a value in its most readable scale, e.g. `19.7 GB/s`, `1.30 us`, `3.2%`.
@@ -128,17 +163,10 @@ pub fn without_zeros(number: &str) -> &str {
 }
 
 /// Formats a value of a verdict with four digits and integers in full, so that it can be compared with
-/// its bound: `23.46 GB/s`, `123456 ns`, `0.97`.
-pub fn judged(value: f64, unit: &str) -> String {
-    let prefix = SI.iter().find(|(size, prefix)| value.abs() >= *size && !prefix.is_empty());
-    match (unit, prefix) {
-        ("1" | "", _) => four_digits(value),
-        ("share", _) => format!("{}%", four_digits(value * 100.0)),
-        ("B/s" | "B" | "Hz" | "1/s", Some((size, prefix))) => {
-            format!("{} {prefix}{unit}", four_digits(value / size))
-        }
-        _ => format!("{} {unit}", four_digits(value)),
-    }
+/// its bound: `23.46 GB/s`, `123456 ns`, `64 MiB`, `0.97`.
+pub fn precise(value: f64, unit: &str) -> String {
+    let scale = Scale::of_verdict(value, unit);
+    scale.with_unit(&four_digits(scale.scaled(value)))
 }
 
 /// Formats four significant digits without trailing zeros, and integers in full.
@@ -155,8 +183,8 @@ fn four_digits(value: f64) -> String {
 /// Formats a value with its interval: `19.7 GB/s (19.5 GB/s to 19.9 GB/s)`. The extremes of 2 to 5
 /// rounds are a range, and a single round has neither.
 pub fn interval(centre: f64, interval: &Interval, unit: &str) -> String {
-    let centre = judged(centre, unit);
-    let ends = ends(interval, |end| judged(end, unit));
+    let centre = precise(centre, unit);
+    let ends = ends(interval, |end| precise(end, unit));
     match interval.kind {
         IntervalKind::Single => centre,
         IntervalKind::Range => format!("{centre} (range {ends})"),
@@ -245,6 +273,28 @@ mod tests {
         assert_eq!(published(23.46e9, "B/s"), "23.46 GB/s");
         assert_eq!(published(150e6, "B/s"), "150 MB/s");
         assert_eq!(published(0.97, "1"), "0.97");
+        assert_eq!(published(2.0, "1/cycle"), "2 per cycle");
+        assert_eq!(published(1.0, "cycles"), "1 cycle");
+        assert_eq!(published(100e9, "bit/s"), "100 Gbit/s");
+        assert_eq!(value(148_809_524.0, None, "packets/s"), "149 M packets/s");
+        assert_eq!(value(9.04e6, Some(1e5), "1/s"), "9.0 M/s");
+        assert_eq!(value(12.0, None, "1/s"), "12.0/s");
+    }
+
+    #[test]
+    fn a_verdict_shows_four_digits_in_the_unit_of_its_bound() {
+        for (value, unit, text) in [
+            (67_108_864.0, "B", "64 MiB"),
+            (90_112.0, "B", "88 KiB"),
+            (73.93e9, "bit/s", "73.93 Gbit/s"),
+            (148_809_524.0, "packets/s", "148.8 M packets/s"),
+            (23.456e9, "B/s", "23.46 GB/s"),
+            (123_456.0, "ns", "123456 ns"),
+            (1.0, "cycles", "1 cycle"),
+            (0.5148, "share", "51.48%"),
+        ] {
+            assert_eq!(precise(value, unit), text);
+        }
     }
 
     #[test]

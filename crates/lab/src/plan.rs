@@ -54,7 +54,7 @@ pub fn seed_of(name: &str, seed: u64) -> u64 {
     u64::from_le_bytes(std::array::from_fn(|i| hasher.finalize().as_bytes()[i]))
 }
 
-/// Estimates the maximum time of all rounds of an experiment.
+/// Estimates the time of all rounds of an experiment, without starts of processes.
 pub fn expected(experiment: &Experiment, suite: &Suite) -> Duration {
     let budget = experiment.effort.budget;
     let method = suite::method(suite, &experiment.method);

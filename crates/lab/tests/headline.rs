@@ -9,7 +9,7 @@
 #[allow(dead_code, reason = "the tests of claims use the other parts")]
 mod made_up;
 
-use lab::headline::{Headline, state};
+use lab::headline::{Headline, fill, rounds};
 use lab::journal::Run;
 use lab::point::Point;
 use lab::proximity::ROUND_TRIP;
@@ -47,7 +47,7 @@ fn is_ours(point: &Point) -> bool {
 
 fn sentence(run: &Run) -> Option<String> {
     let headline: Headline = toml::from_str(HEADLINE).unwrap();
-    let stated = state(&headline, run)?;
+    let stated = fill(&headline, run)?;
     assert_eq!((stated.id.as_str(), stated.suite.as_str()), ("copies", "copy"));
     Some(stated.sentence)
 }
@@ -81,9 +81,11 @@ fn every_sample_counts_also_void_ones() {
 fn few_or_wide_rounds_state_nothing() {
     assert_eq!(sentence(&run(&MadeUp { rounds: 5, ..made_up() }, 2.0)), None);
     assert_eq!(sentence(&run(&MadeUp { noise: 0.99, ..made_up() }, 2.0)), None);
+    let rounds = |run: &Run| rounds(&toml::from_str(HEADLINE).unwrap(), run);
+    assert_eq!(rounds(&run(&MadeUp { rounds: 5, ..made_up() }, 2.0)), 5);
     let mut other = run(&made_up(), 2.0);
     other.samples.retain(|sample| !is_ours(&sample.point));
-    assert_eq!(sentence(&other), None);
+    assert_eq!((sentence(&other), rounds(&other)), (None, 0));
     other.samples.iter_mut().for_each(|sample| sample.experiment = "copy/other".into());
     assert_eq!(sentence(&other), None, "there are no samples of {EXPERIMENT}");
 }

@@ -5,9 +5,9 @@
 mod synthetic;
 
 use lab::claim::{Claim, Verdict};
-use lab::headline::Stated;
+use lab::headline::Filled;
 use lab::sample::Failure;
-use report::table::{Page, Screen, claim, verdicts, verdicts_json};
+use report::table::{NoHeadline, Page, Screen, claim, verdicts, verdicts_json};
 
 const CLAIMS: &str = r#"
 [[claim]]
@@ -71,21 +71,23 @@ fn judged() -> Vec<(Claim, Verdict)> {
     file.claims().iter().map(judge).collect()
 }
 
-fn screen(page: Page) -> String {
-    let stated = |id: &str, sentence: &str| Stated {
+fn screen(page: Page, selects_claims: bool) -> String {
+    let filled = |id: &str, sentence: &str| Filled {
         id: id.into(),
         suite: "copy".into(),
         sentence: sentence.into(),
     };
     let headlines = [
-        stated("a", "A copy runs at 19.7 GB/s ±1.7%, 1.80 times as fast as glibc's"),
-        stated("b", "The first touch of a page takes 1.44 us ±2.0%"),
+        filled("a", "A copy runs at 19.7 GB/s ±1.7%, 1.80 times as fast as glibc's"),
+        filled("b", "The first touch of a page takes 1.44 us ±2.0%"),
     ];
     let next = |command: &str| (command.to_owned(), "print what was measured, with reasons");
     let screen = Screen {
-        suites: &["copy", "stream"],
+        suites: &[("copy", None), ("stream", Some(NoHeadline::TooFewRounds(1)))],
         headlines: &headlines,
         judged: &judged(),
+        selects_claims,
+        failures: &["2 samples in copy/throughput: timeout".into()],
         inconsistencies: &["a part is larger than the whole".into()],
         facts: &[("measured", "12 samples on testbed".into()), ("run", "results/r-1".into())],
         commands: &[next("tollgate show"), next("tollgate claims --results elsewhere")],
@@ -95,8 +97,13 @@ fn screen(page: Page) -> String {
 
 #[test]
 fn a_screen_is_readable_at_each_width() {
-    let texts = [100, 80, 40].map(|width| screen(Page { width, colour: false }));
+    let texts = [100, 80, 40].map(|width| screen(Page { width, colour: false }, false));
     insta::assert_snapshot!(texts.join("\n———\n"));
+}
+
+#[test]
+fn each_selected_claim_has_a_line() {
+    insta::assert_snapshot!(screen(Page::default(), true));
 }
 
 #[test]

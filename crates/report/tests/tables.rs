@@ -375,7 +375,7 @@ fn list_shows_experiments_and_factors() {
     let figure = lab::figure::Figure::adhoc("copy/throughput", "length");
     let declared = Declared { claims: file.claims().to_vec(), figures: vec![figure] };
     let text = list(&suites, &experiments, &declared, Page::default());
-    let more = describe(&suites, &experiments[0], Page::default());
+    let more = describe("copy/throughput", &suites, &experiments[0], Page::default());
     let named = declared.text(&experiments, Page::default());
     insta::assert_snapshot!(text + "\n" + &more + "\n" + &named);
     let json = list_json(&suites, &experiments, &declared);
@@ -415,7 +415,7 @@ proptest! {
             lab::compare::compare(&[run.clone()], &[other], &["copy/throughput"], None, Unit::Own).unwrap();
         prop_assert!(widest(&compare(&comparisons, &run, page)) <= width);
         let experiment = run.record.experiments["copy/throughput"].clone();
-        prop_assert!(widest(&describe(&suites, &experiment, page)) <= width);
+        prop_assert!(widest(&describe("an experiment", &suites, &experiment, page)) <= width);
         prop_assert!(widest(&list(&suites, &[experiment], &Declared::default(), page)) <= width);
         let mut whole = Filter::default();
         whole.add("memory=heap,shared").unwrap();

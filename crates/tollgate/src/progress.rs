@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use lab::experiment::Experiment;
 use lab::format::count;
 use lab::headline::{self, Headline};
 use lab::journal::{self, Run};
@@ -16,8 +17,8 @@ use lab::terminal::one_line;
 
 use crate::output::{print_message, restored};
 
-/// Number of failed samples that are reported at once; all are counted at the end.
-const MAX_REPORTED: u64 = 5;
+/// Maximum number of failed samples that are reported one by one; all are counted at the end.
+pub(crate) const MAX_REPORTED: usize = 10;
 /// Minimum time between two lines about the state, without a terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
 /// Bar, state and newest headline. The terminal wraps lines that are too long.
@@ -26,11 +27,12 @@ const TEMPLATE: &str = "{wide_bar:.cyan/dim} {percent:>3}%\n{prefix}\n{msg:.dim}
 /// Progress of a run: three lines on a terminal; else a line every 10 s and for each headline.
 pub(crate) struct Progress {
     bar: ProgressBar,
-    failures: u64,
+    /// Failed samples that were reported.
+    reported: Vec<Sample>,
     shows_projections: bool,
     headlines: LiveHeadlines,
-    /// ID of the experiment that is measured.
-    experiment: String,
+    /// Experiment that is measured, once a round has started.
+    experiment: Option<Experiment>,
     /// Round of it, from 0.
     round: u32,
     /// The pass through all experiments, e.g. `round 3 of 10`.
@@ -54,10 +56,10 @@ impl Progress {
         }
         Self {
             bar,
-            failures: 0,
+            reported: Vec::new(),
             shows_projections,
             headlines: LiveHeadlines::new(headlines),
-            experiment: String::new(),
+            experiment: None,
             round: 0,
             pass: String::new(),
             time_left: None,
@@ -65,10 +67,11 @@ impl Progress {
         }
     }
 
-    /// Shows the headlines of the last experiment and removes the display.
-    pub(crate) fn finish(&mut self) {
+    /// Shows the headlines of the last experiment and removes the display. Returns the failed samples that it reported.
+    pub(crate) fn finish(mut self) -> Vec<Sample> {
         self.show_headlines();
         self.bar.finish_and_clear();
+        self.reported
     }
 
     fn report(&self, line: &str) {
@@ -76,17 +79,18 @@ impl Progress {
     }
 
     /// Returns time left, round and experiment, the most important first.
-    fn state(&self) -> String {
-        let left = self.time_left.map(|time| format!("{} left: ", format_duration(time)));
-        format!("{}{}, {}", left.unwrap_or_default(), self.pass, self.experiment)
+    fn status_line(&self, experiment: &Experiment) -> String {
+        let left = self.time_left.map(|time| match time.as_secs_f64().ceil() {
+            0.0 => "finishing: ".to_owned(),
+            seconds => format!("{} left: ", format_duration(Duration::from_secs(seconds as u64))),
+        });
+        format!("{}{}, {}", left.unwrap_or_default(), self.pass, experiment.id())
     }
 
     /// Shows the state, once a round has started.
     fn show_state(&mut self) {
-        if self.experiment.is_empty() {
-            return;
-        }
-        let state = self.state();
+        let Some(experiment) = &self.experiment else { return };
+        let state = self.status_line(experiment);
         if !self.bar.is_hidden() {
             self.bar.set_prefix(one_line(&state).into_owned());
         } else if self.last_line.is_none_or(|last| last.elapsed() >= LINE_INTERVAL) {
@@ -95,13 +99,13 @@ impl Progress {
         }
     }
 
-    /// Shows the headlines that the last round made known. No sample is measured meanwhile.
+    /// Shows the headlines that the last round made known. It is called between samples.
     fn show_headlines(&mut self) {
-        let experiment = std::mem::take(&mut self.experiment);
+        let Some(experiment) = self.experiment.take() else { return };
         if self.round as usize + 1 < INTERVAL_ROUNDS {
             return;
         }
-        for sentence in self.headlines.stated_by(&experiment) {
+        for sentence in self.headlines.made_known_by(&experiment.id()) {
             if self.bar.is_hidden() {
                 print_message(&sentence);
             } else {
@@ -127,7 +131,7 @@ impl RunObserver for Progress {
             }
             Event::Round { experiment, round, pass, passes } => {
                 self.show_headlines();
-                (self.experiment, self.round) = (experiment.id(), round);
+                (self.experiment, self.round) = (Some(experiment.clone()), round);
                 let of = passes.map(|passes| format!(" of {passes}")).unwrap_or_default();
                 self.pass = format!("round {}{of}", pass + 1);
                 self.show_state();
@@ -137,11 +141,10 @@ impl RunObserver for Progress {
             }
             Event::Sample(sample) => {
                 self.headlines.add(sample.clone());
-                if let Some(error) = sample.error.as_ref().filter(|error| error.kind.is_fault()) {
-                    self.failures += 1;
-                    if self.failures <= MAX_REPORTED {
-                        self.report(&format!("{} {}: {error}", sample.experiment, sample.point));
-                    }
+                let is_fault = sample.error.as_ref().is_some_and(|error| error.kind.is_fault());
+                if is_fault && self.reported.len() < MAX_REPORTED {
+                    self.report(&failure_line(sample, self.experiment.as_ref()));
+                    self.reported.push(sample.clone());
                 }
             }
             Event::Left { done, all, time } => {
@@ -164,16 +167,24 @@ impl RunObserver for Progress {
     }
 }
 
+/// Describes a failed sample of an experiment in one line.
+pub(crate) fn failure_line(sample: &Sample, experiment: Option<&Experiment>) -> String {
+    let point = experiment.map_or_else(|| sample.point.clone(), |one| one.brief(&sample.point));
+    let (id, round) = (&sample.experiment, sample.round + 1);
+    let error = sample.error.as_ref().map(ToString::to_string).unwrap_or_default();
+    format!("{id} {point}, round {round}: {error}")
+}
+
 /// Headlines of a run in progress.
 struct LiveHeadlines {
-    /// Those that are not stated yet.
+    /// Those that are not known yet.
     pending: Vec<Headline>,
     /// The run so far: samples of the experiments that the headlines use, without histograms.
     run: Option<Run>,
 }
 
 impl LiveHeadlines {
-    /// Creates a list of headlines of which none is stated.
+    /// Creates a list of headlines of which none is known.
     fn new(headlines: Vec<Headline>) -> Self {
         Self { pending: headlines, run: None }
     }
@@ -198,14 +209,14 @@ impl LiveHeadlines {
     }
 
     /// Returns the sentences that an experiment makes known, each once.
-    fn stated_by(&mut self, experiment: &str) -> Vec<String> {
+    fn made_known_by(&mut self, experiment: &str) -> Vec<String> {
         let Some(run) = &self.run else { return Vec::new() };
         let mut sentences = Vec::new();
         self.pending.retain(|one| {
             let is_of = one.experiments().contains(experiment);
-            let stated = is_of.then(|| headline::state(one, run)).flatten();
-            sentences.extend(stated.iter().map(|it| format!("{}: {}", it.suite, it.sentence)));
-            stated.is_none()
+            let filled = is_of.then(|| headline::fill(one, run)).flatten();
+            sentences.extend(filled.iter().map(|it| format!("{}: {}", it.suite, it.sentence)));
+            filled.is_none()
         });
         sentences
     }

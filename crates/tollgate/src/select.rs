@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use lab::catalogue::Catalogue;
 use lab::claim::{self, Claim};
-use lab::experiment::{Experiment, suite_name};
+use lab::experiment::{Experiment, Profile, suite_name};
+use lab::format::count;
 use lab::journal::{self, Run};
 use lab::method::AnyMethod;
 use lab::point::{Filter, Point};
@@ -33,19 +34,19 @@ pub(crate) fn select_experiments(
     catalogue: &Catalogue,
     selection: &SelectionArgs,
 ) -> Result<Vec<Experiment>, CliError> {
-    let mut experiments = catalogue.experiments(selection.profile)?;
-    check_names(&experiments, &selection.names)?;
     let claims = match selection.claim.as_slice() {
         [] => None,
         names => Some(select_claims(catalogue, names)?),
     };
+    let mut experiments = match &claims {
+        None => catalogue.experiments(selection.profile)?,
+        Some(claims) => claimed(catalogue, selection.profile, claims)?,
+    };
+    check_names(&experiments, &selection.names)?;
     let is_explicit = !selection.names.is_empty() || claims.is_some();
     experiments.retain(|one| {
         is_selected(&selection.names, &one.id()) && (is_explicit || !is_self_test(&one.suite))
     });
-    if let Some(claims) = &claims {
-        experiments.iter_mut().for_each(|experiment| keep_claimed(experiment, claims));
-    }
     keep_levels(&mut experiments, &selection.levels)?;
     if let Some(text) = &selection.filter {
         experiments.iter_mut().for_each(|experiment| keep_text(experiment, text));
@@ -76,16 +77,66 @@ fn check_names(experiments: &[Experiment], names: &[String]) -> Result<(), CliEr
     Ok(())
 }
 
-/// Keeps the points that claims need.
-fn keep_claimed(experiment: &mut Experiment, claims: &[Claim]) {
+/// Returns all experiments with the points that claims need, and with the effort of a profile. Experiments and levels
+/// that the profile skips are taken from the next one.
+fn claimed(
+    catalogue: &Catalogue,
+    profile: Profile,
+    claims: &[Claim],
+) -> Result<Vec<Experiment>, CliError> {
+    let order = [Profile::Quick, Profile::Standard, Profile::Full];
+    let profiles = order.into_iter().skip_while(|one| *one != profile);
+    let declared: Result<Vec<_>, _> = profiles.map(|one| catalogue.all_experiments(one)).collect();
+    let declared = declared?;
+    let Some((experiments, _)) = declared.split_first() else { return Ok(Vec::new()) };
     // Claims on the lab itself can be judged by any run of a boundary.
     if claims.iter().all(|claim| is_lab_experiment(&claim.experiment)) {
-        let is_boundary = !is_self_test(&experiment.suite);
-        return experiment.keep(|_| is_boundary);
+        let mut experiments = catalogue.experiments(profile)?;
+        experiments.retain(|experiment| !is_self_test(&experiment.suite));
+        return Ok(experiments);
     }
-    let points: BTreeSet<_> =
-        claims.iter().flat_map(|claim| claim::needs(claim, experiment)).collect();
-    experiment.keep(|point| points.contains(point));
+    let with_points = |experiment: &Experiment| {
+        let of_experiment = |one: &&Experiment| one.id() == experiment.id();
+        let profiles: Vec<_> =
+            declared.iter().filter_map(|all| all.iter().find(of_experiment)).collect();
+        let needed: BTreeSet<_> =
+            claims.iter().flat_map(|claim| claim::needs_of_profiles(claim, &profiles)).collect();
+        // Each once, in the order of the declaration.
+        let kept = |all: &dyn Fn(&Experiment) -> &[Point]| {
+            let mut kept: Vec<Point> = Vec::new();
+            for point in profiles.iter().flat_map(|one| all(one)) {
+                if needed.contains(point) && !kept.contains(point) {
+                    kept.push(point.clone());
+                }
+            }
+            kept
+        };
+        let (points, twins) = (kept(&|one| &one.points), kept(&|one| &one.twins));
+        let mut part = experiment.clone();
+        part.keep(|point| needed.contains(point));
+        Experiment { points, twins, ..part }
+    };
+    Ok(experiments.iter().map(with_points).collect())
+}
+
+/// Returns claims whose commands name the results folder and the files that were given.
+pub(crate) fn with_arguments(claims: Vec<Claim>, results: &Path, files: &[PathBuf]) -> Vec<Claim> {
+    let arguments = arguments_of(results, files);
+    claims.into_iter().map(|claim| Claim { arguments: arguments.clone(), ..claim }).collect()
+}
+
+/// Returns the arguments that name a results folder, unless it is the default, and files, each after a space.
+pub(crate) fn arguments_of(results: &Path, files: &[PathBuf]) -> String {
+    let results = (results != Path::new("results")).then_some(("--results", results));
+    let files = files.iter().map(|file| ("-e", file.as_path()));
+    let all = results.into_iter().chain(files);
+    all.map(|(name, path)| format!(" {name} {}", quoted(&path.to_string_lossy()))).collect()
+}
+
+/// Quotes a word for a shell if necessary.
+pub(crate) fn quoted(word: &str) -> String {
+    // Words with NUL cannot be arguments.
+    shlex::try_quote(word).map_or_else(|_| word.to_owned(), Into::into)
 }
 
 /// Leaves out the points that only claims for machines with more cores need.
@@ -172,8 +223,9 @@ pub(crate) fn select_claims(
         claim.id == *name || suite == name || is_source
     };
     if let Some(name) = names.iter().find(|name| !all.iter().any(|claim| matches(claim, name))) {
-        let line =
-            format!("unknown claim, source or suite '{name}'; 'tollgate claims' lists all claims");
+        let line = format!(
+            "unknown claim, source or suite '{name}'; 'tollgate claims --all' lists all claims"
+        );
         return Err(CliError::usage(line));
     }
     let is_selected = |claim: &Claim| match names {
@@ -200,6 +252,25 @@ pub(crate) fn check_one_program(run: &Run) -> Result<(), CliError> {
     let folder = run.folder.display();
     let line = format!("{folder}: this run compares two sides; 'tollgate show' prints its values");
     Err(CliError::usage(line))
+}
+
+/// Describes the run that verdicts are based on: `results/vm-quick-1: 6260 samples of 37 experiments, from
+/// 2026-11-23T09:23:05Z on, with 10 rounds at most`, or states that there is none.
+pub(crate) fn origin(run: Option<&Run>, results: &Path) -> String {
+    let Some(run) = run else {
+        let arguments = arguments_of(results, &[]);
+        let results = results.display();
+        return format!("{results}: no run here, so nothing is measured; tollgate run{arguments}");
+    };
+    let samples = run.samples.iter().filter(|one| !is_lab_experiment(&one.experiment));
+    let experiments: BTreeSet<_> = samples.clone().map(|one| &one.experiment).collect();
+    let last = run.record.sessions.last().map_or(&run.record.start, |session| &session.start);
+    format!(
+        "{}: {} of {}, the last session from {last}",
+        run.folder.display(),
+        count(samples.count(), "sample"),
+        count(experiments.len(), "experiment"),
+    )
 }
 
 /// Returns the IDs of the given experiments of which the run has samples.

@@ -169,7 +169,13 @@ fn run_prints_tables_and_json() {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(errors.contains("1 point in 1 experiment: about "), "{errors}");
     let text = String::from_utf8_lossy(&output.stdout);
-    assert!(text.contains("no headline is resolved"), "{text}");
+    assert!(!text.contains("no headline"), "the points of headlines are not selected: {text}");
+    for part in ["\nincomplete    0 of 1 experiment measured in the 6 rounds", "--where 'edge=30'"]
+    {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let text = bench.ok(&["run", "planted/search", "--rounds", "1", "--fresh"]);
+    assert!(text.contains("planted       no headlines: 1 of 6 rounds\n"), "{text}");
     let line = bench.refused(&["run", "planted/search", "--tables", "--json"], 2);
     assert!(line.contains("cannot be used with"), "{line}");
 }
@@ -185,16 +191,27 @@ fn explain_describes_each_kind_of_name() {
             &["suite planted\n", "figure planted\n", "declared in planted/figures.toml:"],
         ),
         (
-            &["planted/delay"],
-            &["planted/delay\n", "metric: time", "claims: planted-half", "  [[experiment]]\n"],
+            &["planted/delay", "--source"],
+            &[
+                "experiment planted/delay\n",
+                "metric: time",
+                "claims: planted-half",
+                "  [[experiment]]\n",
+            ],
         ),
         (
-            &["planted-20"],
-            &["claim planted-20\n", "inconclusive", "not measured yet", "  id = \"planted-20\""],
+            &["planted-20", "--source", "--results", "r"],
+            &[
+                "claim planted-20\n",
+                "not measured yet: tollgate run --claim planted-20 --results r\n",
+                "experiment: planted/delay\n",
+                "  id = \"planted-20\"",
+            ],
         ),
-        (&["planted-edge"], &["headline planted-edge\n", "every = { edge = 70 }"]),
-        (&["effect"], &["factor effect of planted/delay, planted/disturbed\n", "measured: 0%, "]),
-        (&["u2k"], &["metric u2k of crossing/one-way", "ns, lower is better"]),
+        (&["planted-edge"], &["headline planted-edge\n", "no values yet", "; --source prints it"]),
+        (&["effect"], &["factor effect of planted/delay, planted/disturbed\n", "levels: 0%, "]),
+        (&["u2k"], &["metric u2k of crossing/one-way", "; ns, lower is"]),
+        (&["own-core"], &["capability own-core\n", "available: "]),
     ] {
         let text = bench.ok(&[&["explain"], words].concat());
         for part in parts {
@@ -203,8 +220,12 @@ fn explain_describes_each_kind_of_name() {
     }
     let line = bench.refused(&["explain", "planted-2"], 2);
     assert!(line.contains("unknown name 'planted-2'; similar: planted-20"), "{line}");
-    let line = bench.refused(&["explain", "nothing of the kind"], 2);
-    assert!(line.contains("'tollgate list' lists experiments, claims and figures"), "{line}");
+    for (name, similar) in [("noise flor", "noise floor"), ("planted-egde", "planted-edge")] {
+        let line = bench.refused(&["explain", name], 2);
+        assert!(line.contains(&format!("similar: {similar}")), "{line}");
+    }
+    let line = bench.refused(&["explain", "zzz"], 2);
+    assert!(line.contains("'tollgate list SUITE' and 'tollgate claims --all'"), "{line}");
     assert!(bench.refused(&["explain"], 2).contains("explain --help"));
 }
 
@@ -282,8 +303,12 @@ expect = { at_least = 50 }
 #[test]
 fn run_claim_measures_only_the_points_of_the_claim() {
     let bench = Bench::new();
-    bench.ok(&["run", "--claim", "planted-20", "--quiet"]);
-    let run = bench.journal();
+    let text = bench.ok(&["run", "--claim", "planted-20", "--results", "r"]);
+    assert!(text.contains("  planted-20: "), "{text}");
+    assert!(!text.contains("planted-half"), "{text}");
+    assert!(text.contains("tollgate explain planted-20 --results r"), "{text}");
+    let folder = lab::journal::newest(&bench.path().join("r")).unwrap();
+    let run = lab::journal::open(&folder).unwrap();
     let effects: std::collections::BTreeSet<_> = run
         .samples
         .iter()
@@ -291,6 +316,59 @@ fn run_claim_measures_only_the_points_of_the_claim() {
         .map(|sample| sample.point.text("effect"))
         .collect();
     assert_eq!(effects, ["0%", "20%"].into());
+}
+
+#[test]
+fn run_claim_measures_what_the_profile_skips() {
+    let bench = Bench::new();
+    let user_file = file(
+        &bench,
+        "my.toml",
+        r#"
+[[experiment]]
+name = "rare"
+suite = "planted"
+method = "search"
+about = "edges"
+metric = "found"
+rounds = 1
+quick = { edge = [10] }
+[experiment.factors]
+edge = [10, 90]
+[[experiment]]
+name = "skipped"
+suite = "planted"
+method = "search"
+about = "edges"
+metric = "found"
+rounds = 1
+quick = { skip = true }
+[experiment.factors]
+edge = [10]
+[[claim]]
+id = "edge-90"
+says = "The edge at 90 is found"
+source = "me"
+experiment = "planted/rare"
+where = { edge = 90 }
+expect = { at_least = 89, at_most = 90 }
+[[claim]]
+id = "edge-10"
+says = "The edge at 10 is found"
+source = "me"
+experiment = "planted/skipped"
+expect = { at_least = 9, at_most = 10 }
+"#,
+    );
+    bench.ok(&["run", "-e", user_file.to_str().unwrap(), "--claim", "me", "--quiet"]);
+    let run = bench.journal();
+    let of_suites = run.samples.iter().filter(|one| one.experiment.starts_with("planted/"));
+    let points: std::collections::BTreeSet<_> =
+        of_suites.map(|one| (one.experiment.as_str(), one.point.text("edge"))).collect();
+    // The twin of the other point measures the noise floor.
+    let rare = [("planted/rare", "10"), ("planted/rare", "90")];
+    assert!(points.is_subset(&[rare[0], rare[1], ("planted/skipped", "10")].into()), "{points:?}");
+    assert!(points.contains(&rare[1]) && points.contains(&("planted/skipped", "10")), "{points:?}");
 }
 
 #[test]
@@ -613,7 +691,7 @@ fn levels_out_of_range_are_usage_errors() {
 fn the_duration_of_a_target_interval_is_forecast() {
     let bench = Bench::new();
     let words = ["run", "planted/delay", "--resolve", "20%", "--quiet"];
-    for forecast in ["at most; a better estimate follows", "estimated from earlier rounds"] {
+    for forecast in ["for all rounds; a better estimate follows", "estimated from earlier rounds"] {
         let output = bench.run(&words);
         let errors = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success() && errors.contains("intervals within 20%"), "{errors}");

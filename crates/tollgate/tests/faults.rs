@@ -10,7 +10,19 @@ use lab::sample::FailureKind;
 #[test]
 fn every_fault_is_a_sample_with_its_cause() {
     let bench = Bench::new();
-    let line = bench.refused(&["run", "planted/faults", "--quiet"], 1);
+    let output = bench.run(&["run", "planted/faults"]);
+    assert_eq!(output.status.code(), Some(1));
+    let screen = String::from_utf8_lossy(&output.stdout);
+    assert!(screen.contains("\nfailed        "), "{screen}");
+    assert!(screen.contains(" samples in planted/faults: crashed\n"), "{screen}");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let of_segv = |line: &&str| line.contains("fault=segv") && line.contains("SIGSEGV");
+    assert_eq!(
+        errors.lines().filter(of_segv).count(),
+        1,
+        "each failure is reported once: {errors}"
+    );
+    let line = errors.lines().last().unwrap();
     let run = bench.journal();
     let levels = by_level(&run, "planted/faults", "fault");
     let expected = [

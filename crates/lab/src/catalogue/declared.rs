@@ -103,8 +103,20 @@ impl Declared {
         Err(format!("experiment name '{name}': use 1 to {MAX_NAME} letters, digits, '-' and '_'"))
     }
 
-    /// Returns the experiment for a profile; `None` if the profile skips it. `suite` is the suite
-    /// that contains the file, if any. Subtracts its points from `points_left`, the number that the
+    /// Returns whether a profile skips it.
+    pub(super) fn is_skipped(&self, profile: Profile) -> bool {
+        self.changed_by(profile).skip == Some(true)
+    }
+
+    fn changed_by(&self, profile: Profile) -> &Override {
+        match profile {
+            Profile::Quick => &self.quick,
+            Profile::Standard => &self.standard,
+            Profile::Full => &self.full,
+        }
+    }
+
+    /// Returns the experiment for a profile. `suite` is the suite that contains the file, if any. Subtracts its points from `points_left`, the number that the
     /// file may still generate.
     ///
     /// # Errors
@@ -116,7 +128,7 @@ impl Declared {
         suites: &[&Suite],
         profile: Profile,
         points_left: &mut usize,
-    ) -> Result<Option<Experiment>, String> {
+    ) -> Result<Experiment, String> {
         let mut of_suite = || {
             let suite = suite
                 .or(self.suite.as_deref())
@@ -136,15 +148,8 @@ impl Declared {
         suite: &Suite,
         profile: Profile,
         points_left: &mut usize,
-    ) -> Result<Option<Experiment>, String> {
-        let changed = match profile {
-            Profile::Quick => &self.quick,
-            Profile::Standard => &self.standard,
-            Profile::Full => &self.full,
-        };
-        if changed.skip == Some(true) {
-            return Ok(None);
-        }
+    ) -> Result<Experiment, String> {
+        let changed = self.changed_by(profile);
         let method = suite::method(suite, self.method.as_ref().unwrap_or(&self.name))?;
         method.metric(&self.metric)?;
         // Checked before the profile overrides them, so that an unknown level is an error in every
@@ -198,7 +203,7 @@ impl Declared {
             blocking: self.blocking.clone(),
         };
         experiment.within_limits()?;
-        Ok(Some(experiment))
+        Ok(experiment)
     }
 
     /// Returns a level for every factor of the method: the baseline's, else the first one varied,

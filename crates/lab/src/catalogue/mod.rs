@@ -133,9 +133,21 @@ impl<'a> Catalogue<'a> {
     /// Returns an error for an unknown suite, method, metric, factor or level, and for a number out
     /// of range.
     pub fn experiments(&self, profile: Profile) -> Result<Vec<Experiment>, DataError> {
+        self.resolved(profile, true)
+    }
+
+    /// Returns all experiments with the effort of a profile, also those that it skips.
+    ///
+    /// # Errors
+    /// As [`Self::experiments`].
+    pub fn all_experiments(&self, profile: Profile) -> Result<Vec<Experiment>, DataError> {
+        self.resolved(profile, false)
+    }
+
+    fn resolved(&self, profile: Profile, may_skip: bool) -> Result<Vec<Experiment>, DataError> {
         let mut experiments = Vec::new();
         for file in &self.files {
-            experiments.extend(file.experiments(&self.suites, profile)?);
+            experiments.extend(file.experiments(&self.suites, profile, may_skip)?);
         }
         Ok(experiments)
     }
@@ -304,14 +316,18 @@ impl DataFile {
         &self,
         suites: &[&Suite],
         profile: Profile,
+        may_skip: bool,
     ) -> Result<Vec<Experiment>, DataError> {
         // All experiments of a file share this maximum.
         let mut points_left = MAX_POINTS;
         let mut experiments = Vec::new();
         for (location, declared) in &self.experiments {
             let suite = self.suite.as_deref();
+            if may_skip && declared.is_skipped(profile) {
+                continue;
+            }
             let resolved = declared.resolve(suite, suites, profile, &mut points_left);
-            experiments.extend(resolved.map_err(|what| location.error(what))?);
+            experiments.push(resolved.map_err(|what| location.error(what))?);
         }
         Ok(experiments)
     }

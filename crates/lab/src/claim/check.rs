@@ -6,7 +6,7 @@ use super::{CarriesOver, Claim, Condition, Trend};
 use crate::data::DataError;
 use crate::experiment::Experiment;
 use crate::metric::{Better, Metric, MetricRecord};
-use crate::point::{Filter, Point};
+use crate::point::{Filter, Level, Point};
 use crate::run::{METRICS, SESSION};
 use crate::statistics::INTERVAL_ROUNDS;
 use crate::subject::Subject;
@@ -84,6 +84,59 @@ impl Claim {
     /// Returns its filters: of its points, and of the sides that it compares.
     pub(crate) fn filters(&self) -> Vec<Filter> {
         self.sides().into_iter().chain([self.filter.clone()]).collect()
+    }
+}
+
+/// Returns the points that a claim requires, given its experiment in several profiles: those of the first and, for
+/// levels that the claim names and the first profile lacks, those of the next ones.
+pub fn needs_of_profiles(claim: &Claim, profiles: &[&Experiment]) -> BTreeSet<Point> {
+    let mut points = BTreeSet::new();
+    for experiment in profiles {
+        let found = needs(claim, experiment);
+        let lacks = |factor: &str, level: &Level| {
+            !points.iter().any(|point: &Point| point.get(factor) == Some(level))
+        };
+        let lacking: Vec<_> = named_levels(claim)
+            .into_iter()
+            .filter(|(factor, level)| lacks(factor, level))
+            .collect();
+        let levels_of = |factor: &str| -> BTreeSet<_> {
+            points.iter().filter_map(|point| point.get(factor)).collect()
+        };
+        let compares_too_few = compared_factors(claim).iter().any(|it| levels_of(it).len() < 2);
+        let is_new =
+            |point: &Point| lacking.iter().any(|(factor, level)| point.get(factor) == Some(level));
+        let takes_all = points.is_empty() || compares_too_few;
+        points.extend(found.into_iter().filter(|point| takes_all || is_new(point)));
+    }
+    points
+}
+
+/// Returns the levels that a claim names, with their factors.
+fn named_levels(claim: &Claim) -> Vec<(&str, &Level)> {
+    let condition = claim.expect.as_ref().map(|expect| &expect.kind);
+    let sides: Vec<&Filter> = match condition {
+        Some(Condition::Ratio { of, to, limit, .. }) => [of, to].into_iter().chain(limit).collect(),
+        Some(Condition::Ranking(ranking)) => ranking.iter().collect(),
+        _ => Vec::new(),
+    };
+    let filters = sides.into_iter().chain([&claim.filter]);
+    let levels = filters
+        .flat_map(|filter| &filter.0)
+        .flat_map(|(factor, levels)| levels.levels().iter().map(|level| (factor.as_str(), level)));
+    let knee = match condition {
+        Some(Condition::Shape { along, beyond: Some(level), .. }) => Some((along.as_str(), level)),
+        _ => None,
+    };
+    levels.chain(knee).collect()
+}
+
+/// Returns the factors of which a claim compares several levels that it does not name.
+fn compared_factors(claim: &Claim) -> Vec<&str> {
+    match claim.expect.as_ref().map(|expect| &expect.kind) {
+        Some(Condition::Shape { along, .. }) => vec![along],
+        Some(Condition::WinnerChanges { factor, along }) => vec![factor, along],
+        _ => Vec::new(),
     }
 }
 

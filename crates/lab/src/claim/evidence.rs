@@ -427,9 +427,9 @@ impl Claim {
     }
 
     /// Returns the command that measures the points of the claim.
-    pub(super) fn command(&self) -> String {
+    pub fn command(&self) -> String {
         let profile = self.profile.map(|p| format!(" --profile {}", p.name())).unwrap_or_default();
-        format!("tollgate run --claim {}{profile}", self.id)
+        format!("tollgate run --claim {}{profile}{}", self.id, self.arguments)
     }
 }
 

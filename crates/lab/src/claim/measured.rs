@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 
 use super::evidence::Evidence;
 use super::verdict::{NoVerdict, Reason};
-use crate::experiment::Profile;
 use crate::point::{Filter, Level, Point};
 
 impl Evidence<'_> {
@@ -55,11 +54,6 @@ impl Evidence<'_> {
         });
         let points = || ("points".into(), sampled.len(), self.known.len());
         let (what, measured, of) = partial.unwrap_or_else(points);
-        let is_quick = self.samples.run.record.profile == Profile::Quick;
-        let profile = match is_quick && !lacking.is_empty() && self.claim.profile.is_none() {
-            true => " --profile standard",
-            false => "",
-        };
-        Reason::NotAllMeasured { what, measured, of, command: self.claim.command() + profile }
+        Reason::NotAllMeasured { what, measured, of, command: self.claim.command() }
     }
 }

@@ -23,7 +23,7 @@ mod winner;
 use machine::proximity::Class;
 use serde::Serialize;
 
-pub use check::{check, needs};
+pub use check::{check, needs, needs_of_profiles};
 pub use classes::ClassResult;
 pub use expect::{Bounds, Condition, Expect, Quantifier, Trend};
 pub use judge::judge;
@@ -85,6 +85,8 @@ pub struct Claim {
     pub expect: Option<Expect>,
     /// Location of its declaration.
     pub location: SourceLocation,
+    /// Further arguments of the command that measures it, e.g. ` --results r`; empty by default.
+    pub arguments: String,
 }
 
 /// A published value.

@@ -75,6 +75,7 @@ impl Declared {
             unmeasurable: self.unmeasurable,
             expect: self.expect,
             location,
+            arguments: String::new(),
         };
         claim.check_form().map_err(|what| claim.error(&what))?;
         Ok(claim)

@@ -21,7 +21,7 @@ const MAX_HALF_WIDTH: f64 = 0.25;
 
 /// A headline with the numbers of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Stated {
+pub struct Filled {
     /// ID of the headline.
     pub id: String,
     /// Suite of its experiment.
@@ -32,10 +32,10 @@ pub struct Stated {
 
 /// Returns a headline with the numbers of a run; `None` if no sentence has a value for every slot.
 ///
-/// A slot has a value if at least 6 rounds gave one and half of its 95% interval is at most 25% of
-/// it; a ratio must also be resolved. Rounds with near and with far cores are not mixed: the
+/// A slot has a value if at least 6 rounds gave one. Half of its 95% interval must be at most 25% of it, except for a
+/// number of rounds; a ratio must also be resolved. Rounds with near and with far cores are not mixed: the
 /// sentence is about those of which there are more, and names them.
-pub fn state(headline: &Headline, run: &Run) -> Option<Stated> {
+pub fn fill(headline: &Headline, run: &Run) -> Option<Filled> {
     let slots: BTreeMap<&str, Source> = headline
         .slots
         .iter()
@@ -47,16 +47,33 @@ pub fn state(headline: &Headline, run: &Run) -> Option<Stated> {
     }
     let mut classes: Vec<_> = classes.into_iter().collect();
     classes.sort_by_key(|(_, rounds)| std::cmp::Reverse(*rounds));
-    let state = |class: Option<Class>| {
+    let fill = |class: Option<Class>| {
         headline.says.iter().find_map(|sentence| filled(sentence, &slots, class))
     };
     let sentence = match classes.as_slice() {
-        [] => state(None)?,
+        [] => fill(None)?,
         classes => classes.iter().find_map(|(class, _)| {
-            Some(format!("{} ({} cores)", state(Some(*class))?, class.name()))
+            Some(format!("{} ({} cores)", fill(Some(*class))?, class.name()))
         })?,
     };
-    Some(Stated { id: headline.id.clone(), suite: headline.suite().into(), sentence })
+    Some(Filled { id: headline.id.clone(), suite: headline.suite().into(), sentence })
+}
+
+/// Returns the number of valid rounds of a headline so far: of the sentence whose slots have the most, the smallest
+/// number of any of its points.
+pub fn rounds(headline: &Headline, run: &Run) -> usize {
+    let of_slot = |name: &str| {
+        let source = headline.slots.get(name).and_then(|slot| Source::of(headline, slot, run));
+        source.map_or(0, |source| source.rounds())
+    };
+    let of_sentence = |sentence: &String| {
+        let slots = parts(sentence).unwrap_or_default().into_iter().filter_map(|part| match part {
+            Part::Text(_) => None,
+            Part::Slot(name) => Some(of_slot(name)),
+        });
+        slots.min()
+    };
+    headline.says.iter().filter_map(of_sentence).max().unwrap_or_default()
 }
 
 /// Returns a sentence with its slots filled; `None` if one of them has no value.
@@ -89,15 +106,27 @@ impl<'a> Source<'a> {
         Some(point(filter, &self.samples.declared()?.baseline))
     }
 
-    /// Returns the class of each round of its points.
-    fn classes(&self) -> Vec<Class> {
+    fn points(&self) -> impl Iterator<Item = Point> {
         let filters = match self.kind {
             SlotKind::Value(of) | SlotKind::Every { of, .. } | SlotKind::Outside { of, .. } => {
                 vec![of]
             }
             SlotKind::Ratio { of, to } | SlotKind::Share { of, to } => vec![of, to],
         };
-        let points = filters.into_iter().filter_map(|filter| self.point(filter));
+        filters.into_iter().filter_map(|filter| self.point(filter))
+    }
+
+    /// Returns the smallest number of valid rounds of its points.
+    fn rounds(&self) -> usize {
+        let of_point = |point: Point| {
+            self.samples.rounds(&point, false).filter(|(_, sample)| sample.is_valid()).count()
+        };
+        self.points().map(of_point).min().unwrap_or_default()
+    }
+
+    /// Returns the class of each round of its points.
+    fn classes(&self) -> Vec<Class> {
+        let points = self.points();
         let rounds = points.filter_map(|point| self.summary.observed.points.get(&point));
         rounds.flat_map(Rounds::values).filter_map(|one| one.class).collect()
     }
@@ -126,8 +155,6 @@ impl<'a> Source<'a> {
             Some(half * estimate.median.abs()),
             &self.summary.record.unit,
         );
-        // 9.0 M/s reads better than 9.0 M 1/s.
-        let value = value.replace(" 1/s", "/s");
         (half <= MAX_HALF_WIDTH).then(|| format!("{value} {}", format::half_width(half)))
     }
 

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 
-pub use fill::{Stated, state};
+pub use fill::{Filled, fill, rounds};
 pub use slot::{Slot, SlotKind};
 
 use crate::data::is_plain_name;

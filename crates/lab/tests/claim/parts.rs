@@ -91,7 +91,8 @@ fn numbers_that_the_profile_does_not_contain_leave_the_claim_open() {
     };
     let verdict = |bound, hold, kind: VerdictKind| {
         let verdict = assert_kind(&keys("'apex'", bound, hold), &run, kind);
-        let counted = r#""what":"levels of length","measured":2,"of":3,"command":"tollgate run --claim it --profile standard""#;
+        let counted =
+            r#""what":"levels of length","measured":2,"of":3,"command":"tollgate run --claim it""#;
         assert!(reasons(&verdict).contains(counted), "{verdict:#?}");
     };
     verdict(1e9, "all", Inconclusive);

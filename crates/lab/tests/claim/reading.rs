@@ -1,7 +1,7 @@
 //! Claims read from TOML and checked against a suite.
 
 use lab::catalogue::{Catalogue, DataFile};
-use lab::claim::{Claim, Condition, check, needs};
+use lab::claim::{Claim, Condition, check, needs, needs_of_profiles};
 use lab::data::DataError;
 use lab::experiment::Profile;
 use lab::factor::{LevelType, Levels};
@@ -260,6 +260,30 @@ fn a_checked_claim_has_canonical_levels() {
     let mut other = experiments[0].clone();
     other.name = "other".into();
     assert!(needs(&checked, &other).is_empty());
+}
+
+#[test]
+fn levels_that_a_profile_lacks_are_taken_from_the_next() {
+    let of_lengths =
+        |lengths: &[&str]| MadeUp::new(product(&["glibc", "apex"], lengths, &["0"])).experiment();
+    let (quick, full) = (of_lengths(&["4 KiB"]), of_lengths(&["64 KiB", "1 MiB"]));
+    let lengths = |keys: &str, profiles: &[&lab::experiment::Experiment]| {
+        let claim = check(&claim(keys), &[&COPY], &[full.clone()]).unwrap();
+        let points = needs_of_profiles(&claim, profiles);
+        let lengths: std::collections::BTreeSet<_> =
+            points.iter().map(|point| point.text("length").to_owned()).collect();
+        (points.len(), lengths.into_iter().collect::<Vec<_>>().join(", "))
+    };
+    let ratio = "expect = { ratio_of = { function = \"apex\" }, to = { function = \"glibc\" }, at_least = 1 }";
+    let one = format!("where = {{ length = \"64 KiB\" }}\n{ratio}");
+    let both = format!("where = {{ length = [\"4 KiB\", \"64 KiB\"] }}\n{ratio}");
+    let rises =
+        "where = { function = \"glibc\" }\nexpect = { shape = \"rises\", along = \"length\" }";
+    assert_eq!(lengths(ratio, &[&quick, &full]), (2, "4 KiB".into()));
+    assert_eq!(lengths(&one, &[&quick]), (0, String::new()));
+    assert_eq!(lengths(&one, &[&quick, &full]), (2, "64 KiB".into()));
+    assert_eq!(lengths(&both, &[&quick, &full]), (4, "4 KiB, 64 KiB".into()));
+    assert_eq!(lengths(rises, &[&quick, &full]), (3, "1 MiB, 4 KiB, 64 KiB".into()));
 }
 
 #[test]

@@ -9,19 +9,22 @@ use super::reasons::reason;
 /// Maximum number of claims of a cause that are named.
 const MAX_NAMED: usize = 3;
 
+/// Words for an inconclusive claim without values in this run.
+pub(super) const NOT_MEASURED: &str = "not measured";
+
 /// Claims without a verdict for one cause.
 pub(super) struct Cause<'a> {
     /// The cause, e.g. `this CPU has no MPX`.
     pub(super) text: String,
     /// The remedy, if there is one.
-    remedy: Option<&'a str>,
+    remedy: Option<String>,
     pub(super) kind: VerdictKind,
     pub(super) claims: Vec<&'a Claim>,
 }
 
 /// Groups the claims that cannot be measured or are not measured yet by cause, the cause of most
 /// claims first. Other claims are in no group.
-pub(super) fn causes(judged: &[(Claim, Verdict)]) -> Vec<Cause<'_>> {
+pub(super) fn causes<'a>(judged: &[&'a (Claim, Verdict)]) -> Vec<Cause<'a>> {
     let mut causes: Vec<Cause> = Vec::new();
     for (claim, verdict) in judged {
         let Some(why) = deciding(verdict) else { continue };
@@ -30,7 +33,7 @@ pub(super) fn causes(judged: &[(Claim, Verdict)]) -> Vec<Cause<'_>> {
         match causes.iter_mut().find(is_same) {
             Some(known) => known.claims.push(claim),
             None => {
-                let (remedy, kind) = (remedy(why), verdict.kind);
+                let (remedy, kind) = (remedy(why, claim), verdict.kind);
                 causes.push(Cause { text, remedy, kind, claims: vec![claim] });
             }
         }
@@ -45,6 +48,11 @@ pub(super) fn cause_of(verdict: &Verdict) -> Option<String> {
     cause(verdict.kind, deciding(verdict)?)
 }
 
+/// Returns whether a claim is inconclusive only because this run did not measure it.
+pub(super) fn is_unmeasured(verdict: &Verdict) -> bool {
+    verdict.kind == VerdictKind::Inconclusive && cause_of(verdict).is_some()
+}
+
 /// Renders the causes as a table.
 pub(super) fn table(causes: &[Cause], page: Page) -> String {
     if causes.is_empty() {
@@ -52,13 +60,17 @@ pub(super) fn table(causes: &[Cause], page: Page) -> String {
     }
     let row = |cause: &Cause| {
         let names: Vec<_> = cause.claims.iter().map(|claim| claim.id.as_str()).collect();
-        let mut lines = vec![match cause.remedy {
+        let mut lines = vec![match &cause.remedy {
             Some(remedy) => format!("{}; {remedy}", cause.text),
             None => cause.text.clone(),
         }];
         lines.extend((names.len() <= MAX_NAMED).then(|| names.join(", ")));
+        let verdict = match cause.kind {
+            VerdictKind::Inconclusive => NOT_MEASURED,
+            kind => kind.name(),
+        };
         vec![
-            TableCell::from(cause.kind.name()),
+            TableCell::from(verdict),
             names.len().to_string().into(),
             TableCell::from_lines(&lines),
         ]
@@ -85,9 +97,9 @@ pub(super) fn lacks(causes: &[Cause], columns: usize) -> Option<String> {
         };
         let more = lacking.len() - index;
         let rest = format!(", {more} more");
-        // The last part needs no room for the rest.
-        let room = columns.saturating_sub(if more == 1 { 0 } else { rest.len() });
-        if index > 0 && text.chars().count() + part.chars().count() > room {
+        // The last part is followed by nothing.
+        let max = columns.saturating_sub(if more == 1 { 0 } else { rest.len() });
+        if index > 0 && text.chars().count() + part.chars().count() > max {
             text += &rest;
             break;
         }
@@ -145,11 +157,13 @@ fn brief(text: &str) -> String {
     text[..end.unwrap_or(text.len())].into()
 }
 
-fn remedy(why: &Reason) -> Option<&str> {
+fn remedy(why: &Reason, claim: &Claim) -> Option<String> {
     match why {
-        Reason::Failed { failure, .. } => failure.remedy.as_deref(),
-        Reason::NotMeasured { .. } => Some("'tollgate run --claim ID' measures one"),
-        Reason::TooFewCores { .. } => Some("measure on a larger machine"),
+        Reason::Failed { failure, .. } => failure.remedy.clone(),
+        Reason::NotMeasured { .. } => {
+            Some(format!("'tollgate run --claim ID{}' measures one", claim.arguments))
+        }
+        Reason::TooFewCores { .. } => Some("measure on a larger machine".into()),
         _ => None,
     }
 }

@@ -104,7 +104,7 @@ impl Declared {
     }
 }
 
-/// Renders suites with their experiments: points, rounds, time of all rounds, factors; and the number
+/// Renders suites with their experiments: points, rounds, expected time of all rounds, factors; and the number
 /// of their claims and the IDs of their figures.
 pub fn list(
     suites: &[&Suite],
@@ -125,7 +125,7 @@ pub fn list(
             ColumnHeader::right("points"),
             ColumnHeader::right("avail."),
             ColumnHeader::right("rounds"),
-            ColumnHeader::right("max time"),
+            ColumnHeader::right("time"),
             ColumnHeader::left("description, factors (levels)"),
         ];
         text += &page.table(&headers, listed.iter().map(ListedExperiment::row).collect());
@@ -202,7 +202,10 @@ impl ListedExperiment<'_> {
             points.to_string().into(),
             TableCell::new(self.available.to_string(), emphasis),
             self.experiment.effort.rounds.to_string().into(),
-            format_duration(self.expected).into(),
+            match self.available {
+                0 => "—".into(),
+                _ => format_duration(self.expected).into(),
+            },
             TableCell::from_lines(&[
                 self.experiment.about.clone(),
                 factors.collect::<Vec<_>>().join(", "),
@@ -225,9 +228,9 @@ impl ListedExperiment<'_> {
     }
 }
 
-/// Renders an experiment with the levels and descriptions of its factors.
-pub fn describe(suites: &[&Suite], experiment: &Experiment, page: Page) -> String {
-    let mut text = page.paragraph(&experiment.id(), 0, Emphasis::Strong);
+/// Renders an experiment with the levels and descriptions of its factors, below a title.
+pub fn describe(title: &str, suites: &[&Suite], experiment: &Experiment, page: Page) -> String {
+    let mut text = page.paragraph(title, 0, Emphasis::Strong);
     text += &page.paragraph(&experiment.about, 0, Emphasis::Plain);
     let known = find_method(suites, &experiment.suite, &experiment.method)
         .map_or(&[][..], |method| method.factors());
@@ -244,10 +247,10 @@ pub fn describe(suites: &[&Suite], experiment: &Experiment, page: Page) -> Strin
     text + &page.table(&headers, factors(experiment).iter().map(row).collect())
 }
 
-/// Renders capabilities by group (`machine`, then the suites): details of available ones, cause and
-/// fix of missing ones.
+/// Renders how many capabilities are missing, then all by group (`machine`, then the suites): details of available ones,
+/// cause and fix of missing ones.
 pub fn doctor(groups: &[(String, Vec<Capability>)], page: Page) -> String {
-    let mut text = String::new();
+    let mut text = page.paragraph(&conclusion(groups), 2, Emphasis::Plain) + "\n";
     for (name, capabilities) in groups.iter().filter(|(_, all)| !all.is_empty()) {
         let present = capabilities.iter().filter(|c| c.state.is_present()).count();
         let line = format!("{name}: {present} of {} available", capabilities.len());
@@ -260,14 +263,17 @@ pub fn doctor(groups: &[(String, Vec<Capability>)], page: Page) -> String {
         text += &page.table(&headers, capabilities.iter().map(capability_row).collect());
         text.push('\n');
     }
-    let all: Vec<&Capability> = groups.iter().flat_map(|(_, all)| all).collect();
-    let absent = all.iter().filter(|c| !c.state.is_present()).count();
-    let conclusion = match absent {
+    text.trim_end_matches('\n').to_string() + "\n"
+}
+
+/// States how many capabilities are missing.
+fn conclusion(groups: &[(String, Vec<Capability>)]) -> String {
+    let absent = groups.iter().flat_map(|(_, all)| all).filter(|c| !c.state.is_present()).count();
+    match absent {
         0 => "this machine can measure everything".to_string(),
         1 => "1 capability is missing: points that need it are unavailable".to_string(),
         _ => format!("{absent} capabilities are missing: points that need them are unavailable"),
-    };
-    text + &page.paragraph(&conclusion, 2, Emphasis::Plain)
+    }
 }
 
 /// Renders the options of suites, which are off by default.

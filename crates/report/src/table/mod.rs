@@ -17,7 +17,7 @@ mod verdicts;
 pub use compare::{compare, compare_json};
 pub use inventory::{Declared, describe, doctor, doctor_json, list, list_json, options};
 pub use lab::table::Page;
-pub use screen::Screen;
+pub use screen::{NoHeadline, Screen};
 pub use show::{ShowOptions, measured, show, show_json};
 pub use sides::{sides, sides_json};
 pub use verdicts::{claim, verdicts, verdicts_json};

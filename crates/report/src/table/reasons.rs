@@ -1,5 +1,6 @@
 //! Verdicts and their reasons as text.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use lab::claim::{
@@ -7,9 +8,10 @@ use lab::claim::{
     Verdict, VerdictKind, Violations,
 };
 use lab::statistics::{LostRounds, Resolution, Unresolved};
+use lab::summary::SummaryError;
 use machine::proximity::Class;
 
-use lab::format::{count, interval, judged as stated};
+use lab::format::{count, interval, precise};
 use lab::quantity::format_duration;
 
 const NOTHING: &str = "there is nothing to judge";
@@ -22,9 +24,9 @@ pub(super) fn why(verdict: &Verdict) -> String {
         return not_judged(verdict);
     }
     let judgements = &verdict.judgements;
-    let deciding = judgements.iter().find(|one| one.kind == verdict.kind).or(judgements.first());
     let is_only = verdict.values().count() == 1;
-    let mut text = deciding.map_or_else(|| NOTHING.to_string(), |one| judgement(one, is_only));
+    let mut text =
+        deciding(verdict).map_or_else(|| NOTHING.to_string(), |one| judgement(one, is_only));
     if judgements.len() > 1 {
         text = format!("{}; {text}", counted(judgements));
     }
@@ -33,7 +35,7 @@ pub(super) fn why(verdict: &Verdict) -> String {
         against.flat_map(|one| &one.values).map(|value| value.label.as_str()).collect();
     if let (Quantifier::Share(share), false) = (verdict.quantifier, labels.is_empty()) {
         let labels = labels.join("; ");
-        text += &format!(" (claimed for {}); not true for: {labels}", stated(share, "share"));
+        text += &format!(" (claimed for {}); not true for: {labels}", precise(share, "share"));
     }
     let mut left_out: Vec<(&Reason, Vec<&str>)> = Vec::new();
     for one in judgements.iter().flat_map(|one| &one.left_out) {
@@ -51,10 +53,38 @@ pub(super) fn why(verdict: &Verdict) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
+/// Returns the values that the reason for a verdict states.
+pub(super) fn stated(verdict: &Verdict) -> Vec<&MeasuredValue> {
+    match deciding(verdict) {
+        _ if verdict.kind == VerdictKind::Incomparable => {
+            verdict.values().find(|value| value.value.is_some()).into_iter().collect()
+        }
+        Some(judgement) => match judgement.reasons.first() {
+            Some(Reason::BestEverywhere { .. } | Reason::ClassesDiffer { .. }) => {
+                judgement.values.iter().collect()
+            }
+            _ => stated_of(judgement),
+        },
+        None => Vec::new(),
+    }
+}
+
+/// Returns the judgement that decides a verdict, or the first.
+fn deciding(verdict: &Verdict) -> Option<&Judgement> {
+    let is_deciding = |one: &&Judgement| one.kind == verdict.kind;
+    verdict.judgements.iter().find(is_deciding).or(verdict.judgements.first())
+}
+
+/// Returns the values that decide a judgement, at most as many as its reason states.
+fn stated_of(judgement: &Judgement) -> Vec<&MeasuredValue> {
+    let max = if judgement.kind == VerdictKind::Reproduced { MAX_FITTING } else { 1 };
+    judgement.values.iter().filter(|value| value.kind == judgement.kind).take(max).collect()
+}
+
 /// The published value next to the measured one.
 fn not_judged(verdict: &Verdict) -> String {
     let published = verdict.published.as_ref();
-    let value = published.map(|it| stated(it.value, &it.unit)).unwrap_or_default();
+    let value = published.map(|it| precise(it.value, &it.unit)).unwrap_or_default();
     let on = published.and_then(|it| it.on.as_deref()).unwrap_or("other hardware");
     let measured = verdict.values().find(|value| value.value.is_some());
     let shown = measured.or(verdict.values().next());
@@ -108,14 +138,13 @@ fn judgement(judgement: &Judgement, is_only: bool) -> String {
         });
         let contests = contests.collect::<Vec<_>>().join("; ");
         let rest: String = rest.iter().map(|one| format!("; {}", reason(one))).collect();
-        return format!("{best}: {contests}, {rounds} judged rounds{rest}");
+        return format!("{best}: {contests}, {}{rest}", count(*rounds, "round"));
     }
-    let deciding: Vec<_> =
-        judgement.values.iter().filter(|value| value.kind == judgement.kind).collect();
-    let shown = if judgement.kind == VerdictKind::Reproduced { MAX_FITTING } else { 1 };
-    let mut texts: Vec<_> = deciding.iter().take(shown).map(|one| labelled(one, is_only)).collect();
-    if deciding.len() > texts.len() {
-        texts.push(format!("and {} more", deciding.len() - texts.len()));
+    let deciding = judgement.values.iter().filter(|value| value.kind == judgement.kind).count();
+    let stated = stated_of(judgement);
+    let mut texts: Vec<_> = stated.iter().map(|one| labelled(one, is_only)).collect();
+    if deciding > texts.len() {
+        texts.push(format!("and {} more", deciding - texts.len()));
     }
     texts.extend(judgement.reasons.iter().map(reason));
     if texts.is_empty() { NOTHING.into() } else { texts.join("; ") }
@@ -134,23 +163,35 @@ fn labelled(value: &MeasuredValue, is_only: bool) -> String {
 /// The value, the claimed one, and what weakens the result.
 fn argument(value: &MeasuredValue) -> String {
     let mut text = value.statistic.as_ref().map_or_else(String::new, |it| statistic(value, it));
+    let states_claim = matches!(value.statistic, Some(Statistic::Violations { .. }));
+    // How many rounds remove the correlation is unknown.
+    let is_correlated = value.reasons.iter().any(|one| matches!(one, Reason::Correlated { .. }));
     for one in &value.reasons {
-        let is_clause = matches!(
-            one,
-            Reason::Claimed { .. }
-                | Reason::ClaimedAlways { .. }
-                | Reason::ClaimedSometimes { .. }
-                | Reason::ClaimedImprovement { .. }
-                | Reason::ClaimedValue { .. }
-                | Reason::Resolved { .. }
-                | Reason::NearBound { .. }
-        );
+        let (clause, part) = match one {
+            Reason::ClaimedAlways { .. } if states_claim => continue,
+            Reason::Leans { to, .. } if is_correlated => (false, format!("leans to {}", to.name())),
+            one => (is_clause(one), reason(one)),
+        };
         if !text.is_empty() {
-            text += if is_clause { ", " } else { "; " };
+            text += if clause { ", " } else { "; " };
         }
-        text += &reason(one);
+        text += &part;
     }
     text
+}
+
+/// Returns whether a reason continues the clause of the value.
+fn is_clause(reason: &Reason) -> bool {
+    matches!(
+        reason,
+        Reason::Claimed { .. }
+            | Reason::ClaimedAlways { .. }
+            | Reason::ClaimedSometimes { .. }
+            | Reason::ClaimedImprovement { .. }
+            | Reason::ClaimedValue { .. }
+            | Reason::Resolved { .. }
+            | Reason::NearBound { .. }
+    )
 }
 
 /// `12 rounds with near cores`
@@ -174,7 +215,7 @@ fn value_with_interval(value: &MeasuredValue) -> String {
         || "no value".into(),
         |centre| match &value.interval {
             Some(ends) => interval(centre, ends, &value.unit),
-            None => stated(centre, &value.unit),
+            None => precise(centre, &value.unit),
         },
     )
 }
@@ -195,7 +236,7 @@ fn statistic(value: &MeasuredValue, statistic: &Statistic) -> String {
         }
         Statistic::TwinDifference => format!("twins differ by {text} over {rounds}"),
         Statistic::Span { low, high, step, steps, recorded } => {
-            let [low, high, step] = [low, high, step].map(|it| stated(*it, &value.unit));
+            let [low, high, step] = [low, high, step].map(|it| precise(*it, &value.unit));
             let steps = in_steps(*steps);
             format!(
                 "{low} to {high} over {rounds} on an idle core (of {recorded}): {steps} of {step}"
@@ -205,29 +246,10 @@ fn statistic(value: &MeasuredValue, statistic: &Statistic) -> String {
             format!("the middle half of {rounds} on an idle core (of {recorded}) spreads by {text}")
         }
         Statistic::Violations { valid, void, upper_limit, points } => {
-            let limit = upper_limit.map_or_else(String::new, |limit| {
-                let limit = stated(limit, "share");
-                format!(
-                    ", a rate of at most {limit} of the rounds at any point with 95% confidence"
-                )
-            });
-            let points: Vec<_> = points.iter().map(String::as_str).collect();
-            let at = if points.is_empty() { "" } else { " at " };
-            let mut text = format!(
-                "{} of these {} outside{}{at}{}{limit}",
-                valid.count,
-                count(valid.of, "sample"),
-                worst(valid),
-                points.join("; "),
-            );
-            if void.of > 0 {
-                let samples = count(void.of, "void sample");
-                text += &format!("; {} of {samples} outside{}", void.count, worst(void));
-            }
-            text
+            violations(value, [valid, void], *upper_limit, points)
         }
         Statistic::Occurrences { valid: Violations { count: 0, of, .. }, upper_limit } => {
-            let limit = stated(*upper_limit, "share");
+            let limit = precise(*upper_limit, "share");
             format!("in 0 of {of} samples, a rate of at most {limit} with 95% confidence")
         }
         Statistic::Occurrences { valid: Violations { count, of, .. }, .. } => {
@@ -249,13 +271,13 @@ fn ratio(text: &str, of_best: bool, rounds: &str, lost: &LostRounds) -> String {
     format!("{text}, {of_best}{rounds}{lost}")
 }
 
-/// `3 lost: 1 missing, 2 in different sessions`; empty if no round is lost.
+/// `3 lost: 3 with the core shared for one of the two values`; empty if no round is lost.
 fn lost_rounds(lost: &LostRounds) -> String {
     let causes = [
-        (lost.missing, "missing"),
-        (lost.other_class, "near and far"),
-        (lost.other_sharing, "with and without a busy SMT sibling"),
-        (lost.other_session, "in different sessions"),
+        (lost.missing, "without one of the two values"),
+        (lost.other_class, "with near cores for one value and far cores for the other"),
+        (lost.other_sharing, "with the core shared for one of the two values"),
+        (lost.other_session, "with the values in different sessions"),
     ];
     let causes = causes.iter().filter(|(rounds, _)| *rounds > 0);
     let causes: Vec<_> = causes.map(|(rounds, cause)| format!("{rounds} {cause}")).collect();
@@ -265,9 +287,51 @@ fn lost_rounds(lost: &LostRounds) -> String {
     }
 }
 
-/// ` (worst 7)`; empty without a violation.
-fn worst(violations: &Violations) -> String {
-    violations.worst.map_or_else(String::new, |worst| format!(" (worst {})", stated(worst, "1")))
+/// `every one of 20 samples is at most 64 MiB (at most 13.9% of the rounds at any point could differ, 95% confidence)`,
+/// or the number of samples that violate the claim. The counts are those of valid and of void samples.
+fn violations(
+    value: &MeasuredValue,
+    [valid, void]: [&Violations; 2],
+    upper_limit: Option<f64>,
+    points: &BTreeSet<String>,
+) -> String {
+    let claimed = value.reasons.iter().find_map(|one| match one {
+        Reason::ClaimedAlways { bounds, unit } => Some((limits(bounds, unit), unit.as_str())),
+        _ => None,
+    });
+    let (claimed, unit) = claimed.unwrap_or_default();
+    let worst = |of: &Violations| match of.worst {
+        Some(worst) => format!(" (the worst: {})", precise(worst, unit)),
+        None => String::new(),
+    };
+    let rate = |verb: &str| {
+        upper_limit.map(|limit| {
+            let limit = precise(limit, "share");
+            format!("at most {limit} of the rounds at any point {verb}, 95% confidence")
+        })
+    };
+    let samples = count(valid.of, "sample");
+    let mut text = match valid.count {
+        0 => {
+            let each = if valid.of == 1 { samples } else { format!("every one of {samples}") };
+            let rate = rate("could differ").map(|rate| format!(" ({rate})")).unwrap_or_default();
+            format!("{each} is {claimed}{rate}")
+        }
+        violating => {
+            let points: Vec<_> = points.iter().map(String::as_str).collect();
+            let at = if points.is_empty() { "" } else { " at " };
+            let (worst, points) = (worst(valid), points.join("; "));
+            let rate = rate("differ").map(|rate| format!("; {rate}")).unwrap_or_default();
+            format!(
+                "{violating} of {samples} not {claimed}{worst}{at}{points}, claimed of each{rate}"
+            )
+        }
+    };
+    if void.of > 0 {
+        let samples = count(void.of, "void sample");
+        text += &format!("; {} of {samples} not{}", void.count, worst(void));
+    }
+    text
 }
 
 /// `64 KiB: apex`, or all levels that may be the best there.
@@ -276,13 +340,13 @@ fn contest(at: &str, candidates: &[String]) -> String {
 }
 
 fn in_steps(steps: f64) -> String {
-    format!("{} {}", stated(steps, "1"), if steps == 1.0 { "step" } else { "steps" })
+    format!("{} {}", precise(steps, "1"), if steps == 1.0 { "step" } else { "steps" })
 }
 
 /// `at least 0.97 and at most 1.03`
 fn limits(bounds: &Bounds, unit: &str) -> String {
     let bound = |word: &str, bound: Option<f64>| {
-        let value = |bound| if unit == "steps" { in_steps(bound) } else { stated(bound, unit) };
+        let value = |bound| if unit == "steps" { in_steps(bound) } else { precise(bound, unit) };
         bound.map(|bound| format!("{word} {}", value(bound)))
     };
     let both = [bound("at least", bounds.at_least), bound("at most", bounds.at_most)];
@@ -307,19 +371,20 @@ fn again(text: &str, command: Option<&String>) -> String {
     command.map_or_else(|| text.to_string(), |command| format!("{text}; {command}"))
 }
 
-/// `leans to reproduced: about 30 more rounds (2 min 10 s) would decide`
+/// `leans to reproduced: about 30 more rounds (2 min 10 s of measuring) would decide`
 fn leans(to: VerdictKind, rounds: Option<usize>, seconds: Option<f64>) -> String {
     let Some(rounds) = rounds else {
         return format!("leans to {}, too close to the bound for any number of rounds", to.name());
     };
-    let time = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    let time = time.map(|time| format!(" ({})", format_duration(time))).unwrap_or_default();
+    let time = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds.ceil()).ok());
+    let time = time.map(|time| format!(" ({} of measuring)", format_duration(time)));
+    let time = time.unwrap_or_default();
     format!("leans to {}: about {}{time} would decide", to.name(), count(rounds, "more round"))
 }
 
 /// Returns a reason in one line.
 pub(super) fn reason(reason: &Reason) -> String {
-    let share = |share: f64| stated(share, "share");
+    let share = |share: f64| precise(share, "share");
     match reason {
         Reason::Claimed { bounds, unit } => format!("claimed {}", limits(bounds, unit)),
         Reason::NotComparable { unmet } => format!("comparable only on {}", lacking(unmet)),
@@ -330,7 +395,7 @@ pub(super) fn reason(reason: &Reason) -> String {
             format!("claimed {} in every sample", limits(bounds, unit))
         }
         Reason::ClaimedSometimes { bounds, unit } => {
-            let value = |bound: f64| stated(bound, unit);
+            let value = |bound: f64| precise(bound, unit);
             let below = bounds.at_least.map(|bound| format!("below {}", value(bound)));
             let above = bounds.at_most.map(|bound| format!("above {}", value(bound)));
             let both: Vec<_> = below.into_iter().chain(above).collect();
@@ -340,10 +405,10 @@ pub(super) fn reason(reason: &Reason) -> String {
             format!("claimed {} times better", limits(bounds, "1"))
         }
         Reason::ClaimedValue { value, unit, tolerance: None } => {
-            format!("claimed {}", stated(*value, unit))
+            format!("claimed {}", precise(*value, unit))
         }
         Reason::ClaimedValue { value, unit, tolerance: Some(tolerance) } => {
-            format!("claimed {} within {}", stated(*value, unit), share(*tolerance))
+            format!("claimed {} within {}", precise(*value, unit), share(*tolerance))
         }
         Reason::Resolved { relation: it, resolution, floor } => match resolution {
             Resolution::Higher => format!("resolved {}", relation(*it)),
@@ -366,10 +431,10 @@ pub(super) fn reason(reason: &Reason) -> String {
         }
         Reason::BestEverywhere { level, rounds, .. } => {
             let level = level.as_deref().unwrap_or("no level");
-            format!("{level} is best everywhere, {rounds} judged rounds")
+            format!("{level} is best everywhere, {}", count(*rounds, "round"))
         }
         Reason::TooFewRounds { rounds, needed } => {
-            format!("{rounds} judged rounds of the {needed} required")
+            format!("{rounds} of the {needed} required rounds")
         }
         Reason::TooManyFailed { failed, rounds, max } => {
             format!("{failed} of {rounds} rounds failed, more than {}", share(*max))
@@ -434,6 +499,10 @@ pub(super) fn reason(reason: &Reason) -> String {
         Reason::NoDirection => "the metric has no better direction to rank by".into(),
         Reason::NoBest { error } => format!("no best point can be chosen: {error}"),
         Reason::NotSummarised { error } => error.to_string(),
+        Reason::Summary { error: SummaryError::NoMetric { metric, .. } } => format!(
+            "the run does not record '{metric}', which another build of tollgate measures; measure \
+             again with --fresh"
+        ),
         Reason::Summary { error } => error.to_string(),
         Reason::NoMetric { experiment } => {
             format!("the run does not record the metric of '{experiment}'")
@@ -466,7 +535,7 @@ pub(super) fn reason(reason: &Reason) -> String {
         Reason::TooFewCores { needed, cores, threads_per_core } => {
             let threads = threads_per_core.map(|threads| {
                 let noun = if threads == 1.0 { "thread" } else { "threads" };
-                format!(" with {} {noun} each", stated(threads, "1"))
+                format!(" with {} {noun} each", precise(threads, "1"))
             });
             let threads = threads.unwrap_or_default();
             format!(

@@ -1,12 +1,16 @@
 //! The end of a run on one screen: headlines, verdicts, and how to continue.
 
+use std::fmt;
+
 use lab::claim::{Claim, Verdict, VerdictKind};
 use lab::format::count;
-use lab::headline::Stated;
+use lab::headline::Filled;
+use lab::statistics::INTERVAL_ROUNDS;
 use lab::table::{Emphasis, Page};
 
-use super::causes::{causes, lacks};
-use super::verdicts::counts;
+use super::causes::{NOT_MEASURED, causes, is_unmeasured, lacks};
+use super::reasons::why;
+use super::verdicts::{counts, emphasis};
 
 /// Maximum number of lines on a page of at least 100 columns.
 const MAX_LINES: usize = 40;
@@ -14,21 +18,31 @@ const MAX_LINES: usize = 40;
 const FULL_WIDTH: usize = 100;
 /// Maximum number of headlines of a suite.
 const MAX_HEADLINES: usize = 4;
-/// Minimum number of contradicted claims listed, however narrow the page.
-const MIN_CONTRADICTED: usize = 3;
+/// Minimum number of claims listed, however narrow the page.
+const MIN_CLAIMS: usize = 3;
+/// Maximum number of selected claims whose reasons are printed whole.
+const MAX_WHOLE: usize = 3;
+/// Maximum number of failures, and of contradictions between values.
+const MAX_WARNINGS: usize = 2;
 /// Columns of the labels at the left, for pages that are wide enough.
 const LABELS: usize = 14;
+/// Columns before the text below a label, on a narrow page.
+const NARROW_INDENT: usize = 2;
 /// Narrowest page with labels at the left.
 const MIN_LABELLED: usize = 60;
 
 /// Results of a run for one screen.
 pub struct Screen<'a> {
-    /// Suites measured, in the order of lists.
-    pub suites: &'a [&'a str],
+    /// Suites measured, in the order of lists; each with the reason if it has no headline.
+    pub suites: &'a [(&'a str, Option<NoHeadline>)],
     /// Headlines that have values.
-    pub headlines: &'a [Stated],
-    /// Claims on the measured experiments, with their verdicts.
+    pub headlines: &'a [Filled],
+    /// Claims on the measured experiments, or those that the user selected, with their verdicts.
     pub judged: &'a [(Claim, Verdict)],
+    /// Whether the user selected the claims: each is then shown with its verdict.
+    pub selects_claims: bool,
+    /// Samples that failed, one line for each experiment and kind of failure.
+    pub failures: &'a [String],
     /// Contradictions between values of the run, one line each.
     pub inconsistencies: &'a [String],
     /// What was measured in this session, and the files, one line each with a label.
@@ -37,91 +51,137 @@ pub struct Screen<'a> {
     pub commands: &'a [(String, &'a str)],
 }
 
+/// Why a suite has no headline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NoHeadline {
+    /// The points of its headlines have no values.
+    NoValues,
+    /// Each of its headlines has at most this number of rounds, too few for an interval.
+    TooFewRounds(usize),
+    /// The intervals are too wide, or the ratios are not resolved.
+    TooWide,
+}
+
+impl fmt::Display for NoHeadline {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoValues => f.write_str("their points have no values in this run"),
+            Self::TooFewRounds(rounds) => write!(f, "{rounds} of {INTERVAL_ROUNDS} rounds"),
+            Self::TooWide => f.write_str("the intervals are too wide; more rounds narrow them"),
+        }
+    }
+}
+
 impl Screen<'_> {
     /// Renders the screen: at most 40 lines at 100 columns. If all headlines do not fit, each suite
     /// shows its first ones.
     pub fn text(&self, page: Page) -> String {
         let fits = |text: &String| page.width < FULL_WIDTH || text.lines().count() <= MAX_LINES;
-        let mut texts = (2..=MAX_HEADLINES).rev().map(|most| self.rendered(most, page));
+        let mut texts = (2..=MAX_HEADLINES).rev().map(|max| self.rendered(max, page));
         texts.find(fits).unwrap_or_else(|| self.rendered(1, page))
     }
 
-    /// Renders the screen with at most `most` headlines of each suite.
-    fn rendered(&self, most: usize, page: Page) -> String {
-        let above = self.headlines(most, page) + &self.verdicts(page);
+    /// Renders the screen with at most `max` headlines of each suite.
+    fn rendered(&self, max: usize, page: Page) -> String {
+        let above = self.headlines(max, page) + &self.verdicts(page);
         let below = self.lacking(page) + &self.end(page);
         let used = above.lines().count() + below.lines().count();
-        let room = MAX_LINES.saturating_sub(used).max(MIN_CONTRADICTED);
-        above + &self.contradicted(room, page) + &below
+        let left = MAX_LINES.saturating_sub(used).max(MIN_CLAIMS);
+        above + &self.claims(left, page) + &below
     }
 
-    fn headlines(&self, most: usize, page: Page) -> String {
+    fn headlines(&self, max: usize, page: Page) -> String {
         let mut text = String::new();
-        for suite in self.suites {
-            let stated = self.headlines.iter().filter(|one| one.suite == *suite);
-            let mut sentences: Vec<&str> =
-                stated.map(|one| one.sentence.as_str()).take(most).collect();
-            if sentences.is_empty() {
-                sentences.push("no headline is resolved: more rounds or a quieter machine may do");
-            }
-            for (index, sentence) in sentences.iter().enumerate() {
+        for (suite, _) in self.suites {
+            let of_suite = self.headlines.iter().filter(|one| one.suite == *suite);
+            let sentences = of_suite.map(|one| one.sentence.as_str()).take(max);
+            for (index, sentence) in sentences.enumerate() {
                 let label = if index == 0 { suite } else { "" };
                 text += &labelled(label, Emphasis::Strong, sentence, page);
+            }
+        }
+        text + &self.missing_headlines(page)
+    }
+
+    /// Renders the suites without headlines, those with one reason in one line.
+    fn missing_headlines(&self, page: Page) -> String {
+        let mut missing: Vec<(NoHeadline, Vec<&str>)> = Vec::new();
+        for (suite, why) in self.suites {
+            let Some(why) = *why else { continue };
+            match missing.iter_mut().find(|(known, _)| *known == why) {
+                Some((_, suites)) => suites.push(suite),
+                None => missing.push((why, vec![suite])),
+            }
+        }
+        let line = |(why, suites): &(NoHeadline, Vec<&str>)| match suites.as_slice() {
+            [suite] => labelled(suite, Emphasis::Strong, &format!("no headlines: {why}"), page),
+            suites => {
+                let text = format!("none for {}: {why}", suites.join(", "));
+                labelled("headlines", Emphasis::Strong, &text, page)
+            }
+        };
+        missing.iter().map(line).collect()
+    }
+
+    /// Renders the number of verdicts of each kind, of published claims and of promises.
+    fn verdicts(&self, page: Page) -> String {
+        if self.judged.is_empty() {
+            return String::new();
+        }
+        let mut text = String::from("\n");
+        for (label, is_promise) in [("published", false), ("promises", true)] {
+            let of_part = self.judged.iter().filter(|(it, _)| it.is_promise() == is_promise);
+            let judged: Vec<_> = of_part.collect();
+            // The verdicts of selected claims follow one by one.
+            if !judged.is_empty() && (!self.selects_claims || self.judged.len() > MAX_WHOLE) {
+                let line = format!("{}: {}", count(judged.len(), "claim"), counts(&judged));
+                text += &labelled(label, Emphasis::Strong, &line, page);
             }
         }
         text
     }
 
-    fn verdicts(&self, page: Page) -> String {
-        if self.judged.is_empty() {
-            return String::new();
-        }
-        let claims = count(self.judged.len(), "claim");
-        format!(
-            "\n{}",
-            labelled(
-                "verdicts",
-                Emphasis::Strong,
-                &format!("{claims}: {}", counts(self.judged)),
-                page
-            )
-        )
-    }
-
-    /// Renders one line per contradicted claim, in at most `room` lines.
-    fn contradicted(&self, room: usize, page: Page) -> String {
-        let is_contradicted =
-            |(_, verdict): &&(Claim, Verdict)| verdict.kind == VerdictKind::Contradicted;
-        let claims: Vec<&Claim> =
-            self.judged.iter().filter(is_contradicted).map(|(claim, _)| claim).collect();
-        let shown = if claims.len() > room { room - 1 } else { claims.len() };
-        let indent = if is_labelled(page) { LABELS } else { 2 };
-        let columns = page.columns() - indent;
+    /// Renders the claims that need attention, in about `max` lines: those that the user selected, or the contradicted
+    /// ones.
+    fn claims(&self, max: usize, page: Page) -> String {
+        let is_shown = |(_, verdict): &&(Claim, Verdict)| {
+            self.selects_claims || verdict.kind == VerdictKind::Contradicted
+        };
+        let claims: Vec<_> = self.judged.iter().filter(is_shown).collect();
+        let shown = if claims.len() > max { max - 1 } else { claims.len() };
+        let is_whole = self.selects_claims && claims.len() <= MAX_WHOLE;
         let mut text = String::new();
-        for claim in &claims[..shown] {
-            let line = shortened(&claim.says, &format!(" ({})", claim.id), columns);
-            text += &labelled("contradicted", Emphasis::Bad, &line, page);
+        for (claim, verdict) in &claims[..shown] {
+            let label = if is_unmeasured(verdict) { NOT_MEASURED } else { verdict.kind.name() };
+            let line = match self.selects_claims {
+                true if is_whole => format!("{}: {}", claim.id, why(verdict)),
+                true => shortened(&format!("{}: {}", claim.id, why(verdict)), "", columns(page)),
+                false => shortened(&claim.says, &format!(" ({})", claim.id), columns(page)),
+            };
+            text += &labelled(label, emphasis(verdict.kind), &line, page);
         }
         if shown < claims.len() {
+            let label = if self.selects_claims { "" } else { VerdictKind::Contradicted.name() };
             let more = format!("{} more: tollgate claims", claims.len() - shown);
-            text += &labelled("contradicted", Emphasis::Bad, &more, page);
+            text += &labelled(label, Emphasis::Bad, &more, page);
         }
         text
     }
 
     fn lacking(&self, page: Page) -> String {
-        let indent = if is_labelled(page) { LABELS } else { 2 };
-        let lacking = lacks(&causes(self.judged), page.columns() - indent);
+        if self.selects_claims {
+            return String::new();
+        }
+        let judged: Vec<_> = self.judged.iter().collect();
+        let lacking = lacks(&causes(&judged), columns(page));
         lacking.map_or_else(String::new, |text| {
             labelled("unmeasurable", Emphasis::Doubtful, &text, page)
         })
     }
 
     fn end(&self, page: Page) -> String {
-        let mut text = String::new();
-        for line in self.inconsistencies {
-            text += &labelled("inconsistent", Emphasis::Bad, line, page);
-        }
+        let mut text = warnings("failed", self.failures, "the journal has each", page);
+        text += &warnings("inconsistent", self.inconsistencies, "tollgate show", page);
         text.push('\n');
         for (label, fact) in self.facts {
             text += &labelled(label, Emphasis::Strong, fact, page);
@@ -147,13 +207,28 @@ impl Screen<'_> {
     }
 }
 
+/// Renders the first lines of a list with a label, and how many more there are: `rest` states where they are.
+fn warnings(label: &str, lines: &[String], rest: &str, page: Page) -> String {
+    let line = |text: &str| labelled(label, Emphasis::Bad, text, page);
+    let text = lines.iter().take(MAX_WARNINGS).map(|text| line(text)).collect::<String>();
+    match lines.len().saturating_sub(MAX_WARNINGS) {
+        0 => text,
+        more => text + &line(&format!("{more} more: {rest}")),
+    }
+}
+
 /// Renders a text next to its label, or below it on a narrow page.
 fn labelled(label: &str, emphasis: Emphasis, text: &str, page: Page) -> String {
     if is_labelled(page) {
         return page.item(label, emphasis, LABELS, text);
     }
     let label = if label.is_empty() { String::new() } else { page.paragraph(label, 0, emphasis) };
-    label + &page.item("", Emphasis::Plain, 2, text)
+    label + &page.item("", Emphasis::Plain, NARROW_INDENT, text)
+}
+
+/// Returns the columns for the text of a labelled line.
+fn columns(page: Page) -> usize {
+    page.columns() - if is_labelled(page) { LABELS } else { NARROW_INDENT }
 }
 
 fn is_labelled(page: Page) -> bool {
@@ -163,14 +238,14 @@ fn is_labelled(page: Page) -> bool {
 /// Returns `text` and `end` in one line of at most `columns`, with the end of `text` cut between
 /// words if it is too long.
 fn shortened(text: &str, end: &str, columns: usize) -> String {
-    let room = columns.saturating_sub(end.chars().count());
-    if text.chars().count() <= room {
+    let max = columns.saturating_sub(end.chars().count());
+    if text.chars().count() <= max {
         return format!("{text}{end}");
     }
     let mut cut = String::new();
     for word in text.split_whitespace() {
         // The wrapping counts two columns for the ellipsis.
-        if cut.chars().count() + word.chars().count() + 3 > room {
+        if cut.chars().count() + word.chars().count() + 3 > max {
             break;
         }
         cut += &format!("{word} ");

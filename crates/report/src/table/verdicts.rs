@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use lab::claim::{Claim, MeasuredValue, Published, Verdict, VerdictKind};
 use serde_json::{Value, json};
 
-use super::causes::{cause_of, causes};
+use super::causes::{NOT_MEASURED, cause_of, causes, is_unmeasured};
 use super::notes::others_left_out;
-use super::reasons::{why, with_cores};
+use super::reasons::{stated, why, with_cores};
 use lab::format;
 use lab::summary::TwinAlarm;
 use lab::table::{ColumnHeader, Emphasis, Page, TableCell};
@@ -32,9 +32,24 @@ const ORDER: [VerdictKind; 5] = [
 ];
 
 /// Renders claims with their verdicts, decided ones first: judged claims, absolute values of other
-/// hardware next to the measured ones, and the number of verdicts of each kind. Claims that cannot be
-/// measured or are not measured yet are grouped by cause, or shown like the others if `whole`.
+/// hardware next to the measured ones, and the number of verdicts of each kind. Published claims precede the promises of
+/// tollgate. Claims that cannot be measured or are not measured yet are grouped by cause, or shown like the others if
+/// `whole`.
 pub fn verdicts(judged: &[(Claim, Verdict)], whole: bool, page: Page) -> String {
+    let parts = [("published claim", false), ("promise of tollgate", true)];
+    let parts = parts.map(|(thing, is_promise)| {
+        let of_part = |it: &&(Claim, Verdict)| it.0.is_promise() == is_promise;
+        (thing, judged.iter().filter(of_part).collect::<Vec<_>>())
+    });
+    let mut text = String::new();
+    for (thing, judged) in parts.iter().filter(|(_, judged)| !judged.is_empty()) {
+        text += &part_text(thing, judged, whole, page);
+    }
+    if judged.is_empty() { "no claims\n".into() } else { text + &alarms(judged, page) }
+}
+
+/// Renders the published claims, or the promises: `thing` is the word for one of them.
+fn part_text(thing: &str, judged: &[&(Claim, Verdict)], whole: bool, page: Page) -> String {
     let grouped = if whole { Vec::new() } else { causes(judged) };
     let is_grouped =
         |claim: &Claim| grouped.iter().any(|one| one.claims.iter().any(|it| it.id == claim.id));
@@ -48,10 +63,14 @@ pub fn verdicts(judged: &[(Claim, Verdict)], whole: bool, page: Page) -> String 
             }
         }
     }
-    let text = table(page, &["verdict", "claim"], rows)
+    let title = match judged.len() {
+        1 => thing.to_owned(),
+        _ => thing.replacen("claim", "claims", 1).replacen("promise", "promises", 1),
+    };
+    page.paragraph(&format!("{} {title}: {}", judged.len(), counts(judged)), 2, Emphasis::Strong)
+        + &table(page, &["verdict", "claim"], rows)
         + &table(page, &["not comparable", "published", "measured"], values)
-        + &super::causes::table(&grouped, page);
-    text + &alarms(judged, page) + &page.paragraph(&counts(judged), 2, Emphasis::Strong)
+        + &super::causes::table(&grouped, page)
 }
 
 /// Renders each alarm once: twins that differ make the claims on their experiment doubtful.
@@ -98,12 +117,17 @@ pub fn verdicts_json(judged: &[(Claim, Verdict)]) -> Value {
     judged.iter().map(object).collect()
 }
 
-/// Counts the verdicts, e.g. `12 reproduced, 1 contradicted`.
-pub(super) fn counts(judged: &[(Claim, Verdict)]) -> String {
-    let count = |kind| judged.iter().filter(|(_, verdict)| verdict.kind == kind).count();
-    let counts = KINDS.into_iter().map(|kind| (kind, count(kind))).filter(|(_, n)| *n > 0);
-    let counts: Vec<_> = counts.map(|(kind, n)| format!("{n} {}", kind.name())).collect();
-    if counts.is_empty() { "no claims".into() } else { counts.join(", ") }
+/// Counts the verdicts, e.g. `12 reproduced, 1 contradicted`. Claims without values in this run are not counted as
+/// inconclusive.
+pub(super) fn counts(judged: &[&(Claim, Verdict)]) -> String {
+    let count = |kind| {
+        let of_kind = judged.iter().filter(|(_, verdict)| verdict.kind == kind);
+        of_kind.filter(|(_, verdict)| !is_unmeasured(verdict)).count()
+    };
+    let unmeasured = judged.iter().filter(|(_, verdict)| is_unmeasured(verdict)).count();
+    let counts = KINDS.into_iter().map(|kind| (kind.name(), count(kind)));
+    let counts = counts.chain([(NOT_MEASURED, unmeasured)]).filter(|(_, count)| *count > 0);
+    counts.map(|(name, count)| format!("{count} {name}")).collect::<Vec<_>>().join(", ")
 }
 
 /// Renders one claim: its statement, source and verdict with the reason.
@@ -128,7 +152,7 @@ fn verdict_row(claim: &Claim, verdict: &Verdict) -> Vec<TableCell> {
     vec![TableCell::new(verdict.kind.name(), emphasis(verdict.kind)), TableCell::from_lines(&lines)]
 }
 
-fn emphasis(kind: VerdictKind) -> Emphasis {
+pub(super) fn emphasis(kind: VerdictKind) -> Emphasis {
     match kind {
         VerdictKind::Reproduced => Emphasis::Good,
         VerdictKind::Contradicted => Emphasis::Bad,
@@ -137,13 +161,16 @@ fn emphasis(kind: VerdictKind) -> Emphasis {
     }
 }
 
-/// Returns the measured values if there are several, the reason of the verdict, and the rounds that are not judged.
+/// Returns the reason of a verdict, the measured values that it does not state, and the rounds that are not judged.
 fn reasons(verdict: &Verdict) -> Vec<String> {
-    let several = verdict.values().filter(|part| part.value.is_some()).count() > 1;
-    let measured = several.then(|| format!("measured: {}", measured(verdict)));
+    let stated = stated(verdict);
+    let is_other = |value: &&MeasuredValue| !stated.iter().any(|one| std::ptr::eq(*one, *value));
+    let others: Vec<_> =
+        verdict.values().filter(is_other).filter_map(|it| part(it, false)).collect();
+    let others = (!others.is_empty()).then(|| format!("other values: {}", limited(&others)));
     let not_judged =
         others_left_out(&verdict.not_judged).map(|others| format!("{others} not judged"));
-    measured.into_iter().chain([why(verdict)]).chain(not_judged).collect()
+    [why(verdict)].into_iter().chain(others).chain(not_judged).collect()
 }
 
 /// Returns the source of a claim with the published value.
@@ -178,17 +205,18 @@ fn published(published: &Published) -> String {
 
 fn measured(verdict: &Verdict) -> String {
     let is_single = verdict.values().count() == 1;
-    let valued: Vec<String> = verdict.values().filter_map(|ours| part(ours, is_single)).collect();
-    let mut lines: Vec<String> = valued.iter().take(MAX_VALUES).cloned().collect();
-    match (valued.len(), valued.len().saturating_sub(MAX_VALUES)) {
-        (0, _) => return "—".into(),
-        (_, 0) => {}
-        (_, more) => lines.push(format!("{more} more")),
-    }
-    lines.join("; ")
+    let values: Vec<String> = verdict.values().filter_map(|ours| part(ours, is_single)).collect();
+    if values.is_empty() { "—".into() } else { limited(&values) }
 }
 
-/// Formats a value with its half-width and, unless it is the only one, its point.
+/// Joins the first values and states how many more there are.
+fn limited(values: &[String]) -> String {
+    let more = values.len().saturating_sub(MAX_VALUES);
+    let more = (more > 0).then(|| format!("{more} more"));
+    values.iter().take(MAX_VALUES).cloned().chain(more).collect::<Vec<_>>().join("; ")
+}
+
+/// Formats a value with its half-width after its point, unless it is the only one.
 fn part(ours: &MeasuredValue, is_single: bool) -> Option<String> {
     let value = ours.value?;
     let half = ours.interval.map(|interval| interval.relative_half_width(value));
@@ -197,5 +225,5 @@ fn part(ours: &MeasuredValue, is_single: bool) -> Option<String> {
     let text = format::value(value, half.map(|half| half * value.abs()), &ours.unit)
         + &width
         + with_cores(ours);
-    Some(if is_single || ours.label.is_empty() { text } else { format!("{text} {}", ours.label) })
+    Some(if is_single || ours.label.is_empty() { text } else { format!("{}: {text}", ours.label) })
 }

@@ -10,7 +10,7 @@ use report::table::{self, Page};
 
 use crate::arguments::{Claims, Requirement};
 use crate::error::CliError;
-use crate::output::{print, print_json};
+use crate::output::{print, print_json, print_plain};
 use crate::select;
 
 /// Prints each published value next to the measured one, with the verdict.
@@ -21,6 +21,7 @@ pub(crate) fn claims(args: &Claims) -> Result<u8, CliError> {
 
 fn print_verdicts(args: &Claims) -> Result<u8, CliError> {
     let claims = select::select_claims(&select::catalogue(&args.files)?, &args.names)?;
+    let claims = select::with_arguments(claims, &args.results.folder, &args.files);
     let run = match journal::newest(&args.results.folder) {
         Ok(folder) => Some(journal::open(&folder)?),
         Err(JournalError::NoRun(_)) => None,
@@ -33,6 +34,7 @@ fn print_verdicts(args: &Claims) -> Result<u8, CliError> {
     } else {
         let is_named = |(claim, _): &(Claim, Verdict)| args.names.contains(&claim.id);
         let whole = args.all || judged.iter().any(is_named);
+        print_plain(&select::origin(run.as_ref(), &args.results.folder))?;
         print(&table::verdicts(&judged, whole, Page::stdout()))?;
         run.as_ref().map_or(Ok(()), select::print_inconsistencies)?;
     }

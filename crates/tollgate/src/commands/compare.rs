@@ -51,12 +51,11 @@ fn compare_sides(args: &Compare) -> Result<u8, CliError> {
     };
     let mut progress = Progress::new(false, Vec::new());
     let summary = LAB.run(&request, &mut progress);
-    progress.finish();
+    let reported = progress.finish();
     let summary = summary.map_err(run::error)?;
     run::report_interruption(&summary);
-    let printed = print_sides(args, &request, &journal::open(&summary.folder)?);
-    run::report_failures(&request, &summary);
-    printed?;
+    run::report_failures(&request, &summary, &reported);
+    print_sides(args, &request, &journal::open(&summary.folder)?)?;
     run::status(&summary)
 }
 

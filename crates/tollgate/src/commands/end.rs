@@ -1,39 +1,50 @@
 //! The output at the end of `tollgate run`.
 
+use std::collections::BTreeMap;
+use std::time::Duration;
+
 use lab::catalogue::{Catalogue, DeclaredFigure};
 use lab::claim::{Claim, Verdict};
-use lab::data::DataError;
-use lab::experiment::Profile;
+use lab::experiment::suite_name;
 use lab::format::count;
-use lab::headline::{self, Headline, Stated};
+use lab::headline::{self, Filled, Headline};
 use lab::journal::Run;
+use lab::quantity::format_duration;
 use lab::run::{RunRequest, RunSummary, is_lab_experiment};
+use lab::sample::Sample;
+use lab::statistics::INTERVAL_ROUNDS;
 use machine::file::Output;
 use report::export::{Format, to_file};
-use report::table::{self, Page, Screen, ShowOptions};
+use report::table::{self, NoHeadline, Page, Screen, ShowOptions};
 use serde_json::json;
 
+use super::next::{Rounds, commands};
 use super::plot::Figures;
-use crate::arguments;
+use crate::arguments::{self, SelectionArgs};
 use crate::error::CliError;
 use crate::output::{print, print_json, print_plain};
 use crate::{SUITES, select};
 
 /// What the catalogue declares about results.
 pub(super) struct Declared {
+    /// All claims, or those that the user selected.
     pub(super) claims: Vec<Claim>,
     pub(super) figures: Vec<DeclaredFigure>,
     pub(super) headlines: Vec<Headline>,
 }
 
 impl Declared {
-    /// Resolves all claims, figures and headlines.
+    /// Resolves all figures and headlines, and the selected claims: all without a selection.
     ///
     /// # Errors
-    /// Returns the first error in a data file.
-    pub(super) fn of(catalogue: &Catalogue) -> Result<Self, DataError> {
+    /// Returns the first error in a data file, or an error for an unknown claim.
+    pub(super) fn of(catalogue: &Catalogue, args: &arguments::Run) -> Result<Self, CliError> {
+        let claims = match args.selection.claim.as_slice() {
+            [] => catalogue.claims()?,
+            names => select::select_claims(catalogue, names)?,
+        };
         Ok(Self {
-            claims: catalogue.claims()?,
+            claims: select::with_arguments(claims, &args.results.folder, &args.selection.files),
             figures: catalogue.figures()?,
             headlines: catalogue.headlines()?,
         })
@@ -42,20 +53,28 @@ impl Declared {
 
 /// Results of a run as they are printed.
 struct Results<'a> {
+    args: &'a arguments::Run,
+    request: &'a RunRequest<'a>,
+    summary: &'a RunSummary,
     run: &'a Run,
     /// Measured experiments.
     experiments: &'a [String],
-    headlines: Vec<Stated>,
+    /// Declared headlines.
+    declared: &'a [Headline],
+    headlines: Vec<Filled>,
     judged: Vec<(Claim, Verdict)>,
+    /// Wall time of this session.
+    time: Duration,
 }
 
 /// Prints one screen, or tables and verdicts, and writes figures and a CSV file. Returns the first
-/// error of a user's figure at the end.
+/// error of a user's figure at the end. `time` is the wall time of the session.
 pub(super) fn print_results(
     args: &arguments::Run,
     request: &RunRequest,
     summary: &RunSummary,
-    declared: Declared,
+    declared: &Declared,
+    time: Duration,
 ) -> Result<(), CliError> {
     let run = select::open(&summary.folder)?;
     let experiments = select::measured(&run, &request.experiments);
@@ -70,30 +89,39 @@ pub(super) fn print_results(
     let is_measured =
         |one: &&Headline| one.experiments().iter().all(|id| experiments.iter().any(|it| it == id));
     let headlines = declared.headlines.iter().filter(is_measured);
+    let judged = match args.selection.claim.as_slice() {
+        [] => super::claims::judge_run(&run, &request.experiments, declared.claims.clone()),
+        _ => super::claims::judge(declared.claims.clone(), Some(&run)),
+    };
     let results = Results {
+        args,
+        request,
+        summary,
         run: &run,
         experiments: &experiments,
-        headlines: headlines.filter_map(|one| headline::state(one, &run)).collect(),
-        judged: super::claims::judge_run(&run, &request.experiments, declared.claims),
+        headlines: headlines.filter_map(|one| headline::fill(one, &run)).collect(),
+        declared: &declared.headlines,
+        judged,
+        time,
     };
     if args.json {
-        results.print_json(summary, &figures)?;
+        results.print_json(&figures)?;
     } else if args.tables && !is_empty {
         results.print_tables()?;
-        let facts = results.facts(summary, &figures);
+        let facts = results.facts(&figures);
         let lines = facts.iter().map(|(label, fact)| format!("{label}: {fact}\n"));
         print_plain(&format!("\n{}", lines.collect::<String>()))?;
     } else if !is_empty {
-        results.print_screen(args, summary, &figures)?;
+        results.print_screen(&figures)?;
     }
     figures.result()
 }
 
 impl Results<'_> {
-    fn print_json(&self, summary: &RunSummary, figures: &Figures) -> Result<(), CliError> {
+    fn print_json(&self, figures: &Figures) -> Result<(), CliError> {
         print_json(&json!({
-            "folder": summary.folder.display().to_string(),
-            "samples": summary.samples,
+            "folder": self.summary.folder.display().to_string(),
+            "samples": self.summary.samples,
             "headlines": self.headlines,
             "tables": table::show_json(self.run, self.experiments, &ShowOptions::default())?,
             "claims": table::verdicts_json(&self.judged),
@@ -113,85 +141,113 @@ impl Results<'_> {
         print(&table::verdicts(&self.judged, true, page))
     }
 
-    fn print_screen(
-        &self,
-        args: &arguments::Run,
-        summary: &RunSummary,
-        figures: &Figures,
-    ) -> Result<(), CliError> {
-        let is_measured = |suite: &str| {
-            self.experiments.iter().any(|id| lab::experiment::suite_name(id) == suite)
-        };
-        let suites = SUITES.iter().map(|suite| suite.name()).filter(|name| is_measured(name));
+    fn print_screen(&self, figures: &Figures) -> Result<(), CliError> {
+        let of_suite = |suite: &str| self.experiments.iter().any(|id| suite_name(id) == suite);
+        let suites = SUITES.iter().map(|suite| suite.name()).filter(|name| of_suite(name));
+        let suites = suites.map(|name| (name, self.no_headline(name)));
+        let rounds = Rounds::of(self.run, &self.request.experiments, self.args);
+        let selects_claims = !self.args.selection.claim.is_empty();
+        let ids = self.judged.iter().filter(|_| selects_claims).map(|(claim, _)| claim.id.as_str());
         let screen = Screen {
             suites: &suites.collect::<Vec<_>>(),
             headlines: &self.headlines,
             judged: &self.judged,
+            selects_claims,
+            failures: &failures(&self.summary.faults),
             inconsistencies: &select::inconsistencies(self.run),
-            facts: &self.facts(summary, figures),
-            commands: &commands(args),
+            facts: &self.facts(figures),
+            commands: &commands(self.args, rounds, &ids.collect::<Vec<_>>()),
         };
         print(&screen.text(Page::stdout()))
     }
 
-    /// Returns what was measured and where it is stored.
-    fn facts(&self, summary: &RunSummary, figures: &Figures) -> Vec<(&'static str, String)> {
+    /// Returns why a suite has no headline; `None` if it has one, or if the selection is of claims or points.
+    fn no_headline(&self, suite: &str) -> Option<NoHeadline> {
+        let SelectionArgs { filter, levels, claim, .. } = &self.args.selection;
+        let is_partial = filter.is_some() || !levels.is_empty() || !claim.is_empty();
+        if is_partial || self.headlines.iter().any(|one| one.suite == suite) {
+            return None;
+        }
+        let of_suite = self.declared.iter().filter(|one| one.suite() == suite);
+        let rounds = of_suite.map(|one| headline::rounds(one, self.run)).max()?;
+        Some(match rounds {
+            0 => NoHeadline::NoValues,
+            few if few < INTERVAL_ROUNDS => NoHeadline::TooFewRounds(few),
+            _ => NoHeadline::TooWide,
+        })
+    }
+
+    /// Returns what was measured, what is missing, and where it is stored.
+    fn facts(&self, figures: &Figures) -> Vec<(&'static str, String)> {
         let record = &self.run.record;
         let of_suites = self.run.samples.iter().filter(|it| !is_lab_experiment(&it.experiment));
         let all = of_suites.count();
+        let now = usize::try_from(self.summary.samples).unwrap_or(usize::MAX);
+        let time = format_duration(Duration::from_secs(self.time.as_secs().max(1)));
+        let (host, profile) = (&record.host, record.profile.name());
         let samples = count(all, "sample");
-        let session = match summary.samples as usize {
-            now if now == all => String::new(),
-            now => format!(", {now} of them in this session"),
+        let measured = match now {
+            0 => format!("{samples} on {host}, profile {profile}; none was left to measure"),
+            now if now == all => format!("{samples} in {time} on {host}, profile {profile}"),
+            now => format!("{samples} on {host}, profile {profile}; {now} of them now, in {time}"),
         };
-        let folder = summary.folder.display();
+        let folder = self.summary.folder.display();
         let mut files = format!("{folder}: samples.csv");
         if figures.count() > 0 {
             files += &format!(", figures/ ({})", count(figures.count(), "figure"));
         }
-        let profile = record.profile.name();
-        let measured = format!("{samples} on {}, profile {profile}{session}", record.host);
-        vec![("measured", measured), ("run", files)]
+        let mut facts = vec![("measured", measured)];
+        facts.extend(self.incomplete().map(|fact| ("incomplete", fact)));
+        facts.push(("run", files));
+        facts
+    }
+
+    /// Returns how many experiments lack rounds that verdicts need, and how long these take at the speed of this
+    /// session; `None` if none does.
+    fn incomplete(&self) -> Option<String> {
+        let rounds = Rounds::of(self.run, &self.request.experiments, self.args);
+        let Rounds { complete, experiments, missing } = rounds;
+        let seconds = missing as f64 * self.time.as_secs_f64() / self.summary.samples as f64;
+        let time = Duration::try_from_secs_f64(seconds.ceil()).ok();
+        let time = time.map(|time| format!("; the rest takes about {}", format_duration(time)));
+        (!rounds.is_complete()).then(|| {
+            let all = count(experiments, "experiment");
+            let needed = format!("the {INTERVAL_ROUNDS} rounds that verdicts need");
+            format!("{complete} of {all} measured in {needed}{}", time.unwrap_or_default())
+        })
     }
 }
 
-/// Returns commands that continue after a run, with their purposes.
-fn commands(args: &arguments::Run) -> Vec<(String, &'static str)> {
-    let results = args.results.folder.display().to_string();
-    let results =
-        if results == "results" { String::new() } else { format!(" --results {results}") };
-    let names: String = args.selection.names.iter().map(|name| format!(" {name}")).collect();
-    let files: String =
-        args.selection.files.iter().map(|file| format!(" -e {}", file.display())).collect();
-    let more = match args.selection.profile {
-        Profile::Quick => format!("tollgate run{names} --profile standard{results}{files}"),
-        Profile::Standard | Profile::Full => format!("tollgate run{names} --fresh{results}{files}"),
+/// Counts failures, one line for each experiment and kind: `2 samples in copy/frames: timeout`.
+fn failures(faults: &[Sample]) -> Vec<String> {
+    let mut counts: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+    for sample in faults {
+        let kind = sample.error.as_ref().map_or("", |failure| failure.kind.name());
+        *counts.entry((&sample.experiment, kind)).or_default() += 1;
+    }
+    let line = |((experiment, kind), number): (&(&str, &str), &usize)| {
+        format!("{} in {experiment}: {kind}", count(*number, "sample"))
     };
-    vec![
-        (format!("tollgate show{names}{results}"), "all values as tables"),
-        (
-            format!("tollgate claims{results}{files}"),
-            "each verdict with its reason; 'explain ID' for one",
-        ),
-        (more, "more rounds and points, to decide more claims"),
-    ]
+    counts.iter().map(line).collect()
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test fails by it")]
 mod tests {
+    use clap::FromArgMatches;
     use lab::claim;
     use lab::headline::{Slot, SlotKind};
     use lab::suite::Purpose;
 
     use super::*;
+    use crate::arguments::{Arguments, Command};
 
     /// Returns the screen of a run in which every headline has its longest sentence and every claim
     /// is contradicted.
     fn longest_screen(page: Page) -> String {
         let catalogue = Catalogue::load(SUITES, &[]).unwrap();
         let boundaries = SUITES.iter().filter(|suite| suite.purpose() == Purpose::Boundary);
-        let suites: Vec<_> = boundaries.map(|suite| suite.name()).collect();
+        let suites: Vec<_> = boundaries.map(|suite| (suite.name(), None)).collect();
         let state = |headline: Headline| {
             let filled = headline.says.iter().map(|sentence| {
                 let fill = |text: String, (name, slot): (&String, &Slot)| {
@@ -207,7 +263,7 @@ mod tests {
                 headline.slots.iter().fold(sentence.clone(), fill) + " (near cores)"
             });
             let sentence = filled.max_by_key(String::len).unwrap();
-            Stated { id: headline.id.clone(), suite: headline.suite().into(), sentence }
+            Filled { id: headline.id.clone(), suite: headline.suite().into(), sentence }
         };
         let headlines: Vec<_> = catalogue.headlines().unwrap().into_iter().map(state).collect();
         let judge = |claim: Claim| {
@@ -215,13 +271,27 @@ mod tests {
             (claim, Verdict { kind: claim::VerdictKind::Contradicted, ..verdict })
         };
         let judged: Vec<_> = catalogue.claims().unwrap().into_iter().map(judge).collect();
+        let words = ["tollgate", "run", "--results", &"deep/".repeat(6), "--allow", "physical"];
+        let matches = arguments::command().try_get_matches_from(words).unwrap();
+        let Command::Run(args) = Arguments::from_arg_matches(&matches).unwrap().command else {
+            panic!("not a run")
+        };
+        let long = "a line that is longer than a page is wide, because it names a folder, a point, \
+                    and all that was measured there";
+        let lines: Vec<String> = (0..8).map(|index| format!("{index} {long}")).collect();
         let screen = Screen {
             suites: &suites,
             headlines: &headlines,
             judged: &judged,
-            inconsistencies: &["the parts of a trip are larger than the trip".into()],
-            facts: &[("measured", "1 sample".into()), ("run", "results/vm-quick-1".into())],
-            commands: &[("tollgate show".into(), "all values as tables")],
+            selects_claims: false,
+            failures: &vec!["20 samples in stream/throughput-vs-packet-size: timeout".into(); 8],
+            inconsistencies: &lines,
+            facts: &[
+                ("measured", "1 sample".into()),
+                ("incomplete", long.into()),
+                ("run", "deep/deep/results/vm-quick-1".into()),
+            ],
+            commands: &commands(&args, Rounds::default(), &[]),
         };
         screen.text(page)
     }

@@ -1,13 +1,18 @@
 //! `tollgate explain`
 
-use lab::catalogue::{Catalogue, Declaration};
+use std::collections::BTreeSet;
+
+use lab::capability::State;
+use lab::catalogue::{Catalogue, Declaration, DeclaredFigure};
 use lab::claim::Claim;
 use lab::experiment::{Experiment, Profile};
-use lab::journal::{self, JournalError};
+use lab::headline::{self, Headline};
+use lab::journal::{self, JournalError, Run};
 use lab::method::AnyMethod;
 use lab::metric::Better;
 use lab::suite::Suite;
 use lab::table::Emphasis;
+use machine::capability::Capability;
 use report::table::{self, Page};
 
 use crate::arguments::Explain;
@@ -17,15 +22,28 @@ use crate::suites::SUITES;
 use crate::{select, terms};
 
 /// Maximum number of similar names in the error about an unknown name.
-const MAX_SIMILAR: usize = 8;
+const MAX_SIMILAR: usize = 5;
+/// Minimum length of a name that is sought within others, in bytes.
+const MIN_SOUGHT: usize = 3;
+/// Minimum similarity (Jaro and Winkler) of two names, from 0 to 1, of which one may be meant for the other.
+const MIN_SIMILARITY: f64 = 0.85;
 
 /// Describes what the names stand for, with the data from which everything else is printed.
 pub(crate) fn explain(args: &Explain) -> Result<u8, CliError> {
     let catalogue = select::catalogue(&args.files)?;
+    let claims = select::with_arguments(catalogue.claims()?, &args.results.folder, &args.files);
+    let run = match journal::newest(&args.results.folder) {
+        Ok(folder) => Some(journal::open(&folder)?),
+        Err(JournalError::NoRun(_)) => None,
+        Err(other) => return Err(other.into()),
+    };
     let explainer = Explainer {
         experiments: catalogue.experiments(Profile::Full)?,
-        claims: catalogue.claims()?,
+        claims,
+        figures: catalogue.figures()?,
+        headlines: catalogue.headlines()?,
         terms: terms::terms()?,
+        run,
         catalogue,
         args,
         page: Page::stdout(),
@@ -46,7 +64,11 @@ struct Explainer<'a> {
     catalogue: Catalogue<'static>,
     experiments: Vec<Experiment>,
     claims: Vec<Claim>,
+    figures: Vec<DeclaredFigure>,
+    headlines: Vec<Headline>,
     terms: Vec<terms::Term>,
+    /// The newest run.
+    run: Option<Run>,
     args: &'a Explain,
     page: Page,
 }
@@ -58,8 +80,12 @@ impl Explainer<'_> {
         texts.extend(terms::find(&self.terms, name).map(|term| self.term(term)));
         texts.extend(SUITES.iter().filter(|suite| suite.name() == name).map(|it| self.suite(it)));
         for declaration in self.catalogue.declarations(name) {
-            texts.push(self.declared(name, &declaration)?);
+            if declaration.kind != "experiment" {
+                self.run.as_ref().map_or(Ok(()), select::check_one_program)?;
+            }
+            texts.push(self.declared(name, &declaration));
         }
+        texts.extend(self.capabilities(name));
         texts.extend(self.metrics(name));
         texts.extend(self.factors(name));
         if texts.is_empty() {
@@ -92,26 +118,28 @@ impl Explainer<'_> {
                 .line(&format!("'tollgate list {name}' lists its experiments, claims and figures"))
     }
 
-    fn declared(&self, id: &str, declaration: &Declaration) -> Result<String, CliError> {
+    fn declared(&self, id: &str, declaration: &Declaration) -> String {
         let text = match declaration.kind {
             "experiment" => self.experiment(id),
-            "claim" => match self.claims.iter().find(|claim| claim.id == id) {
-                Some(claim) => self.claim(claim)?,
-                None => String::new(),
-            },
-            kind => self.title(kind, id),
+            "claim" => self.claims.iter().find(|one| one.id == id).map(|one| self.claim(one)),
+            "figure" => {
+                self.figures.iter().find(|one| one.figure.id == id).map(|one| self.figure(one))
+            }
+            _ => self.headlines.iter().find(|one| one.id == id).map(|one| self.headline(one)),
         };
-        let place = self.line(&format!("declared in {}:", declaration.location));
-        let lines = declaration.text.lines().map(|line| format!("  {line}\n"));
-        Ok(text + &place + &lab::terminal::lines(&lines.collect::<String>()))
+        let text = text.unwrap_or_else(|| self.title(declaration.kind, id));
+        let file = declaration.location.to_string();
+        if !self.args.source {
+            return text + &self.line(&format!("declared in {file}; --source prints it"));
+        }
+        let lines: String = declaration.text.lines().map(|line| format!("  {line}\n")).collect();
+        text + &self.line(&format!("declared in {file}:")) + &lab::terminal::lines(&lines)
     }
 
-    fn experiment(&self, id: &str) -> String {
-        let Some(experiment) = self.experiments.iter().find(|one| one.id() == id) else {
-            return self.title("experiment", id);
-        };
-        let mut text = self.page.paragraph("experiment", 2, Emphasis::Strong);
-        text += &table::describe(SUITES, experiment, self.page);
+    fn experiment(&self, id: &str) -> Option<String> {
+        let experiment = self.experiments.iter().find(|one| one.id() == id)?;
+        let title = format!("experiment {id}");
+        let mut text = table::describe(&title, SUITES, experiment, self.page);
         if let Ok(method) = select::method_of(experiment) {
             let metrics: Vec<_> = method.metrics().iter().map(|metric| metric.name).collect();
             text +=
@@ -122,25 +150,61 @@ impl Explainer<'_> {
         if !claims.is_empty() {
             text += &self.line(&format!("claims: {}", claims.join(", ")));
         }
-        text + &self.line(&format!("measure it: tollgate run {id}"))
+        let results = select::arguments_of(&self.args.results.folder, &self.args.files);
+        Some(text + &self.line(&format!("measure it: tollgate run {id}{results}")))
     }
 
     /// Describes a claim with its verdict in the newest run.
-    fn claim(&self, claim: &Claim) -> Result<String, CliError> {
-        let run = match journal::newest(&self.args.results.folder) {
-            Ok(folder) => Some(journal::open(&folder)?),
-            Err(JournalError::NoRun(_)) => None,
-            Err(other) => return Err(other.into()),
-        };
-        run.as_ref().map_or(Ok(()), select::check_one_program)?;
-        let judged = super::claims::judge(vec![claim.clone()], run.as_ref());
+    fn claim(&self, claim: &Claim) -> String {
+        let judged = super::claims::judge(vec![claim.clone()], self.run.as_ref());
         let verdicts =
             judged.iter().map(|(claim, verdict)| table::claim(claim, verdict, self.page));
-        let measured = match &run {
-            Some(run) => format!("measured by {}, in {}", claim.experiment, run.folder.display()),
-            None => format!("measured by {}", claim.experiment),
+        self.title("claim", &claim.id)
+            + &verdicts.collect::<String>()
+            + &self.measured(&claim.experiment)
+    }
+
+    fn figure(&self, declared: &DeclaredFigure) -> String {
+        let figure = &declared.figure;
+        self.title("figure", &figure.id)
+            + &self.line(&figure.title)
+            + &self.measured(&figure.experiment)
+    }
+
+    /// Describes a headline with its sentence in the newest run.
+    fn headline(&self, headline: &Headline) -> String {
+        let filled = self.run.as_ref().and_then(|run| headline::fill(headline, run));
+        let sentence = match filled {
+            Some(filled) => filled.sentence,
+            None => format!("no values yet for: {}", headline.says.join("; ")),
         };
-        Ok(self.title("claim", &claim.id) + &verdicts.collect::<String>() + &self.line(&measured))
+        self.title("headline", &headline.id)
+            + &self.line(&sentence)
+            + &self.measured(&headline.experiment)
+    }
+
+    /// Names an experiment and, if the newest run has samples of it, the run.
+    fn measured(&self, experiment: &str) -> String {
+        let has_samples =
+            |run: &&Run| run.samples.iter().any(|sample| sample.experiment == experiment);
+        self.line(&match self.run.as_ref().filter(has_samples) {
+            Some(run) => format!("experiment: {experiment}, in {}", run.folder.display()),
+            None => format!("experiment: {experiment}"),
+        })
+    }
+
+    /// Describes the capabilities of the machine with a name.
+    fn capabilities(&self, name: &str) -> Vec<String> {
+        let all = Capability::all().into_iter();
+        let all = all.chain(SUITES.iter().flat_map(|suite| suite.capabilities()));
+        let described = all.filter(|one| one.name == name).map(|one| {
+            let state = match &one.state {
+                State::Present { detail } => format!("available: {detail}"),
+                State::Absent { reason, remedy } => format!("not available: {reason}; {remedy}"),
+            };
+            self.title("capability", name) + &self.line(&one.about) + &self.line(&state)
+        });
+        described.collect()
     }
 
     /// Describes the metrics with a name: methods share some of them.
@@ -169,7 +233,7 @@ impl Explainer<'_> {
                 }
             }
             let levels = levels.join(", ");
-            Some(format!("{}; default {}; measured: {levels}", factor.about, factor.default))
+            Some(format!("{}; default {}; levels: {levels}", factor.about, factor.default))
         })
     }
 
@@ -184,10 +248,12 @@ impl Explainer<'_> {
         for suite in SUITES {
             for method in suite.methods() {
                 let Some(text) = describe(suite, *method) else { continue };
-                let ids = self.of_method(suite, *method).map(Experiment::id);
+                let ids: Vec<_> = self.of_method(suite, *method).map(Experiment::id).collect();
                 match found.iter_mut().find(|(known, _)| *known == text) {
                     Some((_, known)) => known.extend(ids),
-                    None => found.push((text, ids.collect())),
+                    // Some methods serve only the commands of suites.
+                    None if ids.is_empty() => {}
+                    None => found.push((text, ids)),
                 }
             }
         }
@@ -207,16 +273,38 @@ impl Explainer<'_> {
     }
 
     fn unknown(&self, name: &str) -> CliError {
-        let terms = self.terms.iter().map(|term| term.name.clone());
-        let claims = self.claims.iter().map(|claim| claim.id.clone());
-        let experiments = self.experiments.iter().map(Experiment::id);
-        let all = terms.chain(experiments).chain(claims);
+        let sought = name.to_lowercase();
+        let similarity = |known: &str| match known.contains(&sought) {
+            true if sought.len() >= MIN_SOUGHT => 1.0,
+            _ => strsim::jaro_winkler(known, &sought),
+        };
+        let mut similar: Vec<(f64, String)> =
+            self.names().into_iter().map(|known| (similarity(&known), known)).collect();
+        similar.retain(|(similarity, _)| *similarity >= MIN_SIMILARITY);
+        similar.sort_by(|(a, one), (b, other)| b.total_cmp(a).then(one.len().cmp(&other.len())));
         let similar: Vec<_> =
-            all.filter(|one| one.contains(&name.to_lowercase())).take(MAX_SIMILAR).collect();
+            similar.into_iter().take(MAX_SIMILAR).map(|(_, known)| known).collect();
         let similar = match similar.as_slice() {
-            [] => "'tollgate list' lists experiments, claims and figures".to_owned(),
+            [] => "'tollgate list SUITE' and 'tollgate claims --all' list names".to_owned(),
             similar => format!("similar: {}", similar.join(", ")),
         };
         CliError::usage(format!("unknown name '{name}'; {similar}"))
+    }
+
+    /// Returns all names that can be described.
+    fn names(&self) -> BTreeSet<String> {
+        let methods = self.experiments.iter().filter_map(|one| select::method_of(one).ok());
+        let of_methods = methods.flat_map(|method| {
+            let metrics = method.metrics().iter().map(|metric| metric.name);
+            metrics.chain(method.factors().iter().map(|factor| factor.name)).collect::<Vec<_>>()
+        });
+        let suites = SUITES.iter().map(|suite| suite.name());
+        let mut names: BTreeSet<String> = of_methods.chain(suites).map(str::to_owned).collect();
+        names.extend(self.terms.iter().map(|term| term.name.clone()));
+        names.extend(self.experiments.iter().map(Experiment::id));
+        names.extend(self.claims.iter().map(|claim| claim.id.clone()));
+        names.extend(self.figures.iter().map(|one| one.figure.id.clone()));
+        names.extend(self.headlines.iter().map(|one| one.id.clone()));
+        names
     }
 }

@@ -7,17 +7,17 @@ use lab::experiment::Experiment;
 use lab::format::count;
 use lab::journal::{self, Run};
 use lab::quantity::format_duration;
-use lab::statistics::rounds_needed;
+use lab::statistics::{INTERVAL_ROUNDS, rounds_needed};
 use lab::summary::{Unit, summarise};
 
 use crate::error::CliError;
 use crate::output::print_message;
 use crate::select::{method_of, suite_of};
 
-/// Reports the maximum duration of the rounds of a profile.
+/// Reports the expected duration of the rounds of a profile.
 pub(super) fn report_rounds(experiments: &[Experiment]) -> Result<(), CliError> {
-    let time = format_duration(max_duration(experiments)?);
-    print_message(&format!("{}: about {time} at most", points_of(experiments)));
+    let time = format_duration(expected_duration(experiments)?);
+    print_message(&format!("{}: about {time}", points_of(experiments)));
     Ok(())
 }
 
@@ -27,18 +27,26 @@ fn points_of(experiments: &[Experiment]) -> String {
     format!("{} in {}", count(points, "point"), count(experiments.len(), "experiment"))
 }
 
-/// Reports how much is measured in a given time.
+/// Reports how much is measured in a given time, and whether it is too short for verdicts.
 pub(super) fn report_time(experiments: &[Experiment], time: Duration) -> Result<(), CliError> {
     let rounds = experiments.iter().map(|one| one.effort.rounds).max().unwrap_or(1);
-    let one_round = max_duration(experiments)?.as_secs_f64() / f64::from(rounds);
-    let rounds = (time.as_secs_f64() / one_round.max(1e-3)).floor().max(1.0);
-    let (points, time) = (points_of(experiments), format_duration(time));
-    print_message(&format!("{points}: rounds for {time}, about {rounds:.0}"));
+    let one_round = expected_duration(experiments)? / rounds;
+    let expected = time.as_secs_f64() / one_round.as_secs_f64().max(1e-3);
+    let expected = count(expected.floor().max(1.0) as usize, "round");
+    let points = points_of(experiments);
+    print_message(&format!("{points}: {} for about {expected}", format_duration(time)));
+    let needed = one_round * INTERVAL_ROUNDS as u32;
+    if needed > time {
+        let needed = format_duration(needed);
+        print_message(&format!(
+            "--for: {INTERVAL_ROUNDS} rounds, which verdicts need, take about {needed}; use a longer time or resume"
+        ));
+    }
     Ok(())
 }
 
 /// Reports the duration until every interval has its target width: estimated from the newest run if it
-/// has all points, else the maximum.
+/// has all points, else that of all rounds.
 pub(super) fn report_target(
     experiments: &[Experiment],
     target: &str,
@@ -55,14 +63,14 @@ pub(super) fn report_target(
             format_duration(time)
         )),
         None => print_message(&format!(
-            "intervals within {target}: about {} at most; a better estimate follows the first rounds",
-            format_duration(max_duration(experiments)?)
+            "intervals within {target}: about {} for all rounds; a better estimate follows the first ones",
+            format_duration(expected_duration(experiments)?)
         )),
     }
     Ok(())
 }
 
-fn max_duration(experiments: &[Experiment]) -> Result<Duration, CliError> {
+fn expected_duration(experiments: &[Experiment]) -> Result<Duration, CliError> {
     let mut time = Duration::ZERO;
     for experiment in experiments {
         time += lab::plan::expected(experiment, suite_of(experiment)?);
@@ -108,7 +116,7 @@ mod tests {
         let boundaries = SUITES.iter().filter(|suite| suite.purpose() == Purpose::Boundary);
         let boundaries: Vec<_> = boundaries.copied().collect();
         let catalogue = Catalogue::load(&boundaries, &[]).unwrap();
-        let time = max_duration(&catalogue.experiments(Profile::Quick).unwrap()).unwrap();
+        let time = expected_duration(&catalogue.experiments(Profile::Quick).unwrap()).unwrap();
         assert!(time < Duration::from_secs(300), "{time:?}");
     }
 }

@@ -23,9 +23,9 @@ pub(crate) fn doctor(args: &Doctor) -> Result<u8, CliError> {
     if args.json {
         print_json(&table::doctor_json(&groups, &options))?;
     } else {
-        print(&table::options(&options, Page::stdout()))?;
-        print("")?;
         print(&table::doctor(&groups, Page::stdout()))?;
+        print("")?;
+        print(&table::options(&options, Page::stdout()))?;
     }
     Ok(0)
 }
@@ -48,7 +48,7 @@ pub(crate) fn list(args: &List) -> Result<u8, CliError> {
     if !args.selection.names.is_empty() {
         for experiment in &experiments {
             print("")?;
-            print(&table::describe(SUITES, experiment, Page::stdout()))?;
+            print(&table::describe(&experiment.id(), SUITES, experiment, Page::stdout()))?;
         }
         let text = declared.text(&experiments, Page::stdout());
         if !text.is_empty() {

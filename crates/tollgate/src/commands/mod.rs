@@ -6,6 +6,7 @@ mod end;
 pub(crate) mod explain;
 mod forecast;
 pub(crate) mod inspect;
+mod next;
 pub(crate) mod plot;
 pub(crate) mod run;
 pub(crate) mod show;

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lab::experiment::{Experiment, Profile};
 use lab::format::count;
@@ -20,7 +20,7 @@ use super::forecast;
 use crate::arguments::{Run, SelectionArgs};
 use crate::error::CliError;
 use crate::output::print_message;
-use crate::progress::Progress;
+use crate::progress::{MAX_REPORTED, Progress, failure_line};
 use crate::{LAB, SUITES, select};
 
 /// Time of a run without arguments.
@@ -29,8 +29,6 @@ const DEFAULT_TIME: Duration = Duration::from_secs(180);
 const DECIDING_WIDTH: f64 = 0.005;
 /// Maximum number of rounds with `--resolve`.
 const MAX_ROUNDS: u32 = 1000;
-/// Maximum number of failures listed at the end.
-const MAX_LISTED: usize = 10;
 
 /// Runs experiments and prints the results.
 pub(crate) fn run(args: &Run) -> Result<u8, CliError> {
@@ -42,15 +40,14 @@ pub(crate) fn run(args: &Run) -> Result<u8, CliError> {
         select::leave_out_larger(&mut experiments, &catalogue.claims()?, cores);
     }
     // Reports errors in the files before anything is measured.
-    let declared = Declared::of(&catalogue)?;
+    let declared = Declared::of(&catalogue, args)?;
     set_effort(args, &mut experiments)?;
     let _priority =
         args.priority.map(machine::priority::raise).transpose().map_err(CliError::failed)?;
     let time = args.until_decided.or(args.time);
     let time = time.or_else(|| is_default(args).then_some(DEFAULT_TIME));
-    let wanted = select::select_claims(&catalogue, &args.selection.claim)?;
     let target = resolve(args)?.unwrap_or(DECIDING_WIDTH);
-    let is_precise = |folder: &Path| super::claims::are_precise(&wanted, folder, target);
+    let is_precise = |folder: &Path| super::claims::are_precise(&declared.claims, folder, target);
     match (&args.resolve, time) {
         (Some(target), None) => {
             forecast::report_target(&experiments, target, &args.results.folder)?
@@ -74,9 +71,17 @@ pub(crate) fn run(args: &Run) -> Result<u8, CliError> {
         interrupted: &interrupted,
     };
     let mut progress = Progress::new(args.resolve.is_some(), declared.headlines.clone());
+    let start = Instant::now();
     let summary = LAB.run(&request, &mut progress);
-    progress.finish();
-    finish(args, &request, &summary.map_err(error)?, declared)
+    let time = start.elapsed();
+    let reported = progress.finish();
+    let summary = summary.map_err(error)?;
+    report_interruption(&summary);
+    report_failures(&request, &summary, &reported);
+    if !args.quiet {
+        end::print_results(args, &request, &summary, &declared, time)?;
+    }
+    status(&summary)
 }
 
 /// Returns the error of a run with its exit status.
@@ -155,20 +160,6 @@ pub(super) fn set_rounds(
     Ok(())
 }
 
-fn finish(
-    args: &Run,
-    request: &RunRequest,
-    summary: &RunSummary,
-    declared: Declared,
-) -> Result<u8, CliError> {
-    report_interruption(summary);
-    let printed =
-        if args.quiet { Ok(()) } else { end::print_results(args, request, summary, declared) };
-    report_failures(request, summary);
-    printed?;
-    status(summary)
-}
-
 /// Reports that the user interrupted a run.
 pub(super) fn report_interruption(summary: &RunSummary) {
     if summary.interrupted {
@@ -176,16 +167,14 @@ pub(super) fn report_interruption(summary: &RunSummary) {
     }
 }
 
-/// Reports the first failed samples.
-pub(super) fn report_failures(request: &RunRequest, summary: &RunSummary) {
-    for sample in summary.faults.iter().take(MAX_LISTED) {
-        if let Some(error) = &sample.error {
-            let Sample { experiment, round, .. } = sample;
-            let declared = request.experiments.iter().find(|one| one.id() == *experiment);
-            let point =
-                declared.map_or(sample.point.clone(), |declared| declared.brief(&sample.point));
-            print_message(&format!("{experiment} {point}, round {round}: {error}"));
-        }
+/// Reports the first failures that were not reported during the run.
+pub(super) fn report_failures(request: &RunRequest, summary: &RunSummary, reported: &[Sample]) {
+    let unreported = summary.faults.iter().filter(|sample| !reported.contains(sample));
+    let max = MAX_REPORTED.saturating_sub(reported.len());
+    for sample in unreported.take(max) {
+        let id = &sample.experiment;
+        let experiment = request.experiments.iter().find(|one| one.id() == *id);
+        print_message(&failure_line(sample, experiment));
     }
 }
 
