@@ -20,7 +20,7 @@ const UNROLLED: u64 = 64;
 const ADDS: u64 = 32 * 1024;
 /// Runs; their median counts, because an interruption lengthens one.
 const RUNS: usize = 5;
-/// Number of moments that [`alone`] samples, and the pause between two of them.
+/// Number of moments that [`moments`] samples, and the pause between two of them.
 const MOMENTS: usize = 50;
 const PAUSE: Duration = Duration::from_millis(2);
 

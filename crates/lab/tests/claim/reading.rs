@@ -268,7 +268,7 @@ fn levels_that_a_profile_lacks_are_taken_from_the_next() {
         |lengths: &[&str]| MadeUp::new(product(&["glibc", "apex"], lengths, &["0"])).experiment();
     let (quick, full) = (of_lengths(&["4 KiB"]), of_lengths(&["64 KiB", "1 MiB"]));
     let lengths = |keys: &str, profiles: &[&lab::experiment::Experiment]| {
-        let claim = check(&claim(keys), &[&COPY], &[full.clone()]).unwrap();
+        let claim = check(&claim(keys), &[&COPY], std::slice::from_ref(&full)).unwrap();
         let points = needs_of_profiles(&claim, profiles);
         let lengths: std::collections::BTreeSet<_> =
             points.iter().map(|point| point.text("length").to_owned()).collect();
