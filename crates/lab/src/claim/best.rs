@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use super::evidence::Evidence;
-use super::ratio::{Paired, Points};
+use super::ratio::{Paired, Points, ratio_of_all};
 use super::verdict::{NoVerdict, Reason};
 use crate::point::Point;
 use crate::sharing::Sharing;
@@ -50,6 +50,7 @@ impl Evidence<'_> {
             ratio: ratio.with_resolution(share),
             of_best: true,
             is_between_boots: false,
+            with_lost: ratio_of_all(above[most.0].1, below[most.1].1),
         })
     }
 

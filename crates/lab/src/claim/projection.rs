@@ -64,6 +64,7 @@ impl Evidence<'_> {
                 }
                 Reason::NearBound { floor: noise } => floor = *noise,
                 Reason::TooFewRounds { .. }
+                | Reason::ManyLost { agrees: true, .. }
                 | Reason::Correlated { .. }
                 | Reason::NoFloor { rounds: Some(_), .. } => {}
                 _ => return None,

@@ -11,9 +11,13 @@ use super::{Bounds, VerdictKind};
 use crate::metric::Better;
 use crate::point::{Filter, Point};
 use crate::statistics::{
-    INTERVAL_ROUNDS, Interval, NoiseFloor, Ratio, Resolution, median, resolve, unpaired_ratio,
+    INTERVAL_ROUNDS, Interval, LostRounds, NoiseFloor, Ratio, Resolution, median, paired_ratio,
+    resolve, unpaired_ratio,
 };
 use crate::summary::{Rounds, paired, pairs, quotients};
+
+/// Share of lost rounds above which a verdict states them and must not depend on them.
+const MAX_LOST: f64 = 0.2;
 
 /// Points with values.
 pub(super) type Points<'a> = [(&'a Point, &'a Rounds)];
@@ -27,6 +31,9 @@ pub(super) struct Paired<'a> {
     pub(super) of_best: bool,
     /// Whether different boots measured the two sides, so that each boot counts as one value.
     pub(super) is_between_boots: bool,
+    /// Ratio of every round in which both points have a value, whatever their sessions and the state of the core;
+    /// `None` between boots.
+    pub(super) with_lost: Option<Ratio>,
 }
 
 impl Evidence<'_> {
@@ -183,7 +190,8 @@ impl Evidence<'_> {
             Some(ratio) => (true, ratio),
             None => (false, self.ratio((above, numerator), (below, denominator))?),
         };
-        Ok(Paired { above, below, ratio, of_best: false, is_between_boots })
+        let with_lost = ratio_of_all(numerator, denominator).filter(|_| !is_between_boots);
+        Ok(Paired { above, below, ratio, of_best: false, is_between_boots, with_lost })
     }
 
     /// Returns the ratio so that above 1 is better, by the direction of the metric.
@@ -207,6 +215,8 @@ impl Evidence<'_> {
         let (mut kind, unresolved) = within_bounds(judged, bounds, self.floor(paired));
         let mut reasons: Vec<_> = std::iter::once(claimed).chain(unresolved).collect();
         self.capped_sides(paired, judged).weaken(bounds, &judged.interval, &mut kind, &mut reasons);
+        let judge = |ratio: &Ratio| within_bounds(ratio, bounds, self.floor(paired)).0;
+        paired.weigh_lost(judged, judge, &mut kind, &mut reasons);
         self.ratio_value(paired, combination, kind, reasons)
     }
 
@@ -221,16 +231,18 @@ impl Evidence<'_> {
     ) -> MeasuredValue {
         let floor = self.floor(paired);
         let resolution = resolve(judged, floor);
-        let mut kind = match resolution {
-            Resolution::Higher => VerdictKind::Reproduced,
-            Resolution::Lower => VerdictKind::Contradicted,
-            Resolution::Unresolved { .. } => VerdictKind::Inconclusive,
-        };
-        let floor = floor.map(|noise| noise.floor);
-        let mut reasons = vec![Reason::Resolved { relation, resolution, floor }];
+        let mut kind = verdict_of(resolution);
+        let share = floor.map(|noise| noise.floor);
+        let mut reasons = vec![Reason::Resolved { relation, resolution, floor: share }];
         let above_one = Bounds { at_least: Some(1.0), at_most: None };
         let capped = self.capped_sides(paired, judged);
         capped.weaken(&above_one, &judged.interval, &mut kind, &mut reasons);
+        paired.weigh_lost(
+            judged,
+            |ratio| verdict_of(resolve(ratio, floor)),
+            &mut kind,
+            &mut reasons,
+        );
         self.ratio_value(paired, combination, kind, reasons)
     }
 
@@ -329,6 +341,29 @@ impl Missing {
 }
 
 impl Paired<'_> {
+    /// States that many rounds are lost, because the loss may depend on the values; weakens a result that would be another
+    /// with those lost rounds that have two values.
+    fn weigh_lost(
+        &self,
+        judged: &Ratio,
+        judge: impl Fn(&Ratio) -> VerdictKind,
+        kind: &mut VerdictKind,
+        reasons: &mut Vec<Reason>,
+    ) {
+        let Some(all) = self.with_lost else { return };
+        let lost = self.ratio.lost.total();
+        let rounds = self.ratio.rounds + lost;
+        if lost as f64 <= MAX_LOST * rounds as f64 {
+            return;
+        }
+        let directed = if *judged == self.ratio { all } else { inverted(&all) };
+        let agrees = *kind == VerdictKind::Inconclusive || judge(&directed) == *kind;
+        if !agrees {
+            *kind = VerdictKind::Inconclusive;
+        }
+        reasons.push(Reason::ManyLost { lost, rounds, ratio: all.ratio, agrees });
+    }
+
     /// Returns the names of the two points by the factors in which they differ.
     fn names(&self) -> String {
         let (above, below) = (self.above, self.below);
@@ -346,6 +381,22 @@ impl Bounds {
         let lower = self.at_least.map(|bound| side(low >= bound, high < bound));
         let upper = self.at_most.map(|bound| side(high <= bound, low > bound));
         both(lower, upper)
+    }
+}
+
+/// Returns the ratio of every round in which both points have a value.
+pub(super) fn ratio_of_all(numerator: &Rounds, denominator: &Rounds) -> Option<Ratio> {
+    let both = numerator.iter().filter_map(|(round, above)| Some((above, denominator.get(round)?)));
+    let all: Vec<_> = both.map(|(above, below)| (above.value, below.value)).collect();
+    paired_ratio(&all, LostRounds::default()).ok()
+}
+
+/// Returns the verdict on a claimed direction, which is resolved if the ratio is higher than 1.
+fn verdict_of(resolution: Resolution) -> VerdictKind {
+    match resolution {
+        Resolution::Higher => VerdictKind::Reproduced,
+        Resolution::Lower => VerdictKind::Contradicted,
+        Resolution::Unresolved { .. } => VerdictKind::Inconclusive,
     }
 }
 

@@ -315,6 +315,17 @@ pub enum Reason {
         /// Number required of each.
         needed: usize,
     },
+    /// More than a fifth of the rounds of a ratio are lost.
+    ManyLost {
+        /// Number of lost rounds.
+        lost: usize,
+        /// Number of rounds, lost or not.
+        rounds: usize,
+        /// Ratio with those lost rounds that have two values.
+        ratio: f64,
+        /// Whether the result with them is the same; always if they cannot make it less certain.
+        agrees: bool,
+    },
     /// The claim requires more rounds.
     TooFewRounds {
         /// Number of rounds that judged.

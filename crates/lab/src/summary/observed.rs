@@ -141,15 +141,23 @@ pub fn pairs(numerator: &Rounds, denominator: &Rounds) -> (Vec<(f64, f64)>, Lost
     (pairs, lost)
 }
 
-/// Returns the quotients of the rounds that [`pairs`] pairs, if the denominator is not 0.
+/// Returns the quotients of the rounds that [`pairs`] pairs, if the denominator is not 0. The resolution of a quotient
+/// follows from those of both values.
 pub(crate) fn quotients(numerator: &Rounds, denominator: &Rounds) -> Rounds {
     let quotient = |(round, above): (&u32, &Observation)| {
-        let one = |observation: &Observation| Rounds::from([(*round, observation.clone())]);
-        let (pairs, _) = pairs(&one(above), &one(denominator.get(round)?));
-        let value = pairs.first().map(|(above, below)| above / below)?;
-        value.is_finite().then(|| (*round, Observation { value, ..above.clone() }))
+        let below = denominator.get(round)?;
+        let pair = Pair::of(Some(above), Some(below)).ok()?;
+        let value = pair.above / pair.below;
+        let resolution = value.abs() * share(above).hypot(share(below));
+        let quotient = Observation { value, resolution, ..above.clone() };
+        value.is_finite().then_some((*round, quotient))
     };
     numerator.iter().filter_map(quotient).collect()
+}
+
+/// Returns the resolution of a value as a share of it.
+fn share(one: &Observation) -> f64 {
+    if one.resolution > 0.0 { one.resolution / one.value.abs() } else { 0.0 }
 }
 
 /// Returns the lowest resolution of some values, in their unit.
@@ -159,8 +167,6 @@ pub(crate) fn resolution(rounds: &Rounds) -> f64 {
 
 /// Returns the lowest resolution of some values as a share of each.
 pub(crate) fn relative_resolution(rounds: &Rounds) -> f64 {
-    let share =
-        |one: &Observation| if one.resolution > 0.0 { one.resolution / one.value } else { 0.0 };
     rounds.values().map(share).fold(0.0, f64::max)
 }
 
@@ -237,6 +243,20 @@ mod tests {
         let without_first: Rounds = above.into_iter().skip(1).collect();
         assert!(is_near(&paired(&without_first, &below).unwrap(), 3.0));
         assert_eq!(alike(&without_first).len(), 20);
+    }
+
+    #[test]
+    fn a_quotient_has_the_resolution_of_both_values() {
+        let of = |value, resolution| {
+            let one = Observation { value, resolution, class: None, session: 1, sharing: None };
+            Rounds::from([(0, one)])
+        };
+        let quotient = quotients(&of(200.0, 6.0), &of(100.0, 4.0))[&0].clone();
+        assert_eq!(quotient.value, 2.0);
+        // 3% and 4% of the values are 5% of the quotient.
+        assert!((quotient.resolution - 0.1).abs() < 1e-12, "{quotient:?}");
+        assert_eq!(quotients(&of(200.0, 0.0), &of(100.0, 0.0))[&0].resolution, 0.0);
+        assert!(quotients(&of(200.0, 0.0), &of(0.0, 0.0)).is_empty());
     }
 
     #[test]

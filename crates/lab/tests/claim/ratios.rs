@@ -1,7 +1,7 @@
 //! Ratios within rounds, and rankings.
 
 use lab::claim::VerdictKind::{Contradicted, Inconclusive, Reproduced, Unmeasurable};
-use lab::sample::Failure;
+use lab::sample::{Failure, Sample};
 
 use crate::made_up::{MadeUp, fail, product};
 use crate::{assert_kind, reasons};
@@ -376,4 +376,27 @@ fn a_value_at_the_limit_of_its_search_decides_in_one_direction() {
     let samples = other.samples.iter_mut();
     samples.for_each(|sample| drop(sample.covariates.insert("capped".into(), "ndr".into())));
     assert_kind(&faster, &other, Reproduced);
+}
+
+#[test]
+fn many_lost_rounds_must_not_decide() {
+    let made_up = functions(&["glibc", "apex"]);
+    let whole = made_up.run(|point| if point.text("function") == "apex" { 12e9 } else { 10e9 });
+    let keys = format!("expect = {{ {RATIO}, each = [\"length\"], at_least = 1.1 }}");
+    // Another session measures one side of the first rounds, at a time when it is as slow as the other.
+    let lose = |rounds: u32, slower: f64| {
+        let mut run = whole.clone();
+        let is_apex =
+            |one: &&mut Sample| one.point.text("function") == "apex" && one.round < rounds;
+        for sample in run.samples.iter_mut().filter(is_apex) {
+            sample.session = 2;
+            *sample.values.get_mut("throughput").unwrap() /= slower;
+        }
+        run
+    };
+    assert!(!reasons(&assert_kind(&keys, &lose(4, 2.0), Reproduced)).contains("many-lost"));
+    let agrees = r#""reason":"many-lost","lost":12,"rounds":20,"#;
+    assert!(reasons(&assert_kind(&keys, &lose(12, 1.0), Reproduced)).contains(agrees));
+    let verdict = assert_kind(&keys, &lose(12, 2.0), Inconclusive);
+    assert!(reasons(&verdict).contains(r#""agrees":false"#), "{verdict:?}");
 }

@@ -433,6 +433,11 @@ pub(super) fn reason(reason: &Reason) -> String {
             let level = level.as_deref().unwrap_or("no level");
             format!("{level} is best everywhere, {}", count(*rounds, "round"))
         }
+        Reason::ManyLost { lost, rounds, ratio, agrees } => {
+            let ratio = stated(*ratio, "1");
+            let change = if *agrees { "" } else { " and the verdict another" };
+            format!("{lost} of {rounds} rounds are lost; with them the ratio is {ratio}{change}")
+        }
         Reason::TooFewRounds { rounds, needed } => {
             format!("{rounds} of the {needed} required rounds")
         }
