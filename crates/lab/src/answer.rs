@@ -174,27 +174,7 @@ fn check_contents(sample: &Sample, metrics: &[Metric]) -> Result<(), String> {
         finite("a trial's level", trial.level)?;
         trial.values.iter().try_for_each(|(name, value)| finite(name, *value))?;
     }
-    for (what, time) in [("seconds", sample.seconds), ("at", sample.at)] {
-        finite(what, time)?;
-        if !(0.0..1e12).contains(&time) {
-            return Err(format!("'{what}' is {time}"));
-        }
-    }
-    if let Some(clock) = &sample.clock {
-        let second = clock.second_before.into_iter().chain(clock.second_after);
-        let hertz = [clock.tsc_hertz, clock.core_before, clock.core_after];
-        if let Some(wrong) =
-            hertz.into_iter().chain(second).find(|hertz| hertz.is_nan() || *hertz <= 0.0)
-        {
-            return Err(format!("a clock is {wrong} Hz"));
-        }
-        hertz.into_iter().try_for_each(|hertz| finite("a clock", hertz))?;
-        let rates = clock.issue_before.into_iter().chain(clock.issue_after);
-        if let Some(wrong) = rates.into_iter().find(|rate| !(0.0..100.0).contains(rate)) {
-            return Err(format!("a core executes {wrong} adds per cycle"));
-        }
-    }
-    Ok(())
+    sample.check_ranges()
 }
 
 #[cfg(test)]

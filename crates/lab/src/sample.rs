@@ -87,6 +87,22 @@ impl Sample {
     pub fn is_complete(&self) -> bool {
         self.error.is_none() && self.is_final()
     }
+
+    /// Checks that the attempt, the times and the clocks are possible.
+    ///
+    /// # Errors
+    /// Returns one line with what is wrong.
+    pub(crate) fn check_ranges(&self) -> Result<(), String> {
+        if !(1..=MAX_ATTEMPTS).contains(&self.attempt) {
+            return Err(format!("'attempt' is {}", self.attempt));
+        }
+        for (what, time) in [("seconds", self.seconds), ("at", self.at)] {
+            if !(0.0..1e12).contains(&time) {
+                return Err(format!("'{what}' is {time}"));
+            }
+        }
+        self.clock.map_or(Ok(()), |clock| clock.check_ranges())
+    }
 }
 
 /// The maximum number of attempts at a sample.
@@ -146,6 +162,21 @@ impl Clock {
         };
         let before = differ(self.core_before, self.second_before);
         before.max(differ(self.core_after, self.second_after))
+    }
+
+    /// Checks that the frequencies and rates are possible.
+    fn check_ranges(&self) -> Result<(), String> {
+        let second = self.second_before.into_iter().chain(self.second_after);
+        let mut hertz =
+            [self.tsc_hertz, self.core_before, self.core_after].into_iter().chain(second);
+        if let Some(wrong) = hertz.find(|hertz| !(hertz.is_finite() && *hertz > 0.0)) {
+            return Err(format!("a clock is {wrong} Hz"));
+        }
+        let mut rates = self.issue_before.into_iter().chain(self.issue_after);
+        match rates.find(|rate| !(0.0..100.0).contains(rate)) {
+            Some(wrong) => Err(format!("a core executes {wrong} adds per cycle")),
+            None => Ok(()),
+        }
     }
 
     /// Returns why a sample with these clocks is void; `None` if the chains agree and the core clock is stable.

@@ -10,7 +10,8 @@ use record::record;
 
 fn sample(round: u32, value: f64) -> Sample {
     let values = [("throughput".to_string(), value)].into();
-    Sample { experiment: "copy/throughput".into(), round, attempt: 1, values, ..Sample::default() }
+    let (experiment, session) = ("copy/throughput".into(), 1);
+    Sample { experiment, round, session, attempt: 1, values, ..Sample::default() }
 }
 
 #[test]

@@ -132,6 +132,43 @@ fn the_error_names_the_damaged_line() {
     assert!(line.contains("line 1") && !line.contains('\n'), "{line}");
 }
 
+/// Each of these would count as evidence if it were not refused.
+#[test]
+fn impossible_samples_are_damaged_lines() {
+    let clock = lab::sample::Clock {
+        tsc_hertz: 0.0,
+        tsc_step: 1,
+        tsc_overhead: 20,
+        core_before: 4e9,
+        core_after: 4e9,
+        second_before: None,
+        second_after: None,
+        issue_before: None,
+        issue_after: None,
+    };
+    let sample = || sample(1, 1.0);
+    for (what, impossible) in [
+        ("'session' is 0 of 3", Sample { session: 0, ..sample() }),
+        ("'session' is 4 of 3", Sample { session: 4, ..sample() }),
+        ("'attempt' is 0", Sample { attempt: 0, ..sample() }),
+        ("'attempt' is 4294967295", Sample { attempt: u32::MAX, ..sample() }),
+        ("'at' is -1", Sample { at: -1.0, ..sample() }),
+        ("'seconds' is 1000", Sample { seconds: 1e300, ..sample() }),
+        ("a clock is 0 Hz", Sample { clock: Some(clock), ..sample() }),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut journal = Journal::open(folder.path(), record).unwrap();
+        journal.append(&sample()).unwrap();
+        journal.append(&impossible).unwrap();
+        drop(journal);
+        let read = open(folder.path()).unwrap_err().to_string();
+        let resumed = Journal::open(folder.path(), record).unwrap_err().to_string();
+        let expected = format!("line 2 is not a sample ({what}");
+        assert!(read.contains(&expected), "{what}: {read}");
+        assert_eq!(read, resumed);
+    }
+}
+
 proptest! {
     #[test]
     fn any_bytes_are_read_or_refused_in_one_line(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {

@@ -26,19 +26,26 @@ pub struct Run {
 /// # Errors
 /// Returns an error if the run has another format or is damaged elsewhere.
 pub fn open(folder: &Path) -> Result<Run, JournalError> {
-    let record = RunRecord::read(folder)?;
+    // Samples of another format are not read.
+    RunRecord::read(folder)?;
     let path = folder.join(SAMPLES);
-    let mut samples = Vec::new();
+    let mut samples: Vec<Sample> = Vec::new();
     match machine::file::open(&path) {
         Ok(file) => {
             let mut points = HashSet::new();
-            each_line(&path, file, |mut sample, _| {
+            each_line(&path, file, |mut sample| {
                 share(&mut points, &mut sample);
                 samples.push(sample);
+                Ok(())
             })?;
         }
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
         Err(e) => return Err(system(&path, UNREADABLE)(e)),
+    }
+    // A session that starts meanwhile is in the newer record.
+    let record = RunRecord::read(folder)?;
+    for (index, sample) in samples.iter().enumerate() {
+        record.check_session(sample).map_err(|why| damaged(&path, index + 1, &why))?;
     }
     Ok(Run { folder: folder.into(), record, samples })
 }
@@ -53,12 +60,11 @@ fn share(points: &mut HashSet<Point>, sample: &mut Sample) {
     }
 }
 
-/// Passes each sample to `each` with the offset of the end of its line; returns the offset of the end of the last
-/// complete line.
+/// Passes each sample to `each`, which may refuse it; returns the offset of the end of the last complete line.
 pub(super) fn each_line(
     path: &Path,
     file: File,
-    mut each: impl FnMut(Sample, u64),
+    mut each: impl FnMut(Sample) -> Result<(), String>,
 ) -> Result<u64, JournalError> {
     let mut reader = BufReader::new(file);
     let mut whole = 0;
@@ -66,8 +72,8 @@ pub(super) fn each_line(
     for number in 1.. {
         line.clear();
         let read = reader.by_ref().take(MAX_LINE).read_until(b'\n', &mut line);
-        let read = read.map_err(system(path, UNREADABLE))?;
-        if read as u64 == MAX_LINE {
+        let read = read.map_err(system(path, UNREADABLE))? as u64;
+        if read == MAX_LINE {
             return Err(JournalError::Damaged {
                 path: path.into(),
                 what: format!("line {number} is longer than {MAX_LINE} bytes; delete that line"),
@@ -76,21 +82,20 @@ pub(super) fn each_line(
         if read == 0 || line.last() != Some(&b'\n') {
             break;
         }
-        match serde_json::from_slice(&line) {
-            Ok(sample) => {
-                whole += read as u64;
-                each(sample, whole);
-            }
-            Err(e) => {
-                return Err(JournalError::Damaged {
-                    path: path.into(),
-                    what: format!(
-                        "line {number} is not a sample ({}); delete that line",
-                        terminal::one_line(&e.to_string())
-                    ),
-                });
-            }
-        }
+        let sample = serde_json::from_slice::<Sample>(&line).map_err(|why| why.to_string());
+        let kept = sample.and_then(|sample| {
+            sample.check_ranges()?;
+            each(sample)
+        });
+        kept.map_err(|why| damaged(path, number, &why))?;
+        whole += read;
     }
     Ok(whole)
+}
+
+/// Returns the error of a line that is not a sample.
+fn damaged(path: &Path, line: usize, why: &str) -> JournalError {
+    let why = terminal::one_line(why);
+    let what = format!("line {line} is not a sample ({why}); delete that line");
+    JournalError::Damaged { path: path.into(), what }
 }

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::{JournalError, MAX_RECORD, RECORD, UNREADABLE, system};
 use crate::experiment::{Experiment, Profile, suite_name};
 use crate::metric::MetricRecord;
+use crate::sample::Sample;
 use crate::side::SideRecord;
 use crate::terminal;
 
@@ -120,6 +121,17 @@ impl RunRecord {
     /// Returns the number of the last session, from 1; 0 without sessions.
     pub fn last_session(&self) -> u32 {
         u32::try_from(self.sessions.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Checks that the record has the session of a sample.
+    ///
+    /// # Errors
+    /// Returns one line with what is wrong.
+    pub(super) fn check_session(&self, sample: &Sample) -> Result<(), String> {
+        match (1..=self.last_session()).contains(&sample.session) {
+            true => Ok(()),
+            false => Err(format!("'session' is {} of {}", sample.session, self.last_session())),
+        }
     }
 
     /// Returns a metric of an experiment; `None` if the record does not have it.

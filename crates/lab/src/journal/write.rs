@@ -108,7 +108,11 @@ impl Journal {
         let mut reading = self.file.try_clone().map_err(system(&self.path, UNREADABLE))?;
         reading.seek(SeekFrom::Start(0)).map_err(system(&self.path, UNREADABLE))?;
         let path = self.path.clone();
-        let whole = each_line(&path, reading, |sample, _| self.remember(&sample))?;
+        let whole = each_line(&path, reading, |sample| {
+            self.record.check_session(&sample)?;
+            self.remember(&sample);
+            Ok(())
+        })?;
         // Truncation changes the time of modification even if it removes nothing.
         if self.file.metadata().map_err(system(&self.path, UNREADABLE))?.len() > whole {
             self.file.set_len(whole).map_err(system(&self.path, UNREADABLE))?;

@@ -1,9 +1,9 @@
-//! The record of a run without experiments, for tests of the journal.
+//! The record of a run with three sessions and without experiments, for tests of the journal.
 
 use std::collections::BTreeMap;
 
 use lab::experiment::Profile;
-use lab::journal::{FORMAT, RunRecord};
+use lab::journal::{FORMAT, RunRecord, SessionRecord};
 
 pub(crate) fn record() -> RunRecord {
     RunRecord {
@@ -18,7 +18,7 @@ pub(crate) fn record() -> RunRecord {
         nice: 0,
         code: BTreeMap::new(),
         sides: Vec::new(),
-        sessions: Vec::new(),
+        sessions: vec![SessionRecord::starting("a boot".into()); 3],
         environments: BTreeMap::new(),
         experiments: BTreeMap::new(),
         metrics: BTreeMap::new(),
