@@ -127,6 +127,10 @@ fn a_run_for_a_time_adds_rounds_until_it_is_used_up() {
     assert!(most < 4.0 && start.elapsed() > Duration::from_secs(1), "{most} s of samples");
     let line = bench.refused(&["run", "planted/delay", "--for", "0s"], 2);
     assert!(line.contains("--for") && line.contains("0 s is no time"), "{line}");
+    let other = Bench::new();
+    let line = other.refused(&["run", "planted/delay", "--for", "1ns"], 2);
+    assert!(line.contains("is too short for one round, about"), "{line}");
+    assert!(!other.path().join("results").exists(), "a run was created");
 }
 
 #[test]

@@ -27,8 +27,20 @@ fn points_of(experiments: &[Experiment]) -> String {
     format!("{} in {}", count(points, "point"), count(experiments.len(), "experiment"))
 }
 
-/// Reports how much is measured in a given time, and whether it is too short for verdicts.
+/// Reports how much is measured in a given time, and whether it is too short for verdicts; refuses one that is too short
+/// for a round of any experiment.
 pub(super) fn report_time(experiments: &[Experiment], time: Duration) -> Result<(), CliError> {
+    let mut shortest = Duration::MAX;
+    for experiment in experiments {
+        let all_rounds = lab::plan::expected(experiment, suite_of(experiment)?);
+        shortest = shortest.min(all_rounds / experiment.effort.rounds.max(1));
+    }
+    // An estimate of zero means that the machine cannot measure the points.
+    if !experiments.is_empty() && time < shortest {
+        let round = format_duration(shortest);
+        let line = format!("the given time is too short for one round, about {round}; allow more");
+        return Err(CliError::usage(line));
+    }
     let rounds = experiments.iter().map(|one| one.effort.rounds).max().unwrap_or(1);
     let one_round = expected_duration(experiments)? / rounds;
     let expected = time.as_secs_f64() / one_round.as_secs_f64().max(1e-3);
