@@ -132,6 +132,32 @@ fn the_error_names_the_damaged_line() {
     assert!(line.contains("line 1") && !line.contains('\n'), "{line}");
 }
 
+#[test]
+fn deleted_lines_are_reported() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut journal = Journal::open(folder.path(), record).unwrap();
+    (0..3).for_each(|round| journal.append(&sample(round, 1.0)).unwrap());
+    // While a session writes, or after it was killed, its number of lines is unknown.
+    assert_eq!(open(folder.path()).unwrap().line_warnings(), [""; 0]);
+    journal.record.sessions.iter_mut().for_each(|session| session.lines = None);
+    journal.end_session().unwrap();
+    drop(journal);
+    let run = open(folder.path()).unwrap();
+    let counts: Vec<_> = run.record.sessions.iter().map(|session| session.lines).collect();
+    assert_eq!(counts, [Some(3), Some(0), Some(0)]);
+    assert_eq!(run.line_warnings(), [""; 0]);
+    let path = folder.path().join(SAMPLES);
+    let text = fs::read_to_string(&path).unwrap();
+    let kept: Vec<&str> = text.lines().skip(1).collect();
+    fs::write(&path, kept.join("\n") + "\n").unwrap();
+    // A later session does not hide it.
+    Journal::open(folder.path(), record).unwrap().end_session().unwrap();
+    let warnings = open(folder.path()).unwrap().line_warnings();
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    let expected = "session 1 wrote 3 lines, and the file has 2 of it";
+    assert!(warnings[0].contains(expected), "{warnings:?}");
+}
+
 /// Each of these would count as evidence if it were not refused.
 #[test]
 fn impossible_samples_are_damaged_lines() {

@@ -7,7 +7,7 @@ use lab::catalogue::Catalogue;
 use lab::claim::{self, Claim};
 use lab::experiment::{Experiment, Profile, suite_name};
 use lab::format::count;
-use lab::journal::{self, Run};
+use lab::journal::{self, JournalError, Run};
 use lab::method::AnyMethod;
 use lab::point::{Filter, Point};
 use lab::run::is_lab_experiment;
@@ -16,7 +16,7 @@ use report::table;
 
 use crate::arguments::SelectionArgs;
 use crate::error::CliError;
-use crate::output::print_plain;
+use crate::output::{print_message, print_plain};
 use crate::suites::SUITES;
 
 /// Loads the data of all suites and of a user's files.
@@ -239,9 +239,25 @@ fn is_self_test(suite: &str) -> bool {
     lab::suite::find(SUITES, suite).is_some_and(|suite| suite.purpose() == Purpose::SelfTest)
 }
 
-/// Opens a run, given its folder or a folder of runs, of which the newest is opened.
+/// Opens a run, given its folder or a folder of runs, of which the newest is opened; warns of deleted lines.
 pub(crate) fn open(results: &Path) -> Result<Run, CliError> {
-    Ok(journal::open(&journal::newest(results)?)?)
+    open_run(&journal::newest(results)?)
+}
+
+/// Opens a run, given its folder or a folder of runs; `None` without a run.
+pub(crate) fn open_any(results: &Path) -> Result<Option<Run>, CliError> {
+    match journal::newest(results) {
+        Ok(folder) => open_run(&folder).map(Some),
+        Err(JournalError::NoRun(_)) => Ok(None),
+        Err(other) => Err(other.into()),
+    }
+}
+
+/// Opens the run in a folder; warns of deleted lines.
+pub(crate) fn open_run(folder: &Path) -> Result<Run, CliError> {
+    let run = journal::open(folder)?;
+    run.line_warnings().iter().for_each(|line| print_message(line));
+    Ok(run)
 }
 
 /// Checks that a run has no sides: claims and figures are about one program.

@@ -80,6 +80,9 @@ fn keep_last_attempts(bench: &Bench) {
         }
         let lines = last.iter().map(|sample| serde_json::to_string(sample).unwrap() + "\n");
         std::fs::write(folder.join(lab::journal::SAMPLES), lines.collect::<String>()).unwrap();
+        let mut record = lab::journal::RunRecord::read(&folder).unwrap();
+        record.sessions.iter_mut().for_each(|session| session.lines = None);
+        record.write(&folder).unwrap();
     }
 }
 

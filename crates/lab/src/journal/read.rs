@@ -1,11 +1,11 @@
 //! Reading a journal, without side effects.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 
-use super::{JournalError, MAX_LINE, RunRecord, SAMPLES, UNREADABLE, system};
+use super::{JournalError, MAX_LINE, RunRecord, SAMPLES, SessionRecord, UNREADABLE, system};
 use crate::point::Point;
 use crate::sample::Sample;
 use crate::terminal;
@@ -21,13 +21,35 @@ pub struct Run {
     pub samples: Vec<Sample>,
 }
 
+impl Run {
+    /// Returns one line per session whose number of samples differs from what it wrote: lines were deleted or added, and
+    /// the values and verdicts may depend on which.
+    pub fn line_warnings(&self) -> Vec<String> {
+        let mut lines: HashMap<u32, u64> = HashMap::new();
+        for sample in &self.samples {
+            *lines.entry(sample.session).or_default() += 1;
+        }
+        let changed = |(session, record): (u32, &SessionRecord)| {
+            let (wrote, found) = (record.lines?, lines.get(&session).copied().unwrap_or_default());
+            let file = self.folder.join(SAMPLES);
+            let text = format!(
+                "warning: {}: session {session} wrote {wrote} lines, and the file has {found} of it; restore the file, \
+                 or measure again with --fresh",
+                file.display()
+            );
+            (wrote != found).then_some(text)
+        };
+        (1..).zip(&self.record.sessions).filter_map(changed).collect()
+    }
+}
+
 /// Reads a run. An incomplete last line is ignored: its sample was in flight when the lab was killed.
 ///
 /// # Errors
 /// Returns an error if the run has another format or is damaged elsewhere.
 pub fn open(folder: &Path) -> Result<Run, JournalError> {
     // Samples of another format are not read.
-    RunRecord::read(folder)?;
+    let before = RunRecord::read(folder)?;
     let path = folder.join(SAMPLES);
     let mut samples: Vec<Sample> = Vec::new();
     match machine::file::open(&path) {
@@ -43,7 +65,11 @@ pub fn open(folder: &Path) -> Result<Run, JournalError> {
         Err(e) => return Err(system(&path, UNREADABLE)(e)),
     }
     // A session that starts meanwhile is in the newer record.
-    let record = RunRecord::read(folder)?;
+    let mut record = RunRecord::read(folder)?;
+    for (index, session) in record.sessions.iter_mut().enumerate() {
+        // A session that ended meanwhile has lines that were not read.
+        session.lines = before.sessions.get(index).and_then(|session| session.lines);
+    }
     for (index, sample) in samples.iter().enumerate() {
         record.check_session(sample).map_err(|why| damaged(&path, index + 1, &why))?;
     }

@@ -15,7 +15,7 @@ use crate::side::SideRecord;
 use crate::terminal;
 
 /// The version of the format that this program writes and reads.
-pub const FORMAT: u64 = 10;
+pub const FORMAT: u64 = 11;
 
 /// The record of a session: one start of the lab for a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,12 +24,15 @@ pub struct SessionRecord {
     pub start: String,
     /// The ID of the boot of the host that ran the lab.
     pub boot_id: String,
+    /// The number of lines of `samples.jsonl` that it wrote; `None` until it ends, or if it was killed until the next
+    /// starts.
+    pub lines: Option<u64>,
 }
 
 impl SessionRecord {
     /// Returns the record of a session that starts now.
     pub fn starting(boot_id: String) -> Self {
-        Self { start: now(), boot_id }
+        Self { start: now(), boot_id, lines: None }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Writing a journal, which one lab at a time may do.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::{File, TryLockError};
 use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -22,7 +22,8 @@ pub struct Journal {
     /// Points that a session found unavailable; with the session in place of the round.
     unavailable: HashSet<Key>,
     voids: HashMap<Key, Voids>,
-    lines: u64,
+    /// The number of lines of each session.
+    lines: BTreeMap<u32, u64>,
 }
 
 /// The void attempts at an item in one environment, over all rounds and sessions.
@@ -97,7 +98,7 @@ impl Journal {
             settled: HashMap::new(),
             unavailable: HashSet::new(),
             voids: HashMap::new(),
-            lines: 0,
+            lines: BTreeMap::new(),
         };
         journal.recover()?;
         Ok(journal)
@@ -118,11 +119,30 @@ impl Journal {
             self.file.set_len(whole).map_err(system(&self.path, UNREADABLE))?;
         }
         self.length = whole;
+        // A session that was killed has no count.
+        self.count_lines();
         Ok(())
     }
 
+    /// Sets the number of lines in the record of each session that has none.
+    fn count_lines(&mut self) {
+        for (session, record) in (1..).zip(&mut self.record.sessions) {
+            record.lines.get_or_insert(self.lines.get(&session).copied().unwrap_or_default());
+        }
+    }
+
+    /// Ends the last session: flushes all samples to disk and records their number.
+    ///
+    /// # Errors
+    /// Returns an error if a system call fails.
+    pub fn end_session(&mut self) -> Result<(), JournalError> {
+        self.sync()?;
+        self.count_lines();
+        self.save_record()
+    }
+
     fn remember(&mut self, sample: &Sample) {
-        self.lines += 1;
+        *self.lines.entry(sample.session).or_default() += 1;
         let item = (&sample.point, sample.twin);
         let all_rounds = key(&sample.experiment, item, u32::MAX, &sample.environment);
         if let Some(cause) = &sample.void {
@@ -207,7 +227,7 @@ impl Journal {
 
     /// Returns the number of samples in the journal.
     pub fn lines(&self) -> u64 {
-        self.lines
+        self.lines.values().sum()
     }
 
     /// Returns the void attempts at an item in an environment; `None` if there were none.

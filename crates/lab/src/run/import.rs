@@ -46,7 +46,7 @@ impl Lab<'_> {
             let sample = Sample { session, host: host.clone(), environment: id.clone(), ..sample };
             journal.append(&sample)?;
         }
-        journal.sync()?;
+        journal.end_session()?;
         Ok(folder)
     }
 }

@@ -235,7 +235,7 @@ impl<'a> JournalSink<'a> {
             let overhead = self.overhead(origin);
             self.journal.append(&overhead)?;
         }
-        self.journal.sync()?;
+        self.journal.end_session()?;
         Ok(RunSummary { interrupted, ..self.summary })
     }
 

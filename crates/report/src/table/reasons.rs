@@ -434,7 +434,7 @@ pub(super) fn reason(reason: &Reason) -> String {
             format!("{level} is best everywhere, {}", count(*rounds, "round"))
         }
         Reason::ManyLost { lost, rounds, ratio, agrees } => {
-            let ratio = stated(*ratio, "1");
+            let ratio = precise(*ratio, "1");
             let change = if *agrees { "" } else { " and the verdict another" };
             format!("{lost} of {rounds} rounds are lost; with them the ratio is {ratio}{change}")
         }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use lab::claim::{self, Claim, Verdict, VerdictKind};
 use lab::experiment::Experiment;
-use lab::journal::{self, JournalError, Run};
+use lab::journal::{self, Run};
 use lab::run::is_lab_experiment;
 use report::table::{self, Page};
 
@@ -22,11 +22,7 @@ pub(crate) fn claims(args: &Claims) -> Result<u8, CliError> {
 fn print_verdicts(args: &Claims) -> Result<u8, CliError> {
     let claims = select::select_claims(&select::catalogue(&args.files)?, &args.names)?;
     let claims = select::with_arguments(claims, &args.results.folder, &args.files);
-    let run = match journal::newest(&args.results.folder) {
-        Ok(folder) => Some(journal::open(&folder)?),
-        Err(JournalError::NoRun(_)) => None,
-        Err(other) => return Err(other.into()),
-    };
+    let run = select::open_any(&args.results.folder)?;
     run.as_ref().map_or(Ok(()), select::check_one_program)?;
     let judged = judge(claims, run.as_ref());
     if args.json {

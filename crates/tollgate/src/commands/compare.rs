@@ -132,5 +132,5 @@ fn open_side(folder: &Path) -> Result<Vec<Run>, CliError> {
             "{folder}: no run here; name the folder of a run or of runs"
         )));
     }
-    Ok(runs.iter().map(|run| journal::open(run)).collect::<Result<_, _>>()?)
+    runs.iter().map(|run| select::open_run(run)).collect()
 }

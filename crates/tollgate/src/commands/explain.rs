@@ -7,7 +7,7 @@ use lab::catalogue::{Catalogue, Declaration, DeclaredFigure};
 use lab::claim::Claim;
 use lab::experiment::{Experiment, Profile};
 use lab::headline::{self, Headline};
-use lab::journal::{self, JournalError, Run};
+use lab::journal::Run;
 use lab::method::AnyMethod;
 use lab::metric::Better;
 use lab::suite::Suite;
@@ -32,11 +32,7 @@ const MIN_SIMILARITY: f64 = 0.85;
 pub(crate) fn explain(args: &Explain) -> Result<u8, CliError> {
     let catalogue = select::catalogue(&args.files)?;
     let claims = select::with_arguments(catalogue.claims()?, &args.results.folder, &args.files);
-    let run = match journal::newest(&args.results.folder) {
-        Ok(folder) => Some(journal::open(&folder)?),
-        Err(JournalError::NoRun(_)) => None,
-        Err(other) => return Err(other.into()),
-    };
+    let run = select::open_any(&args.results.folder)?;
     let explainer = Explainer {
         experiments: catalogue.experiments(Profile::Full)?,
         claims,
