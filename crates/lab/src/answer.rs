@@ -151,20 +151,22 @@ pub(crate) fn checked(mut sample: Sample, metrics: &[Metric]) -> Sample {
 }
 
 fn check_contents(sample: &Sample, metrics: &[Metric]) -> Result<(), String> {
-    let declared = |name: &str| match metrics.iter().any(|metric| metric.name == name) {
-        true => Ok(()),
-        false => {
+    let declared = |name: &str| {
+        metrics.iter().find(|metric| metric.name == name).ok_or_else(|| {
             let name: String = name.chars().take(60).collect();
-            Err(format!("'{name}' is not a metric of its method"))
-        }
+            format!("'{name}' is not a metric of its method")
+        })
     };
     let finite = |what: &str, value: f64| match value.is_finite() {
         true => Ok(()),
         false => Err(format!("'{what}' is {value}")),
     };
     for (metric, value) in &sample.values {
-        declared(metric)?;
+        let declared = declared(metric)?;
         finite(metric, *value)?;
+        if *value < 0.0 && !declared.may_be_negative() {
+            return Err(format!("'{metric}' is {value}, which is below zero"));
+        }
     }
     for (metric, text) in &sample.histograms {
         declared(metric)?;
@@ -185,7 +187,11 @@ mod tests {
     use crate::sample::{Clock, FailureKind, Trial};
     use std::time::Duration;
 
-    const METRICS: [Metric; 1] = [Metric::time("time", "")];
+    const METRICS: [Metric; 3] = [
+        Metric::time("time", ""),
+        Metric::count("calls", ""),
+        Metric::count("difference", "").signed(),
+    ];
 
     fn order() -> Order {
         let ordered = |level: &str, position, twin| OrderedPoint {
@@ -349,6 +355,10 @@ mod tests {
         let fine =
             Sample { values: [("time".to_string(), 1.0)].into(), ..answer(&order, 0, 1).sample };
         assert_eq!(checked(fine.clone(), &METRICS), fine);
+        // An overhead is subtracted from times.
+        let negative = [("time".into(), -1.0), ("difference".into(), -0.5)].into();
+        let negative = Sample { values: negative, ..fine.clone() };
+        assert_eq!(checked(negative.clone(), &METRICS), negative);
         let clock = Clock {
             tsc_hertz: 1e9,
             tsc_step: 1,
@@ -361,7 +371,8 @@ mod tests {
             issue_after: None,
         };
         let trial = |level| Trial { level, holds: None, void: None, values: Default::default() };
-        let wrong: [(Sample, &str); 8] = [
+        let wrong: [(Sample, &str); 9] = [
+            (Sample { values: [("calls".into(), -3.0)].into(), ..fine.clone() }, "below zero"),
             (
                 Sample { values: [("speed".into(), 1.0)].into(), ..fine.clone() },
                 "'speed' is not a metric",

@@ -36,6 +36,9 @@ pub struct Metric {
     pub better: Better,
     /// Description in one line.
     pub about: &'static str,
+    /// Whether values below zero are possible although it is not a time.
+    #[serde(skip)]
+    is_signed: bool,
 }
 
 impl Metric {
@@ -46,7 +49,7 @@ impl Metric {
         better: Better,
         about: &'static str,
     ) -> Self {
-        Self { name, unit, better, about }
+        Self { name, unit, better, about, is_signed: false }
     }
 
     /// Creates a time in ns, better if lower.
@@ -57,6 +60,17 @@ impl Metric {
     /// Creates a count that is only reported.
     pub const fn count(name: &'static str, about: &'static str) -> Self {
         Self::new(name, "1", Better::Neither, about)
+    }
+
+    /// Permits values below zero, e.g. of a difference of shares or of a ratio of differences.
+    pub const fn signed(self) -> Self {
+        Self { is_signed: true, ..self }
+    }
+
+    /// Returns whether a value below zero is possible: of times, from which an overhead is subtracted, and of signed
+    /// metrics. Counts, bytes, shares and rates are not negative.
+    pub fn may_be_negative(&self) -> bool {
+        self.is_signed || matches!(self.unit, "ns" | "us" | "ticks" | "cycles")
     }
 
     /// Returns whether its values depend on time, which an emulated CPU must not report. Counts,

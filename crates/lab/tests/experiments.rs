@@ -46,7 +46,7 @@ impl Method for One {
         "one"
     }
     fn metrics(&self) -> &'static [Metric] {
-        &[Metric { name: "time", unit: "ns", better: Better::Lower, about: "" }]
+        const { &[Metric::new("time", "ns", Better::Lower, "")] }
     }
     fn probe(&self) -> Result<Box<dyn Probe<OneParams>>, Failure> {
         Err(Failure::failed("a toy"))

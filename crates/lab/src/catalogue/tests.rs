@@ -39,7 +39,7 @@ macro_rules! methods {
                 $name
             }
             fn metrics(&self) -> &'static [Metric] {
-                &[Metric { name: $metric, unit: "ns", better: Better::Lower, about: "" }]
+                const { &[Metric::new($metric, "ns", Better::Lower, "")] }
             }
             fn probe(&self) -> Result<Box<dyn Probe<$params>>, Failure> {
                 Err(Failure::failed("a toy"))

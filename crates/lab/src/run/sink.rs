@@ -24,18 +24,13 @@ pub fn is_lab_experiment(id: &str) -> bool {
 
 /// The metrics of the lab's overhead.
 pub(crate) const METRICS: [Metric; 2] = [
-    Metric {
-        name: "outside_samples",
-        unit: "share",
-        better: Better::Lower,
-        about: "Share of the session's wall time outside samples",
-    },
-    Metric {
-        name: "peak_memory",
-        unit: "B",
-        better: Better::Lower,
-        about: "Peak resident memory of the lab's process",
-    },
+    Metric::new(
+        "outside_samples",
+        "share",
+        Better::Lower,
+        "Share of the session's wall time outside samples",
+    ),
+    Metric::new("peak_memory", "B", Better::Lower, "Peak resident memory of the lab's process"),
 ];
 
 /// The remedy if all attempts at a point are void.

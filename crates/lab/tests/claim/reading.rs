@@ -222,10 +222,11 @@ impl Method for Throughput {
         "throughput"
     }
     fn metrics(&self) -> &'static [Metric] {
-        &[
-            Metric { name: "throughput", unit: "B/s", better: Better::Higher, about: "" },
-            Metric { name: "calls", unit: "1", better: Better::Neither, about: "" },
-        ]
+        const METRICS: &[Metric] = &[
+            Metric::new("throughput", "B/s", Better::Higher, ""),
+            Metric::new("calls", "1", Better::Neither, ""),
+        ];
+        METRICS
     }
     fn probe(&self) -> Result<Box<dyn Probe<ThroughputParams>>, Failure> {
         Err(Failure::failed("synthetic"))

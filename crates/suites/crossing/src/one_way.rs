@@ -44,12 +44,13 @@ const METRICS: &[Metric] = &[
     ),
     Metric::time("stamping_in", "the same, of user to kernel"),
     Metric::time("stamping_out", "the same, of kernel to user"),
-    Metric {
-        name: "in_over_out",
-        unit: "1",
-        better: Better::Neither,
-        about: "ratio of user to kernel to kernel to user: trimmed means",
-    },
+    Metric::new(
+        "in_over_out",
+        "1",
+        Better::Neither,
+        "ratio of user to kernel to kernel to user: trimmed means",
+    )
+    .signed(),
     STEP_METRIC,
     RESOLUTION_METRIC,
     CROSSINGS_MADE,

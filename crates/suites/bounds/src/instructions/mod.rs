@@ -146,7 +146,8 @@ const METRICS: &[Metric] = &[
     Metric::count(
         "off_integer",
         "deviation of a latency from the expected whole number, relative to max(0.05 cycle, 0.5%)",
-    ),
+    )
+    .signed(),
     Metric::count("uops", "micro-operations per instruction, by performance counters"),
     port("port_0"),
     port("port_1"),

@@ -78,7 +78,8 @@ const METRICS: &[Metric] = &[
         "share",
         Better::Neither,
         "share of the kernel in the CPU time that tables add to a store, as accounted by the kernel",
-    ),
+    )
+    .signed(),
     Metric::new("faults", "1", Better::Lower, "page faults per store"),
     Metric::new("user_instructions", "1", Better::Lower, "instructions per store in user mode"),
     Metric::new("system_instructions", "1", Better::Lower, "instructions per store in the kernel"),

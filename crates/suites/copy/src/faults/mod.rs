@@ -34,12 +34,12 @@ pub const SHOOTDOWN_PAGES: usize = 16;
 const MAX_THREADS: u64 = 64;
 
 const METRICS: &[Metric] = &[
-    Metric {
-        name: "rate",
-        unit: "1/s",
-        better: Better::Higher,
-        about: "pages touched (shootdown: protected) per second by all threads",
-    },
+    Metric::new(
+        "rate",
+        "1/s",
+        Better::Higher,
+        "pages touched (shootdown: protected) per second by all threads",
+    ),
     Metric::time("page", "time per page in its thread, median over passes"),
     Metric::time("fault", "time per page fault that the kernel counted, all threads and passes"),
     Metric::time(
@@ -50,24 +50,19 @@ const METRICS: &[Metric] = &[
         "protect",
         "time to make 16 pages read-only while other threads read them, median",
     ),
-    Metric {
-        name: "slowdown",
-        unit: "1",
-        better: Better::Lower,
-        about: "rate of a reading loop, undisturbed divided by disturbed, median",
-    },
+    Metric::new(
+        "slowdown",
+        "1",
+        Better::Lower,
+        "rate of a reading loop, undisturbed divided by disturbed, median",
+    ),
     Metric::count("faults_counted", "page faults counted by the kernel, minor and major"),
     Metric::count("pages_touched", "pages touched in all passes"),
     Metric::count(
         "tlb_shootdowns",
         "TLB interrupts on all CPUs during the measurement, of any cause",
     ),
-    Metric {
-        name: "tlb_per_page",
-        unit: "1",
-        better: Better::Lower,
-        about: "TLB interrupts per page touched or protected",
-    },
+    Metric::new("tlb_per_page", "1", Better::Lower, "TLB interrupts per page touched or protected"),
 ];
 
 /// Event that happens to the pages.

@@ -51,37 +51,33 @@ pub(crate) struct ClockParams {
 
 const METRICS: &[Metric] = &[
     Metric::time("time", "crossing under the load: median of the phases"),
-    Metric {
-        name: "ticks",
-        unit: "ticks",
-        better: Better::Lower,
-        about: "crossing under the load, in ticks of the counter: median of the phases",
-    },
-    Metric {
-        name: "cycles",
-        unit: "cycles",
-        better: Better::Lower,
-        about: "crossing under the load, in core cycles: median of the phases",
-    },
-    Metric {
-        name: "core_clock",
-        unit: "Hz",
-        better: Better::Neither,
-        about: "core clock under the load",
-    },
+    Metric::new(
+        "ticks",
+        "ticks",
+        Better::Lower,
+        "crossing under the load, in ticks of the counter: median of the phases",
+    ),
+    Metric::new(
+        "cycles",
+        "cycles",
+        Better::Lower,
+        "crossing under the load, in core cycles: median of the phases",
+    ),
+    Metric::new("core_clock", "Hz", Better::Neither, "core clock under the load"),
     Metric::time("time_unloaded", "crossing without the load: median of the phases"),
-    Metric {
-        name: "clock_moved",
-        unit: "1",
-        better: Better::Neither,
-        about: "ratio of the core clock under the load to that without",
-    },
-    Metric {
-        name: "follows_core_clock",
-        unit: "1",
-        better: Better::Neither,
-        about: "share of the clock's change in the time: 0 if ticks stay fixed, 1 if core cycles do",
-    },
+    Metric::new(
+        "clock_moved",
+        "1",
+        Better::Neither,
+        "ratio of the core clock under the load to that without",
+    ),
+    Metric::new(
+        "follows_core_clock",
+        "1",
+        Better::Neither,
+        "share of the clock's change in the time: 0 if ticks stay fixed, 1 if core cycles do",
+    )
+    .signed(),
 ];
 
 /// The method `clock`.

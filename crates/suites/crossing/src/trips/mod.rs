@@ -49,13 +49,13 @@ pub const METRICS: &[Metric] = &[
         "unproven",
         "batches dropped because a thread found the answer before it slept (futex)",
     ),
-    Metric {
-        name: "slept",
-        unit: "1",
-        better: Better::Neither,
-        about: "share of the waits of both threads in which the thread slept; in the others the byte had already \
+    Metric::new(
+        "slept",
+        "1",
+        Better::Neither,
+        "share of the waits of both threads in which the thread slept; in the others the byte had already \
                 arrived, and the trip cost less (pipe)",
-    },
+    ),
     Metric::count("faults_made", "page faults made in batches, by the page table"),
     Metric::count(
         "faults_counted",

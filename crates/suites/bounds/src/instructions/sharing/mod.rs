@@ -54,7 +54,8 @@ impl Method for Sharing {
 }
 
 const fn inferred(name: &'static str, about: &'static str) -> Metric {
-    Metric::new(name, "share", Better::Neither, about)
+    // A slowdown is a difference of two times.
+    Metric::new(name, "share", Better::Neither, about).signed()
 }
 
 const METRICS: &[Metric] = &[
