@@ -271,12 +271,12 @@ fn ratio(text: &str, of_best: bool, rounds: &str, lost: &LostRounds) -> String {
     format!("{text}, {of_best}{rounds}{lost}")
 }
 
-/// `3 lost: 3 with the core shared for one of the two values`; empty if no round is lost.
+/// `3 lost: 3 with the core shared for one of the two values, or for both`; empty if no round is lost.
 fn lost_rounds(lost: &LostRounds) -> String {
     let causes = [
         (lost.missing, "without one of the two values"),
         (lost.other_class, "with near cores for one value and far cores for the other"),
-        (lost.other_sharing, "with the core shared for one of the two values"),
+        (lost.other_sharing, "with the core shared for one of the two values, or for both"),
         (lost.other_session, "with the values in different sessions"),
     ];
     let causes = causes.iter().filter(|(rounds, _)| *rounds > 0);
