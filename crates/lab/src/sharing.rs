@@ -43,17 +43,26 @@ impl Sharing {
     }
 
     /// Returns which of some rounds give a value, by their states: those alone if they are enough for an interval, else
-    /// those on a shared core if they are, else the most frequent ones. A sibling is another guest's load, not a property of
+    /// those on a shared core if they are, else the most frequent ones; `None`, which means all, if they are too few for an
+    /// interval anyway. A sibling is another guest's load, not a property of
     /// the machine; so rounds on a shared core count only where a core is hardly ever alone. A round of unknown state
     /// counts as alone.
-    pub fn chosen(states: impl Iterator<Item = Option<Self>> + Clone) -> Self {
+    pub fn chosen(states: impl Iterator<Item = Option<Self>> + Clone) -> Option<Self> {
         let count = |of| states.clone().filter(|state| state.unwrap_or(Self::Alone) == of).count();
+        if states.clone().count() < INTERVAL_ROUNDS {
+            return None;
+        }
         let enough =
             [Self::Alone, Self::Shared].into_iter().find(|of| count(*of) >= INTERVAL_ROUNDS);
         // Of equally frequent ones, the last is the maximum.
         let by_frequency =
             [Self::Changed, Self::Shared, Self::Alone].into_iter().max_by_key(|of| count(*of));
-        enough.or(by_frequency).unwrap_or(Self::Alone)
+        enough.or(by_frequency)
+    }
+
+    /// Returns whether a round counts, given its state and the chosen one.
+    pub fn counts(state: Option<Self>, chosen: Option<Self>) -> bool {
+        chosen.is_none_or(|chosen| state.unwrap_or(Self::Alone) == chosen)
     }
 }
 
@@ -150,9 +159,13 @@ mod tests {
                 states.into_iter().flat_map(|(state, n)| std::iter::repeat_n(Some(state), n)),
             )
         };
-        assert_eq!([chosen(6, 30, 9), chosen(5, 6, 30)], [Alone, Shared]);
-        assert_eq!([chosen(5, 4, 5), chosen(0, 0, 1), chosen(1, 2, 1)], [Alone, Changed, Shared]);
-        assert_eq!(Sharing::chosen([None, Some(Shared)].into_iter()), Alone);
+        assert_eq!([chosen(6, 30, 9), chosen(5, 6, 30)], [Some(Alone), Some(Shared)]);
+        assert_eq!([chosen(5, 4, 5), chosen(1, 1, 4)], [Some(Alone), Some(Changed)]);
+        assert_eq!([chosen(2, 3, 0), chosen(0, 0, 0)], [None, None], "too few for an interval");
+        let unknown = [None; 6].into_iter().chain([Some(Shared)]);
+        assert_eq!(Sharing::chosen(unknown), Some(Alone));
+        assert!(Sharing::counts(None, Some(Alone)) && Sharing::counts(Some(Changed), None));
+        assert!(!Sharing::counts(Some(Shared), Some(Alone)));
     }
 
     #[test]

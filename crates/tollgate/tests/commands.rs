@@ -32,6 +32,8 @@ fn masked(text: &str, bench: &Bench) -> String {
         while masked.contains("# #") {
             masked = masked.replace("# #", "#");
         }
+        // So do the numbers of rounds.
+        masked = masked.replace("# to # rounds", "# rounds");
         // The time that rounds cover has a unit that depends on the machine.
         for time in ["us", "ms", "s", "min # s"] {
             masked = masked.replace(&format!(" in # {time};"), ";");

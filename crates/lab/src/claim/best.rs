@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use super::evidence::Evidence;
 use super::ratio::{Paired, Points, ratio_of_all};
-use super::verdict::{NoVerdict, Reason};
+use super::reason::{NoVerdict, Reason};
 use crate::point::Point;
 use crate::sharing::Sharing;
 use crate::statistics::{LostRound, LostRounds, Split, choices, paired_ratio};
@@ -87,11 +87,10 @@ impl Evidence<'_> {
         let chosen = Sharing::chosen(rounds.iter().filter_map(state));
         let (mut logarithms, mut lost) = (Vec::new(), LostRounds::default());
         for pairs in rounds {
-            let is_chosen = |pair: &&Pair| pair.sharing.unwrap_or(Sharing::Alone) == chosen;
             let usable: Vec<_> = pairs
                 .iter()
                 .flatten()
-                .filter(is_chosen)
+                .filter(|pair| Sharing::counts(pair.sharing, chosen))
                 .map(|one| (one.above, one.below))
                 .collect();
             if usable.is_empty() {

@@ -2,7 +2,7 @@
 //! one direction only.
 
 use super::evidence::Evidence;
-use super::verdict::Reason;
+use super::reason::Reason;
 use super::{Bounds, VerdictKind};
 use crate::measure::CAPPED;
 use crate::point::Point;

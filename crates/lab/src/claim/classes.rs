@@ -11,7 +11,8 @@ use serde::Serialize;
 
 use super::VerdictKind;
 use super::evidence::Evidence;
-use super::verdict::{Judgement, Reason, leave_out};
+use super::reason::{Reason, leave_out};
+use super::verdict::Judgement;
 use crate::point::Point;
 use crate::statistics::{LostRounds, StatisticsError};
 use crate::summary::{Observation, Observed, Rounds};

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::evidence::Evidence;
-use super::verdict::{Judgement, MeasuredValue, Reason, Statistic, Violations};
+use super::reason::Reason;
+use super::verdict::{Judgement, MeasuredValue, Statistic, Violations};
 use super::{Bounds, VerdictKind};
 use crate::statistics::{INTERVAL_ROUNDS, rate_upper_limit};
 

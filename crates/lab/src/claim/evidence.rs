@@ -6,7 +6,7 @@ use std::rc::Rc;
 use machine::environment::Environment;
 use machine::proximity::Class;
 
-use super::verdict::{LeftOut, NoVerdict, Reason, leave_out};
+use super::reason::{LeftOut, NoVerdict, Reason, leave_out};
 use super::{Claim, VerdictKind};
 use crate::journal::Run;
 use crate::metric::MetricRecord;

@@ -6,7 +6,8 @@ use machine::environment::Environment;
 
 use super::capped::Capped;
 use super::evidence::Evidence;
-use super::verdict::{Judgement, MeasuredValue, NoVerdict, Reason, Statistic, combine};
+use super::reason::{NoVerdict, Reason};
+use super::verdict::{Judgement, MeasuredValue, Statistic, combine};
 use super::{
     Bounds, CarriesOver, Claim, Condition, Published, Quantifier, Setup, Unmet, Verdict,
     VerdictKind,

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::evidence::Evidence;
-use super::verdict::{NoVerdict, Reason};
+use super::reason::{NoVerdict, Reason};
 use crate::point::{Filter, Level, Point};
 
 impl Evidence<'_> {

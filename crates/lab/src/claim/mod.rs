@@ -14,6 +14,7 @@ mod measured;
 mod projection;
 mod ratio;
 mod read;
+mod reason;
 mod rounds;
 mod setup;
 mod shape;
@@ -28,11 +29,9 @@ pub use classes::ClassResult;
 pub use expect::{Bounds, Condition, Expect, Quantifier, Trend};
 pub use judge::judge;
 pub(crate) use read::{Declared, DeclaredTable};
+pub use reason::{LeftOut, Reason, Relation};
 pub use setup::{CarriesOver, CpuModel, Setup, Unmet};
-pub use verdict::{
-    Judgement, LeftOut, MeasuredValue, Reason, Relation, Statistic, Verdict, VerdictKind,
-    Violations,
-};
+pub use verdict::{Judgement, MeasuredValue, Statistic, Verdict, VerdictKind, Violations};
 
 use crate::data::{DataError, SourceLocation};
 use crate::experiment::Profile;

@@ -1,7 +1,8 @@
 //! Which way an inconclusive value leans, how many rounds would decide it, and whether a verdict is precise.
 
 use super::evidence::Evidence;
-use super::verdict::{Judgement, MeasuredValue, Reason, Relation, Verdict};
+use super::reason::{Reason, Relation};
+use super::verdict::{Judgement, MeasuredValue, Verdict};
 use super::{Bounds, Claim, VerdictKind};
 use crate::metric::Better;
 use crate::statistics::MAX_PROJECTED_ROUNDS;

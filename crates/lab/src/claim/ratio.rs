@@ -4,9 +4,8 @@ use std::collections::BTreeSet;
 
 use super::capped::Capped;
 use super::evidence::{Evidence, Missing, Side};
-use super::verdict::{
-    Judgement, LeftOut, MeasuredValue, NoVerdict, Reason, Relation, Statistic, leave_out,
-};
+use super::reason::{LeftOut, NoVerdict, Reason, Relation, leave_out};
+use super::verdict::{Judgement, MeasuredValue, Statistic};
 use super::{Bounds, VerdictKind};
 use crate::metric::Better;
 use crate::point::{Filter, Point};

@@ -1,7 +1,8 @@
 //! Conditions on single points: differences of twins, and differences between rounds.
 
 use super::evidence::Evidence;
-use super::verdict::{Judgement, MeasuredValue, NoVerdict, Reason, Statistic};
+use super::reason::{NoVerdict, Reason};
+use super::verdict::{Judgement, MeasuredValue, Statistic};
 use super::{Bounds, VerdictKind};
 use crate::point::Point;
 use crate::sample::Sample;

@@ -2,7 +2,8 @@
 
 use super::evidence::{Evidence, includes};
 use super::ratio::inverted;
-use super::verdict::{Judgement, LeftOut, MeasuredValue, NoVerdict, Reason, Relation};
+use super::reason::{LeftOut, NoVerdict, Reason, Relation};
+use super::verdict::{Judgement, MeasuredValue};
 use super::{Bounds, Trend, VerdictKind};
 use crate::point::{Level, Point};
 use crate::statistics::{CONFIDENCE, Ratio, Resolution, Unresolved, holm, sign_test};

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 
 use super::VerdictKind;
 use super::evidence::{Evidence, Side, includes};
+use super::reason::{LeftOut, NoVerdict, Reason, leave_out};
 use super::shape::number;
-use super::verdict::{Judgement, LeftOut, MeasuredValue, NoVerdict, Reason, Statistic, leave_out};
+use super::verdict::{Judgement, MeasuredValue, Statistic};
 use crate::point::{Filter, Level, Point};
 use crate::statistics::{StatisticsError, estimate};
 use crate::summary::{Contest, Rounds, alike};

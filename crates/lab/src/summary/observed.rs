@@ -82,9 +82,8 @@ impl Observed {
 /// Returns the rounds that give a value of their point: those whose core was in the [chosen](Sharing::chosen) state.
 pub fn alike(rounds: &Rounds) -> Rounds {
     let chosen = Sharing::chosen(rounds.values().map(|one| one.sharing));
-    let is_chosen = |one: &Observation| one.sharing.unwrap_or(Sharing::Alone) == chosen;
-    let chosen = rounds.iter().filter(|(_, one)| is_chosen(one));
-    chosen.map(|(round, one)| (*round, one.clone())).collect()
+    let counting = rounds.iter().filter(|(_, one)| Sharing::counts(one.sharing, chosen));
+    counting.map(|(round, one)| (*round, one.clone())).collect()
 }
 
 /// Pair of values of a round.
@@ -131,7 +130,7 @@ pub fn pairs(numerator: &Rounds, denominator: &Rounds) -> (Vec<(f64, f64)>, Lost
     let (mut pairs, mut lost) = (Vec::new(), LostRounds::default());
     for pair in all {
         match pair {
-            Ok(pair) if pair.sharing.unwrap_or(Sharing::Alone) == chosen => {
+            Ok(pair) if Sharing::counts(pair.sharing, chosen) => {
                 pairs.push((pair.above, pair.below));
             }
             Ok(_) => lost.add(LostRound::OtherSharing),

@@ -149,8 +149,7 @@ impl PointSamples<'_> {
         let first = first_attempts(&self.all, &self.last);
         first.iter().find(|sample| sample.void.is_some())?;
         let state = Sharing::chosen(self.observed.values().map(|one| one.sharing));
-        let is_alike =
-            |sample: &&&Sample| self.samples.sharing_of(sample).is_none_or(|of| of == state);
+        let is_alike = |sample: &&&Sample| Sharing::counts(self.samples.sharing_of(sample), state);
         let values =
             first.iter().filter(is_alike).filter_map(|one| recorded(one, self.metric, self.unit));
         Some(estimate(&values.collect::<Vec<_>>()).ok()?.with_resolution(resolution(self.observed)))
