@@ -70,6 +70,10 @@ fn keep_last_attempts(bench: &Bench) {
                 continue;
             }
             sample.void = None;
+            // Rounds on a core that a busy SMT sibling shares would not count.
+            if let Some(clock) = &mut sample.clock {
+                (clock.issue_before, clock.issue_after) = (None, None);
+            }
             let is_same = |one: &lab::sample::Sample| {
                 let item = |one: &lab::sample::Sample| (one.twin, one.round);
                 (&one.experiment, &one.point) == (&sample.experiment, &sample.point)
