@@ -59,8 +59,8 @@ fn measured() -> Bench {
     bench
 }
 
-/// Keeps the last attempt of each sample in the journals and marks it as valid: on a busy machine some
-/// are void, and tables show that.
+/// Keeps the last attempt of each sample in the journals, marks it as valid and removes the rates that show a shared
+/// core: on a busy machine some samples are void or on a shared core, and tables show that.
 fn keep_last_attempts(bench: &Bench) {
     for folder in lab::journal::runs(&bench.path().join("results")).unwrap() {
         let mut last: Vec<lab::sample::Sample> = Vec::new();
