@@ -44,9 +44,8 @@ impl Sharing {
 
     /// Returns which of some rounds give a value, by their states: those alone if they are enough for an interval, else
     /// those on a shared core if they are, else the most frequent ones; `None`, which means all, if they are too few for an
-    /// interval anyway. A sibling is another guest's load, not a property of
-    /// the machine; so rounds on a shared core count only where a core is hardly ever alone. A round of unknown state
-    /// counts as alone.
+    /// interval anyway. A sibling is another guest's load, not a property of the machine; so rounds on a shared core
+    /// count only where a core is hardly ever alone. A round of unknown state counts as alone.
     pub fn chosen(states: impl Iterator<Item = Option<Self>> + Clone) -> Option<Self> {
         let count = |of| states.clone().filter(|state| state.unwrap_or(Self::Alone) == of).count();
         if states.clone().count() < INTERVAL_ROUNDS {
@@ -77,7 +76,7 @@ pub fn best_rate<'a>(samples: impl Iterator<Item = &'a Sample>) -> f64 {
     let clocks = samples.filter_map(|sample| sample.clock);
     let rates = clocks.flat_map(|clock| [clock.issue_before, clock.issue_after]);
     let mut rates: Vec<f64> = rates.flatten().collect();
-    rates.sort_by(|a, b| b.total_cmp(a));
+    rates.sort_unstable_by(|a, b| b.total_cmp(a));
     let confirmed = rates.windows(AGREEING).find(|few| few[AGREEING - 1] >= (1.0 - AGREE) * few[0]);
     confirmed.map_or(rates.first().copied(), |few| Some(few[0])).unwrap_or(0.0)
 }

@@ -91,7 +91,8 @@ fn lacking_cores(claim: &Claim, run: Option<&Run>, cores: usize) -> Option<NoVer
 
 /// Returns the machine that measured the claim's experiment last, if the run records it.
 fn measured_on<'r>(claim: &'r Claim, run: Option<&'r Run>) -> Option<&'r Environment> {
-    Samples::newest(run?, &claim.experiment)?.machine()
+    let run = run?;
+    run.record.environments.get(Samples::newest_environment(run, &claim.experiment)?)
 }
 
 /// Returns a reason if the machine that measured lacks what the claim requires.

@@ -1,5 +1,6 @@
 //! Index of the samples of one experiment in one environment of a run.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use machine::environment::Environment;
@@ -31,9 +32,9 @@ pub struct Samples<'a> {
     /// Every sample in the order of the journal.
     all: Vec<&'a Sample>,
     /// Best rate of independent adds of the machine in this run, in adds per cycle.
-    best_rate: f64,
+    best_rate: OnceCell<f64>,
     /// Classes of the machine's samples in this run, by the proximity of their cores.
-    classes: Classes,
+    classes: OnceCell<Classes>,
     /// The last sample of each point, twin and round, which is the one that counts; of several boots, those of the
     /// last boot that measured the point.
     last: LastSamples<'a>,
@@ -48,17 +49,23 @@ impl<'a> Samples<'a> {
     /// Indexes the samples of an experiment in the environment that measured it last; `None`
     /// without samples.
     pub fn newest(run: &'a Run, experiment: &'a str) -> Option<Self> {
+        Some(Self::in_environment(run, experiment, Self::newest_environment(run, experiment)?))
+    }
+
+    /// Returns the ID of the environment that measured an experiment last; `None` without samples.
+    pub(crate) fn newest_environment(run: &'a Run, experiment: &str) -> Option<&'a str> {
         let last = run.samples.iter().rev().find(|s| s.experiment == experiment)?;
-        Some(Self::in_environment(run, experiment, &last.environment))
+        Some(&last.environment)
     }
 
     /// Indexes the samples of an experiment in an environment.
     pub fn in_environment(run: &'a Run, experiment: &'a str, environment: &'a str) -> Self {
         let boots = boots(run, experiment, environment);
         let has_boots = boots.values().collect::<BTreeSet<_>>().len() > 1;
-        let is_in = |sample: &&Sample| boots.contains_key(sample.environment.as_str());
-        let of_machine = || run.samples.iter().filter(is_in);
-        let mut all: Vec<&Sample> = of_machine().filter(|s| s.experiment == experiment).collect();
+        let is_in = |sample: &&Sample| {
+            sample.experiment == experiment && boots.contains_key(sample.environment.as_str())
+        };
+        let mut all: Vec<&Sample> = run.samples.iter().filter(is_in).collect();
         let mut superseded = BTreeSet::new();
         if has_boots {
             // What one boot lacks does not replace the values of another; nor does a fault, which counts all the same.
@@ -79,11 +86,23 @@ impl<'a> Samples<'a> {
                 of_boot.entry(item).or_default().insert(sample.round, *sample);
             }
             let rounds = last.entry(item).or_default();
-            rounds.retain(|_, earlier| boot_of(earlier) == boot);
+            if has_boots {
+                rounds.retain(|_, earlier| boot_of(earlier) == boot);
+            }
             rounds.insert(sample.round, *sample);
         }
-        let (best_rate, classes) = (sharing::best_rate(of_machine()), Classes::of(of_machine()));
+        let (best_rate, classes) = (OnceCell::new(), OnceCell::new());
         Self { run, experiment, environment, best_rate, classes, boots, all, last, by_boot }
+    }
+
+    /// Returns the samples of all experiments of the machine.
+    fn of_machine(&self) -> impl Iterator<Item = &'a Sample> {
+        let is_in = |sample: &&Sample| self.boots.contains_key(sample.environment.as_str());
+        self.run.samples.iter().filter(is_in)
+    }
+
+    fn best_rate(&self) -> f64 {
+        *self.best_rate.get_or_init(|| sharing::best_rate(self.of_machine()))
     }
 
     /// Returns the other environments of the run with valid samples of some points of the experiment.
@@ -118,22 +137,22 @@ impl<'a> Samples<'a> {
 
     /// Counts the samples by whether a busy SMT sibling shared their core.
     pub fn sharing(&self) -> SharingCounts {
-        SharingCounts::of(self.all(), self.best_rate)
+        SharingCounts::of(self.all(), self.best_rate())
     }
 
     /// Returns whether a busy SMT sibling shared the core of a sample, if known.
     pub(super) fn sharing_of(&self, sample: &Sample) -> Option<Sharing> {
-        sample.clock.and_then(|clock| Sharing::of(&clock, self.best_rate))
+        sample.clock.and_then(|clock| Sharing::of(&clock, self.best_rate()))
     }
 
     /// Returns the classes of the machine's samples by the proximity of their cores.
     pub fn classes(&self) -> Classes {
-        self.classes
+        *self.classes.get_or_init(|| Classes::of(self.of_machine()))
     }
 
     /// Returns the proximity of the cores of a sample; `None` if it used one core, or if it is unknown.
     pub fn class(&self, sample: &Sample) -> Option<Class> {
-        self.classes.class(sample)
+        self.classes().class(sample)
     }
 
     /// Returns the points with samples, without their twins.
