@@ -117,7 +117,9 @@ fn a_run_passes_through_its_experiments_round_by_round() {
 #[test]
 fn a_run_for_a_time_adds_rounds_and_ends_in_time() {
     let bench = Bench::new();
-    std::fs::write(bench.path().join("mine.toml"), MINE.replace("1 ms", "20 ms")).unwrap();
+    let two =
+        MINE.replace("disturbance = \"calm\"", "disturbance = [\"calm\", \"drift-and-stalls\"]");
+    std::fs::write(bench.path().join("mine.toml"), two.replace("1 ms", "20 ms")).unwrap();
     bench.ok(&["run", "-e", "mine.toml", "planted/mine", "--for", "2s", "--quiet"]);
     let run = bench.journal();
     let rounds = visits(&run).len();
@@ -125,6 +127,13 @@ fn a_run_for_a_time_adds_rounds_and_ends_in_time() {
     assert!(rounds > 2, "{rounds} rounds");
     // It ends before if all points are narrow.
     assert!(most < 4.0, "{most} s of samples");
+    // The points stop together, whatever the width of each; only the last round may be incomplete.
+    let mut of_point: BTreeMap<String, BTreeSet<u32>> = BTreeMap::new();
+    for sample in run.samples.iter().filter(|one| one.round + 1 < rounds as u32) {
+        of_point.entry(sample.point.to_string()).or_default().insert(sample.round);
+    }
+    let counts: BTreeSet<_> = of_point.values().map(BTreeSet::len).collect();
+    assert_eq!((of_point.len(), counts.len()), (2, 1), "{of_point:?}");
     let line = bench.refused(&["run", "planted/delay", "--for", "0s"], 2);
     assert!(line.contains("--for") && line.contains("0 s is no time"), "{line}");
     let other = Bench::new();

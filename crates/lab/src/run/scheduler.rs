@@ -19,10 +19,21 @@ const MAX_VOID_ROUNDS: u32 = 10;
 pub(super) enum Extent {
     /// The experiment's own number; points stop before if they are narrow.
     Rounds,
-    /// Any number, until its points are narrow. Points of two sides do not stop: they are measured in the same rounds.
+    /// Any number, until all its points are narrow.
     UntilNarrow,
     /// Any number.
     Unlimited,
+}
+
+/// Which points stop before the last round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stop {
+    /// Each that is narrow.
+    Each,
+    /// All, when all are narrow: ratios need values of the same rounds.
+    Together,
+    /// None.
+    Never,
 }
 
 /// The schedule of one experiment.
@@ -33,7 +44,7 @@ pub(super) struct Scheduler<'a> {
     origins: Vec<Origin>,
     /// The maximum number of rounds.
     max_rounds: u32,
-    stops_when_narrow: bool,
+    stop: Stop,
     items: Vec<ScheduledItem>,
     is_complete: bool,
 }
@@ -43,6 +54,8 @@ struct ScheduledItem {
     /// The values of the experiment's metric, one per valid round.
     values: Vec<f64>,
     void_rounds: u32,
+    /// Whether its interval was narrow at the last check.
+    is_narrow: bool,
     /// The number of rounds that it is expected to take.
     rounds: u32,
     is_complete: bool,
@@ -59,13 +72,19 @@ impl<'a> Scheduler<'a> {
             item,
             values: Vec::new(),
             void_rounds: 0,
+            is_narrow: false,
             rounds: max_rounds,
             is_complete: false,
         };
         let items = plan::items(experiment).into_iter().map(scheduled).collect();
         let id = experiment.id();
-        let stops_when_narrow = extent != Extent::Unlimited && !side::is_crossed(experiment);
-        Self { experiment, id, origins, max_rounds, stops_when_narrow, items, is_complete: false }
+        let stop = match extent {
+            Extent::Unlimited => Stop::Never,
+            _ if side::is_crossed(experiment) => Stop::Never,
+            Extent::UntilNarrow => Stop::Together,
+            Extent::Rounds => Stop::Each,
+        };
+        Self { experiment, id, origins, max_rounds, stop, items, is_complete: false }
     }
 
     pub(super) fn experiment(&self) -> &'a Experiment {
@@ -157,17 +176,20 @@ impl<'a> Scheduler<'a> {
                 scheduled.is_complete = true;
                 continue;
             }
+            if is_checked(scheduled.values.len(), effort) {
+                scheduled.is_narrow = is_narrow(&scheduled.values, effort);
+            }
             scheduled.is_complete =
                 sink.journal().is_unavailable(&self.id, point, sink.session(), environment)
-                    || (self.stops_when_narrow && is_narrow(&scheduled.values, effort));
-            if self.stops_when_narrow {
+                    || (self.stop == Stop::Each && scheduled.is_narrow);
+            if self.stop != Stop::Never {
                 scheduled.update_rounds(effort, self.max_rounds);
             }
         }
         let pending = || self.items.iter().filter(|scheduled| !scheduled.is_complete);
-        self.is_complete = finished >= self.max_rounds || pending().next().is_none();
-        let rounds_left = pending().map(|one| u64::from(one.rounds.saturating_sub(finished)));
-        let samples = if self.is_complete { 0 } else { rounds_left.sum() };
+        let are_narrow = self.stop == Stop::Together && pending().all(|one| one.is_narrow);
+        self.is_complete = finished >= self.max_rounds || are_narrow || pending().next().is_none();
+        let samples = if self.is_complete { 0 } else { self.samples_left(finished) };
         let required = min_rounds.min(effort.rounds).saturating_sub(finished);
         let required = pending().count() as u64 * u64::from(required);
         sink.report_remaining(self.experiment, samples, required);
@@ -175,6 +197,16 @@ impl<'a> Scheduler<'a> {
             self.report_projection(finished as usize, sink);
         }
         Ok(())
+    }
+
+    /// Returns how many samples are expected after some rounds.
+    fn samples_left(&self, finished: u32) -> u64 {
+        let pending = self.items.iter().filter(|scheduled| !scheduled.is_complete);
+        let left = pending.map(|one| u64::from(one.rounds.saturating_sub(finished)));
+        match self.stop {
+            Stop::Together => left.clone().max().unwrap_or(0) * left.count() as u64,
+            Stop::Each | Stop::Never => left.sum(),
+        }
     }
 
     /// Reports how many rounds the target interval will take.
