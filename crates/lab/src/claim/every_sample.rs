@@ -6,6 +6,7 @@ use super::evidence::Evidence;
 use super::reason::Reason;
 use super::verdict::{Judgement, MeasuredValue, Statistic, Violations};
 use super::{Bounds, VerdictKind};
+use crate::point::Point;
 use crate::statistics::{INTERVAL_ROUNDS, rate_upper_limit};
 
 impl Evidence<'_> {
@@ -21,7 +22,7 @@ impl Evidence<'_> {
         let mut kind = VerdictKind::Reproduced;
         let mut reasons = vec![Reason::ClaimedAlways { bounds: *bounds, unit }];
         let missing = self.missing(|_| true, |point| self.name(point, &Default::default()));
-        let rounds = self.rounds_of_each();
+        let rounds = self.rounds_of_each(bounds);
         let failed = self.failed_samples().count();
         self.require_rounds(&mut kind, rounds, &mut reasons);
         if failed > 0 {
@@ -72,7 +73,7 @@ impl Evidence<'_> {
             interval: None,
             unit: "share".into(),
             class: self.class,
-            rounds: self.rounds_of_each(),
+            rounds: self.rounds_of_each(bounds),
             lost: 0,
             statistic: Some(Statistic::Occurrences { valid, upper_limit }),
             kind,
@@ -81,20 +82,26 @@ impl Evidence<'_> {
     }
 
     /// Returns the exact 95% upper limit of the share of rounds with a valid sample outside the bounds, of the point
-    /// at which it is highest. The samples of a round, its twin and attempts, are not independent.
+    /// at which it is highest.
     fn highest_rate(&self, bounds: &Bounds) -> f64 {
-        let mut points: BTreeMap<_, BTreeMap<_, bool>> = BTreeMap::new();
-        for (sample, value) in self.every_sample().filter(|(sample, _)| sample.void.is_none()) {
-            let rounds = points.entry(&sample.point).or_default();
-            *rounds.entry((sample.session, sample.round)).or_default() |= !bounds.includes(value);
-        }
         let limit = |rounds: &BTreeMap<_, bool>| {
             rate_upper_limit(
                 rounds.values().filter(|is_outside| **is_outside).count(),
                 rounds.len(),
             )
         };
-        points.values().map(limit).fold(0.0, f64::max)
+        self.outside_by_round(bounds).values().map(limit).fold(0.0, f64::max)
+    }
+
+    /// Returns for each point its rounds with a valid sample, by session, and whether one is outside the bounds. The
+    /// samples of a round, its twin and attempts, are not independent.
+    fn outside_by_round(&self, bounds: &Bounds) -> BTreeMap<&Point, BTreeMap<(u32, u32), bool>> {
+        let mut points: BTreeMap<_, BTreeMap<_, bool>> = BTreeMap::new();
+        for (sample, value) in self.every_sample().filter(|(sample, _)| sample.void.is_none()) {
+            let rounds = points.entry(&sample.point).or_default();
+            *rounds.entry((sample.session, sample.round)).or_default() |= !bounds.includes(value);
+        }
+        points
     }
 
     /// Counts the samples outside the bounds: the valid and the void ones, and the points of the
@@ -112,9 +119,9 @@ impl Evidence<'_> {
         (valid, void, points)
     }
 
-    /// Returns the number of rounds that every point with values has.
-    fn rounds_of_each(&self) -> usize {
-        self.observed.points.values().map(|rounds| rounds.len()).min().unwrap_or(0)
+    /// Returns the number of rounds with a valid sample that every point with values has.
+    fn rounds_of_each(&self, bounds: &Bounds) -> usize {
+        self.outside_by_round(bounds).values().map(BTreeMap::len).min().unwrap_or(0)
     }
 }
 
