@@ -14,8 +14,7 @@ struct Scaled {
     high: f64,
     /// Noise floor on the same scale; 0 without one.
     floor: f64,
-    at_least: Option<f64>,
-    at_most: Option<f64>,
+    bounds: Bounds,
 }
 
 impl Evidence<'_> {
@@ -25,7 +24,7 @@ impl Evidence<'_> {
         let values = judgements.iter_mut().flat_map(|judgement| &mut judgement.values);
         for value in values.filter(|value| value.kind == VerdictKind::Inconclusive) {
             let Some(scaled) = self.scaled(value) else { continue };
-            let to = scaled.leaning();
+            let to = scaled.bounds.leaning(scaled.centre);
             let needed = scaled.rounds_needed(to, value.rounds);
             let needed = needed.map(|rounds| rounds.max(self.claim.rounds_needed()));
             let rounds = needed.map(|needed| {
@@ -38,10 +37,34 @@ impl Evidence<'_> {
         }
     }
 
+    /// Returns the result of a value if it were exact; `None` without a value or bounds, or if another reason than its
+    /// rounds weakens it.
+    pub(super) fn leaning(&self, value: &MeasuredValue) -> Option<VerdictKind> {
+        let (bounds, _) = self.bounds(value)?;
+        Some(bounds.leaning(value.value?))
+    }
+
     /// Returns the scaled value; `None` without an interval or bounds, or if further rounds would not remove another
     /// reason for its result.
     fn scaled(&self, value: &MeasuredValue) -> Option<Scaled> {
         let (centre, interval) = (value.value?, value.interval?);
+        let (bounds, floor) = self.bounds(value)?;
+        let is_ratio = value.unit == "1" && interval.low > 0.0;
+        let scale = |value: f64| if is_ratio { value.ln() } else { value };
+        Some(Scaled {
+            centre: scale(centre),
+            low: scale(interval.low),
+            high: scale(interval.high),
+            floor: if is_ratio { floor } else { 0.0 },
+            bounds: Bounds {
+                at_least: bounds.at_least.map(scale),
+                at_most: bounds.at_most.map(scale),
+            },
+        })
+    }
+
+    /// Returns the bounds of a value and its noise floor, 0 without one.
+    fn bounds(&self, value: &MeasuredValue) -> Option<(Bounds, f64)> {
         let (mut bounds, mut floor) = (None, 0.0);
         for reason in &value.reasons {
             match reason {
@@ -71,16 +94,7 @@ impl Evidence<'_> {
                 _ => return None,
             }
         }
-        let (bounds, is_ratio) = (bounds?, value.unit == "1" && interval.low > 0.0);
-        let scale = |value: f64| if is_ratio { value.ln() } else { value };
-        Some(Scaled {
-            centre: scale(centre),
-            low: scale(interval.low),
-            high: scale(interval.high),
-            floor: if is_ratio { floor } else { 0.0 },
-            at_least: bounds.at_least.map(scale),
-            at_most: bounds.at_most.map(scale),
-        })
+        Some((bounds?, floor))
     }
 
     /// Returns the bounds of a ratio from those of the ratio taken so that above 1 is better.
@@ -93,13 +107,6 @@ impl Evidence<'_> {
 }
 
 impl Scaled {
-    /// Returns the result if the value were exact.
-    fn leaning(&self) -> VerdictKind {
-        let is_inside = self.at_least.is_none_or(|bound| self.centre >= bound)
-            && self.at_most.is_none_or(|bound| self.centre <= bound);
-        if is_inside { VerdictKind::Reproduced } else { VerdictKind::Contradicted }
-    }
-
     /// Projects the number of rounds at which the interval and the noise floor are clear of the bounds, if both narrow
     /// with the square root of the rounds; `None` above [`MAX_PROJECTED_ROUNDS`].
     fn rounds_needed(&self, to: VerdictKind, rounds: usize) -> Option<usize> {
@@ -110,8 +117,9 @@ impl Scaled {
                 if distance > 0.0 { self.centre - self.low } else { self.high - self.centre };
             width.max(self.floor) / distance.abs()
         };
-        let bounds = self.at_least.iter().map(|bound| (self.centre < *bound, *bound));
-        let bounds = bounds.chain(self.at_most.iter().map(|bound| (self.centre > *bound, *bound)));
+        let Bounds { at_least, at_most } = self.bounds;
+        let bounds = at_least.iter().map(|bound| (self.centre < *bound, *bound));
+        let bounds = bounds.chain(at_most.iter().map(|bound| (self.centre > *bound, *bound)));
         let excess = match to {
             // One violated bound is enough.
             VerdictKind::Contradicted => bounds
@@ -130,6 +138,13 @@ impl Bounds {
     pub(super) fn around(value: f64, tolerance: Option<f64>) -> Self {
         let difference = tolerance.unwrap_or_default() * value.abs();
         Self { at_least: Some(value - difference), at_most: Some(value + difference) }
+    }
+
+    /// Returns the result if a value were exact.
+    fn leaning(&self, value: f64) -> VerdictKind {
+        let is_inside = self.at_least.is_none_or(|bound| value >= bound)
+            && self.at_most.is_none_or(|bound| value <= bound);
+        if is_inside { VerdictKind::Reproduced } else { VerdictKind::Contradicted }
     }
 
     /// Returns the bounds of the inverse of a ratio.
@@ -160,21 +175,22 @@ mod tests {
     use super::*;
 
     fn scaled(low: f64, high: f64, at_least: Option<f64>, at_most: Option<f64>) -> Scaled {
-        Scaled { centre: f64::midpoint(low, high), low, high, floor: 0.0, at_least, at_most }
+        let bounds = Bounds { at_least, at_most };
+        Scaled { centre: f64::midpoint(low, high), low, high, floor: 0.0, bounds }
     }
 
     #[test]
     fn rounds_grow_with_the_square_of_the_missing_width() {
         let inside = scaled(90.0, 110.0, Some(95.0), None);
-        assert_eq!(inside.leaning(), VerdictKind::Reproduced);
+        assert_eq!(inside.bounds.leaning(inside.centre), VerdictKind::Reproduced);
         assert_eq!(inside.rounds_needed(VerdictKind::Reproduced, 10), Some(40));
         let outside = scaled(90.0, 110.0, None, Some(98.0));
-        assert_eq!(outside.leaning(), VerdictKind::Contradicted);
+        assert_eq!(outside.bounds.leaning(outside.centre), VerdictKind::Contradicted);
         assert_eq!(outside.rounds_needed(VerdictKind::Contradicted, 10), Some(250));
         let both = scaled(90.0, 110.0, Some(95.0), Some(102.0));
-        assert_eq!(both.rounds_needed(both.leaning(), 10), Some(250));
+        assert_eq!(both.rounds_needed(VerdictKind::Reproduced, 10), Some(250));
         let at_the_bound = scaled(90.0, 110.0, Some(100.0), None);
-        assert_eq!(at_the_bound.rounds_needed(at_the_bound.leaning(), 10), None);
+        assert_eq!(at_the_bound.rounds_needed(VerdictKind::Reproduced, 10), None);
         let within_the_floor = Scaled { floor: 20.0, ..inside };
         assert_eq!(within_the_floor.rounds_needed(VerdictKind::Reproduced, 10), Some(160));
     }
