@@ -1,5 +1,6 @@
 //! Methods: the ways in which a suite measures, each with its factors, metrics and probe.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::artefact::Recipe;
@@ -80,11 +81,11 @@ pub trait Method: Sync {
         budget
     }
 
-    /// Returns the path of the file with external machine code (a shared object, a static library) that a point loads. The
-    /// lab prepares and measures the point only with `--allow code`, and refuses to resume a run after the file has
-    /// changed. [`available`](Self::available) must not load the file.
-    fn code(&self, params: &Self::Params) -> Option<String> {
-        let _ = params;
+    /// Returns the path of the file with external machine code (a shared object, a static library) that a point loads,
+    /// named by the point or by an option. The lab prepares and measures the point only with `--allow code`, and refuses
+    /// to resume a run after the file has changed. [`available`](Self::available) must not load the file.
+    fn code(&self, params: &Self::Params, options: &BTreeMap<String, String>) -> Option<String> {
+        let _ = (params, options);
         None
     }
 
@@ -142,7 +143,7 @@ pub trait AnyMethod: Sync {
     /// See [`Method::expected`]; the budget if the point is not one of this method.
     fn expected(&self, point: &Point, budget: Duration) -> Duration;
     /// See [`Method::code`].
-    fn code(&self, point: &Point) -> Option<String>;
+    fn code(&self, point: &Point, options: &BTreeMap<String, String>) -> Option<String>;
     /// See [`Method::artefacts`].
     fn artefacts(&self, point: &Point) -> Vec<Recipe>;
     /// See [`Method::guest`].
@@ -190,8 +191,8 @@ impl<M: Method> AnyMethod for M {
             .map_or(budget, |params| Method::expected(self, &params, budget))
     }
 
-    fn code(&self, point: &Point) -> Option<String> {
-        Method::code(self, &M::Params::from_point(point).ok()?)
+    fn code(&self, point: &Point, options: &BTreeMap<String, String>) -> Option<String> {
+        Method::code(self, &M::Params::from_point(point).ok()?, options)
     }
 
     fn artefacts(&self, point: &Point) -> Vec<Recipe> {

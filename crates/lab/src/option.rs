@@ -177,7 +177,7 @@ pub fn check_point(
     point: &Point,
     options: &BTreeMap<String, String>,
 ) -> Result<(), Failure> {
-    method.code(point).map_or(Ok(()), |file| check_code(options, &file))
+    method.code(point, options).map_or(Ok(()), |file| check_code(options, &file))
 }
 
 /// Checks that a code file may be loaded. Must be called before a loader or linker reads the file.

@@ -61,7 +61,7 @@ fn code_digests(
     for experiment in experiments {
         let method = suite::find_method(lab.suites, &experiment.suite, &experiment.method);
         let Ok(method) = method else { continue };
-        for file in experiment.points.iter().filter_map(|point| method.code(point)) {
+        for file in experiment.points.iter().filter_map(|point| method.code(point, options)) {
             if digests.contains_key(&file) {
                 continue;
             }
@@ -307,7 +307,7 @@ mod tests {
             &[]
         }
 
-        fn code(&self, params: &ToyParams) -> Option<String> {
+        fn code(&self, params: &ToyParams, _: &BTreeMap<String, String>) -> Option<String> {
             params.file.clone()
         }
 

@@ -74,7 +74,7 @@ impl Method for Delivery {
         Duration::from_millis(20)
     }
 
-    fn code(&self, params: &DeliveryParams) -> Option<String> {
+    fn code(&self, params: &DeliveryParams, _: &BTreeMap<String, String>) -> Option<String> {
         functions::shared_object(&params.function).map(str::to_owned)
     }
 

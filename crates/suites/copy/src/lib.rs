@@ -60,6 +60,7 @@ const OPTIONS: &[SuiteOption] = &[
         "file of memory = pci-bar, e.g. /sys/bus/pci/devices/.../resource0",
     ),
     text(physical::DAX_DEVICE, "device of memory = dax, e.g. /dev/dax0.0"),
+    text(functions::APEX, "copy function apex, as PATH.so:SYMBOL; requires --allow code"),
     FILE_FOLDER,
 ];
 

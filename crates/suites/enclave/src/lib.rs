@@ -58,6 +58,7 @@ pub static SUITE: Suite = Suite::new(
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
     use std::hint::black_box;
 
     use lab::method::{AnyMethod, complete};
@@ -74,7 +75,8 @@ mod tests {
     fn a_user_supplied_library_counts_as_code() {
         let allocation = lab::suite::method(&crate::SUITE, "allocation").unwrap();
         let code = |method: &dyn AnyMethod, allocator| {
-            method.code(&complete(method.factors(), &Point::from([("allocator", allocator)])))
+            let point = complete(method.factors(), &Point::from([("allocator", allocator)]));
+            method.code(&point, &BTreeMap::new())
         };
         assert_eq!(code(allocation, "./libmine.a").as_deref(), Some("./libmine.a"));
         assert_eq!((code(allocation, "dlmalloc"), code(allocation, "scudo")), (None, None));

@@ -1,5 +1,6 @@
 //! The form of the suite's methods, and their metrics.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use lab::artefact::Recipe;
@@ -44,7 +45,7 @@ impl<P: Params + AsRef<EnclaveParams>> Method for EnclaveMethod<P> {
         }
     }
 
-    fn code(&self, params: &P) -> Option<String> {
+    fn code(&self, params: &P, _: &BTreeMap<String, String>) -> Option<String> {
         params.as_ref().supplied().map(str::to_owned)
     }
 

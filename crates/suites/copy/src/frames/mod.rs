@@ -16,6 +16,7 @@ mod shared;
 mod transfer;
 mod writer;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use lab::factor::{LevelType, Levels};
@@ -234,7 +235,7 @@ impl Method for Frames {
         budget + Duration::from_millis(5) + Duration::from_secs_f64(prepared)
     }
 
-    fn code(&self, params: &FrameParams) -> Option<String> {
+    fn code(&self, params: &FrameParams, _: &BTreeMap<String, String>) -> Option<String> {
         functions::shared_object(&params.function).map(str::to_owned)
     }
 

@@ -12,6 +12,7 @@ mod load_store_limit;
 mod reference;
 mod tollgate;
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 
 use lab::sample::{Failure, FailureKind};
@@ -142,6 +143,10 @@ pub fn load_store_limit() -> &'static Function {
     &LOAD_STORE_LIMIT
 }
 
+/// Level of ESCAPE's third function. It is not part of tollgate; the option of the same name gives it as
+/// `PATH.so:SYMBOL`.
+pub const APEX: &str = "apex";
+
 /// Returns every function of the suite, whether or not it can run here.
 pub fn all() -> &'static [Function] {
     &ALL
@@ -150,6 +155,32 @@ pub fn all() -> &'static [Function] {
 /// Returns the shared object of a level `PATH.so:SYMBOL`; `None` for a function of the suite.
 pub fn shared_object(name: &str) -> Option<&str> {
     name.rsplit_once(':').map(|(path, _)| path)
+}
+
+/// Returns the level that `name` stands for: for [`APEX`] the `PATH.so:SYMBOL` of the option.
+///
+/// # Errors
+/// Returns `unavailable` if the option is not set, and `failed` if it names no symbol of a shared object: no function of
+/// the suite stands for apex.
+pub fn supplied<'a>(
+    name: &'a str,
+    options: &'a BTreeMap<String, String>,
+) -> Result<&'a str, Failure> {
+    if name != APEX {
+        return Ok(name);
+    }
+    let Some(object) = options.get(APEX) else {
+        return Err(Failure::unavailable(
+            "ESCAPE's function apex is not part of tollgate",
+            "build it as a shared object; --set apex=PATH.so:SYMBOL --allow code",
+        ));
+    };
+    match shared_object(object) {
+        Some(_) => Ok(object),
+        None => Err(Failure::failed(format!(
+            "option {APEX}: '{object}' names no symbol; write PATH.so:SYMBOL"
+        ))),
+    }
 }
 
 /// Checks that a level names a function that can run here. Of a shared object it checks only the

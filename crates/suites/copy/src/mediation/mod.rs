@@ -11,6 +11,7 @@ mod pool;
 mod rules;
 mod socket;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use lab::factor::{LevelType, Levels};
@@ -150,7 +151,7 @@ impl Method for Mediation {
             + Duration::from_secs_f64(bytes as f64 * renewals as f64 / 1.5e9)
     }
 
-    fn code(&self, params: &MediationParams) -> Option<String> {
+    fn code(&self, params: &MediationParams, _: &BTreeMap<String, String>) -> Option<String> {
         functions::shared_object(&params.function).map(str::to_owned)
     }
 

@@ -74,8 +74,13 @@ impl Method for Throughput {
         timing::expected(params, budget)
     }
 
-    fn code(&self, params: &ThroughputParams) -> Option<String> {
-        functions::shared_object(&params.function).map(str::to_owned)
+    fn code(
+        &self,
+        params: &ThroughputParams,
+        options: &BTreeMap<String, String>,
+    ) -> Option<String> {
+        let function = functions::supplied(&params.function, options).ok()?;
+        functions::shared_object(function).map(str::to_owned)
     }
 
     fn probe(&self) -> Result<Box<dyn Probe<ThroughputParams>>, Failure> {
@@ -89,7 +94,8 @@ fn available(params: &ThroughputParams) -> Result<(), Failure> {
     if params.mbw().is_some() {
         return mbw::PROGRAM.find().map(drop);
     }
-    if params.function == NAIVE_COMPILED {
+    // An option names apex: only the probe knows whether it is set.
+    if [NAIVE_COMPILED, functions::APEX].contains(&params.function.as_str()) {
         return Ok(());
     }
     functions::check(&params.function)
@@ -143,7 +149,7 @@ impl ThroughputProbe {
         }
         // The compiled loop is not called through a pointer; `naive` is loaded instead and never called.
         let name = if params.function == NAIVE_COMPILED { "naive" } else { &params.function };
-        let function = functions::find(name)?;
+        let function = functions::find(functions::supplied(name, conditions.options)?)?;
         self.with_function(conditions, params, function.pointer())
     }
 

@@ -11,6 +11,7 @@ use lab::method::Params;
 use lab::sample::Failure;
 
 use crate::common::{self, Direction, TimingMode};
+use crate::functions::APEX;
 use crate::lengths::Lengths;
 use crate::mbw::Method;
 use crate::memory::MemoryKind;
@@ -58,7 +59,7 @@ pub(crate) struct ThroughputParams {
     /// bytes per copy: '64 KiB', 'uniform 1..64 B', 'log-uniform 1 B..4 KiB', 'mix fleet'
     #[factor(default = "64 KiB")]
     pub(super) length: Lengths,
-    /// copy function: one of the suite, PATH.so:SYMBOL, or a method of the program mbw
+    /// copy function: one of the suite, apex, PATH.so:SYMBOL, or a method of the program mbw
     #[factor(default = "glibc", levels = Levels::Checked(function))]
     pub(super) function: String,
     /// 0: the caller copies; 1 to 64: that many pinned threads
@@ -84,7 +85,7 @@ pub(crate) struct ThroughputParams {
 /// Returns the canonical spelling of a level of `function`.
 fn function(text: &str) -> Result<String, String> {
     let others: Vec<_> =
-        Method::ALL.map(Method::level).into_iter().chain([NAIVE_COMPILED]).collect();
+        Method::ALL.map(Method::level).into_iter().chain([NAIVE_COMPILED, APEX]).collect();
     common::function(text, &others)
 }
 

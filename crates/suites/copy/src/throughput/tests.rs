@@ -1,6 +1,6 @@
 //! Samples taken in this process, end to end, for every kind of memory that is available.
 
-use lab::method::Params;
+use lab::method::{AnyMethod, Params, complete};
 use lab::point::Point;
 
 use super::*;
@@ -171,6 +171,25 @@ fn a_function_that_does_not_copy_fails_the_check() {
             }
         }
     }
+}
+
+#[test]
+fn only_a_shared_object_stands_for_apex() {
+    let apex = |options: &[(&str, &str)]| measure(&[("function", "apex")], options);
+    let absent = apex(&[]).unwrap_err();
+    assert_eq!(absent.kind, FailureKind::Unavailable);
+    assert!(absent.remedy.unwrap().contains("--set apex=PATH.so:SYMBOL"));
+    let ours = apex(&[("apex", "tollgate")]).unwrap_err();
+    assert_eq!(ours.kind, FailureKind::Failed);
+    assert_eq!(ours.why, "option apex: 'tollgate' names no symbol; write PATH.so:SYMBOL");
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let libc = maps.split_whitespace().find(|word| word.ends_with("/libc.so.6")).unwrap();
+    let memcpy = format!("{libc}:memcpy");
+    assert_sound(&apex(&[("apex", &memcpy)]).unwrap(), "memcpy as apex");
+    let point = complete(ThroughputParams::FACTORS, &Point::from([("function", "apex")]));
+    let code = |options| AnyMethod::code(&Throughput, &point, &options);
+    assert_eq!(code(BTreeMap::from([("apex".into(), memcpy.clone())])).as_deref(), Some(libc));
+    assert_eq!(code(BTreeMap::new()), None);
 }
 
 #[test]
