@@ -95,6 +95,30 @@ fn visits(run: &Run) -> Vec<(&str, u32)> {
 }
 
 #[test]
+fn explain_states_the_verdict_in_each_environment() {
+    let bench = Bench::new();
+    bench.ok(&["run", "planted/delay", "--rounds", "6", "--quiet"]);
+    let whole = bench.ok(&["explain", "planted-20"]);
+    assert!(!whole.contains("another environment"), "{whole}");
+    let mut elsewhere = bench.command(&["run", "planted/delay", "--rounds", "6", "--quiet"]);
+    elsewhere.env("GLIBC_TUNABLES", "glibc.cpu.x86_non_temporal_threshold=0x404040");
+    elsewhere.output().unwrap();
+    let text = bench.ok(&["explain", "planted-20"]);
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let parts: Vec<_> =
+        text.split("in another environment (differing in libc tunables): ").collect();
+    assert_eq!(parts.len(), 2, "{text}");
+    let ratio = "effect=20% over effect=0%";
+    assert!(parts.iter().all(|part| part.contains(ratio)), "{text}");
+    assert!(
+        parts[0]
+            .contains("rounds of another environment (differing in libc tunables) are not judged"),
+        "{text}"
+    );
+    assert!(!parts[1].contains("not judged"), "{text}");
+}
+
+#[test]
 fn a_run_passes_through_its_experiments_round_by_round() {
     let bench = Bench::new();
     let two = MINE.replace("rounds = 2", "rounds = 6")

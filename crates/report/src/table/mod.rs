@@ -20,7 +20,7 @@ pub use lab::table::Page;
 pub use screen::{NoHeadline, Screen};
 pub use show::{ShowOptions, measured, show, show_json};
 pub use sides::{sides, sides_json};
-pub use verdicts::{claim, verdicts, verdicts_json};
+pub use verdicts::{claim, verdict, verdicts, verdicts_json};
 
 pub(crate) use section::{phrase, sort_levels};
 pub(crate) use show::{noise_floor, rounds_of};

@@ -17,6 +17,8 @@ use lab::quantity::format_duration;
 const NOTHING: &str = "there is nothing to judge";
 /// Maximum number of fitting values that the reason of a judgement lists.
 const MAX_FITTING: usize = 3;
+/// Maximum number of points of one cause that are named as left out.
+const MAX_LEFT_OUT: usize = 3;
 
 /// Returns the reason for a verdict in one line.
 pub(super) fn why(verdict: &Verdict) -> String {
@@ -48,6 +50,10 @@ pub(super) fn why(verdict: &Verdict) -> String {
     for (why, mut names) in left_out {
         names.sort_unstable();
         names.dedup();
+        let more = names.len().saturating_sub(MAX_LEFT_OUT);
+        let more = (more > 0).then(|| format!("{more} more"));
+        names.truncate(MAX_LEFT_OUT);
+        names.extend(more.as_deref());
         text += &format!("; left out: {}: {}", names.join(", "), reason(why));
     }
     text.split_whitespace().collect::<Vec<_>>().join(" ")

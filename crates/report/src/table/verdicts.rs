@@ -134,14 +134,15 @@ pub(super) fn counts(judged: &[&(Claim, Verdict)]) -> String {
 pub fn claim(claim: &Claim, verdict: &Verdict, page: Page) -> String {
     let mut text = page.paragraph(&claim.says, 2, Emphasis::Plain);
     text += &page.paragraph(&origin(claim, verdict), 2, Emphasis::Plain);
+    text + &self::verdict(verdict, page)
+}
+
+/// Renders a verdict with its reason.
+pub fn verdict(verdict: &Verdict, page: Page) -> String {
     let mut reasons = reasons(verdict).into_iter();
     let kind = verdict.kind.name();
-    text += &page.item(
-        kind,
-        emphasis(verdict.kind),
-        kind.len() + 2,
-        &reasons.next().unwrap_or_default(),
-    );
+    let reason = reasons.next().unwrap_or_default();
+    let text = page.item(kind, emphasis(verdict.kind), kind.len() + 2, &reason);
     text + &reasons.map(|line| page.paragraph(&line, 2, Emphasis::Plain)).collect::<String>()
 }
 

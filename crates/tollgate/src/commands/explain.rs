@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use lab::capability::State;
 use lab::catalogue::{Catalogue, Declaration, DeclaredFigure};
-use lab::claim::Claim;
+use lab::claim::{Claim, Verdict};
 use lab::experiment::{Experiment, Profile};
 use lab::headline::{self, Headline};
 use lab::journal::Run;
@@ -153,11 +153,39 @@ impl Explainer<'_> {
     /// Describes a claim with its verdict in the newest run.
     fn claim(&self, claim: &Claim) -> String {
         let judged = super::claims::judge(vec![claim.clone()], self.run.as_ref());
-        let verdicts =
-            judged.iter().map(|(claim, verdict)| table::claim(claim, verdict, self.page));
+        let verdicts = judged.iter().map(|(claim, verdict)| {
+            table::claim(claim, verdict, self.page) + &self.elsewhere(claim, verdict)
+        });
         self.title("claim", &claim.id)
             + &verdicts.collect::<String>()
             + &self.measured(&claim.experiment)
+    }
+
+    /// Returns the verdict in each environment of the run that `verdict` does not judge, the last one measured first.
+    fn elsewhere(&self, claim: &Claim, verdict: &Verdict) -> String {
+        let mut text = String::new();
+        let (Some(run), mut others) = (&self.run, verdict.not_judged.clone()) else { return text };
+        let mut rest = run.clone();
+        while !others.is_empty() {
+            rest.samples.retain(|sample| {
+                others.iter().any(|other| other.environment == sample.environment)
+            });
+            let measured = rest.samples.iter().rev().find(|it| it.experiment == claim.experiment);
+            let is_measured = |id: &str| measured.is_some_and(|it| it.environment == id);
+            let other = verdict.not_judged.iter().find(|it| is_measured(&it.environment));
+            let differing = match other.map_or(&[][..], |other| &other.differences) {
+                [] => String::new(),
+                names => format!(" (differing in {})", names.join(", ")),
+            };
+            text += &self.line(&format!("in another environment{differing}:"));
+            let judged = super::claims::judge(vec![claim.clone()], Some(&rest));
+            others.clear();
+            for (_, mut verdict) in judged {
+                others.append(&mut verdict.not_judged);
+                text += &table::verdict(&verdict, self.page);
+            }
+        }
+        text
     }
 
     fn figure(&self, declared: &DeclaredFigure) -> String {
