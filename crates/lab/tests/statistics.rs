@@ -20,7 +20,13 @@ use statrs::statistics::{Data, Median};
 
 /// Noise floor of twins without noise.
 const NONE: NoiseFloor = NoiseFloor {
-    interval: Interval { low: 1.0, high: 1.0, kind: IntervalKind::Confidence, coverage: 0.95 },
+    interval: Interval {
+        low: 1.0,
+        high: 1.0,
+        kind: IntervalKind::Confidence,
+        coverage: 0.95,
+        drift: 0.0,
+    },
     floor: 0.0,
 };
 
@@ -137,9 +143,25 @@ fn uncorrelated(rounds: usize) -> Vec<f64> {
 }
 
 #[test]
+fn the_drift_of_the_clock_widens_intervals_in_quadrature() {
+    let values: Vec<f64> = uncorrelated(20).iter().map(|value| 100.0 + value / 10.0).collect();
+    let rounds = estimate(&values).unwrap();
+    let drifting = rounds.with_drift(0.01);
+    let drift = 1.96 * 2f64.sqrt() * 0.01;
+    assert!(close(drifting.interval.drift, drift));
+    let [narrow, wide] = [rounds, drifting].map(|one| one.relative_half_width());
+    assert!(close(wide, narrow.hypot(drift)), "{narrow} {wide}");
+    assert!(close(drifting.interval.half_width_of_rounds(drifting.median), narrow));
+    assert_eq!(rounds.with_drift(0.0), rounds);
+    // Counts do not depend on the clock.
+    let equal = estimate(&[7.0; 20]).unwrap();
+    assert_eq!(equal.with_drift(0.01), equal);
+}
+
+#[test]
 fn the_rule_of_intervals_follows_the_rounds() {
     for rounds in 1..=200usize {
-        let Interval { low, high, kind, coverage } =
+        let Interval { low, high, kind, coverage, .. } =
             estimate(&uncorrelated(rounds)).unwrap().interval;
         let expected = match rounds {
             1 => IntervalKind::Single,

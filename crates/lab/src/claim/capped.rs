@@ -4,9 +4,9 @@
 use super::evidence::Evidence;
 use super::reason::Reason;
 use super::{Bounds, VerdictKind};
-use crate::measure::CAPPED;
 use crate::point::Point;
 use crate::statistics::Interval;
+use crate::summary::is_capped;
 
 /// Numbers of rounds whose value is the limit of its search.
 #[derive(Debug, Clone, Copy)]
@@ -20,13 +20,9 @@ pub(super) struct Capped {
 impl Evidence<'_> {
     /// Counts the valid rounds in which the value of a point is the limit of its search.
     pub(super) fn capped(&self, point: &Point) -> usize {
-        let is_capped = |round: &u32| {
-            let sample = self.sample(point, *round);
-            let metrics = sample.and_then(|sample| sample.covariates.get(CAPPED));
-            metrics.is_some_and(|metrics| metrics.as_str().split(' ').any(|it| it == self.metric))
-        };
         let rounds = self.observed.points.get(point).into_iter().flatten();
-        rounds.filter(|(round, _)| is_capped(round)).count()
+        let samples = rounds.filter_map(|(round, _)| self.sample(point, *round));
+        samples.filter(|sample| is_capped(sample, self.metric)).count()
     }
 }
 

@@ -230,7 +230,12 @@ impl Evidence<'_> {
         let rounds = &alike(self.observed.points.get(point).unwrap_or(&no_rounds));
         let values: Vec<f64> = rounds.values().map(|observation| observation.value).collect();
         let resolution = resolution(rounds);
-        let Ok(estimated) = estimate(&values).map(|one| one.with_resolution(resolution)) else {
+        // At the limit of its search, a value does not depend on the clock.
+        let drift = if self.capped(point) > 0 { 0.0 } else { self.observed.drift };
+        let estimate = |values: &[f64]| {
+            estimate(values).map(|one| one.with_resolution(resolution).with_drift(drift))
+        };
+        let Ok(estimated) = estimate(&values) else {
             return MeasuredValue::missing(self.label(point), self.lack_of(point));
         };
         let counts = self.round_counts(&[point]);
@@ -240,7 +245,6 @@ impl Evidence<'_> {
         let differs = |extreme: f64| {
             let all = values.iter().copied().chain(repeat_n(extreme, counts.failed));
             let worst = estimate(&all.collect::<Vec<_>>());
-            let worst = worst.map(|one| one.with_resolution(resolution));
             worst.is_ok_and(|worst| bounds.judge(&worst.interval) != kind)
         };
         if counts.failed > 0 && (differs(LOWEST) || differs(HIGHEST)) {

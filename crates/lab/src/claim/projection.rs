@@ -12,6 +12,8 @@ struct Scaled {
     centre: f64,
     low: f64,
     high: f64,
+    /// Part of the half-width that does not narrow with rounds.
+    drift: f64,
     /// Noise floor on the same scale; 0 without one.
     floor: f64,
     bounds: Bounds,
@@ -55,6 +57,7 @@ impl Evidence<'_> {
             centre: scale(centre),
             low: scale(interval.low),
             high: scale(interval.high),
+            drift: interval.drift * centre.abs(),
             floor: if is_ratio { floor } else { 0.0 },
             bounds: Bounds {
                 at_least: bounds.at_least.map(scale),
@@ -115,7 +118,8 @@ impl Scaled {
             let distance = self.centre - bound;
             let width =
                 if distance > 0.0 { self.centre - self.low } else { self.high - self.centre };
-            width.max(self.floor) / distance.abs()
+            let without_drift = |width: f64| (width.powi(2) - self.drift.powi(2)).max(0.0).sqrt();
+            without_drift(width).max(self.floor) / without_drift(distance)
         };
         let Bounds { at_least, at_most } = self.bounds;
         let bounds = at_least.iter().map(|bound| (self.centre < *bound, *bound));
@@ -163,7 +167,7 @@ impl Verdict {
         let target = target.max(tolerance.unwrap_or_default() / 2.0);
         self.values().filter(|value| value.value.is_some()).all(|value| {
             let is_narrow = value.interval.zip(value.value).is_none_or(|(interval, centre)| {
-                interval.low == interval.high || interval.relative_half_width(centre) <= target
+                interval.low == interval.high || interval.half_width_of_rounds(centre) <= target
             });
             value.rounds >= claim.rounds_needed() && is_narrow
         })
@@ -176,7 +180,7 @@ mod tests {
 
     fn scaled(low: f64, high: f64, at_least: Option<f64>, at_most: Option<f64>) -> Scaled {
         let bounds = Bounds { at_least, at_most };
-        Scaled { centre: f64::midpoint(low, high), low, high, floor: 0.0, bounds }
+        Scaled { centre: f64::midpoint(low, high), low, high, drift: 0.0, floor: 0.0, bounds }
     }
 
     #[test]
@@ -191,6 +195,11 @@ mod tests {
         assert_eq!(both.rounds_needed(VerdictKind::Reproduced, 10), Some(250));
         let at_the_bound = scaled(90.0, 110.0, Some(100.0), None);
         assert_eq!(at_the_bound.rounds_needed(VerdictKind::Reproduced, 10), None);
+        // Only the part of the width that is not drift narrows.
+        let drifting = Scaled { drift: 4.0, ..scaled(90.0, 110.0, Some(95.0), None) };
+        assert_eq!(drifting.rounds_needed(VerdictKind::Reproduced, 10), Some(94));
+        let within_the_drift = Scaled { drift: 5.0, ..drifting };
+        assert_eq!(within_the_drift.rounds_needed(VerdictKind::Reproduced, 10), None);
         let within_the_floor = Scaled { floor: 20.0, ..inside };
         assert_eq!(within_the_floor.rounds_needed(VerdictKind::Reproduced, 10), Some(160));
     }

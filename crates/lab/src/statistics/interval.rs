@@ -43,6 +43,9 @@ pub struct Interval {
     /// the extremes cover it with less. It accounts for the correlation of the rounds, and is 0 for
     /// a single round.
     pub coverage: f64,
+    /// Half-width that the drift of the core clock adds in quadrature to that of the rounds, as a share of the median; 0
+    /// without.
+    pub drift: f64,
 }
 
 impl Interval {
@@ -51,16 +54,17 @@ impl Interval {
     pub(super) fn of_sorted(sorted: &[f64], inflation: f64) -> Self {
         let (min, max) = (sorted[0], sorted[sorted.len() - 1]);
         if sorted.len() == 1 {
-            return Self { low: min, high: max, kind: IntervalKind::Single, coverage: 0.0 };
+            let kind = IntervalKind::Single;
+            return Self { low: min, high: max, kind, coverage: 0.0, drift: 0.0 };
         }
         let of_extremes = deflated(rank_coverage(sorted.len(), 1), inflation);
         if sorted.len() < INTERVAL_ROUNDS || of_extremes < MIN_COVERAGE {
             let coverage = of_extremes;
-            return Self { low: min, high: max, kind: IntervalKind::Range, coverage };
+            return Self { low: min, high: max, kind: IntervalKind::Range, coverage, drift: 0.0 };
         }
         let (low, high) = interpolated(sorted, inflated(CONFIDENCE, inflation));
         let coverage = of_extremes.min(CONFIDENCE);
-        Self { low, high, kind: IntervalKind::Confidence, coverage }
+        Self { low, high, kind: IntervalKind::Confidence, coverage, drift: 0.0 }
     }
 
     /// Returns the interval extended to include two values; a single round has no interval.
@@ -71,6 +75,17 @@ impl Interval {
                 Self { low: self.low.min(low), high: self.high.max(high), ..self }
             }
         }
+    }
+
+    /// Returns the interval of a median widened in quadrature by the share `drift` of the median. Equal values, such as
+    /// counts and the limit of a search, do not depend on the clock and keep their interval.
+    pub(super) fn with_drift(self, median: f64, drift: f64) -> Self {
+        if self.kind != IntervalKind::Confidence || self.low == self.high {
+            return self;
+        }
+        let wider = |width: f64| width.hypot(drift * median);
+        let (low, high) = (median - wider(median - self.low), median + wider(self.high - median));
+        Self { low, high, drift, ..self }
     }
 
     /// Returns the interval on another scale; `scale` must be increasing.
@@ -85,6 +100,16 @@ impl Interval {
             return f64::INFINITY;
         }
         (self.high - self.low) / 2.0 / centre.abs()
+    }
+
+    /// Returns the part of [`relative_half_width`](Self::relative_half_width) that narrows with the number of rounds.
+    pub fn half_width_of_rounds(&self, centre: f64) -> f64 {
+        let half_width = self.relative_half_width(centre);
+        if half_width.is_finite() {
+            (half_width.powi(2) - self.drift.powi(2)).max(0.0).sqrt()
+        } else {
+            half_width
+        }
     }
 
     /// Returns whether `value` is inside, ends included.

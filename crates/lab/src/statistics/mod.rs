@@ -16,8 +16,8 @@ mod unpaired;
 
 pub use correlation::{NOTABLE_CORRELATION, lag_1};
 pub use estimate::{
-    Estimate, MAX_PROJECTED_ROUNDS, estimate, mad, median, minimum, quantile, rounds_needed,
-    stopping_half_width,
+    Estimate, MAX_PROJECTED_ROUNDS, estimate, mad, median, minimum, quantile, relative_deviation,
+    rounds_needed, stopping_half_width,
 };
 pub use interval::{CONFIDENCE, INTERVAL_ROUNDS, Interval, IntervalKind};
 pub use order::{Split, choices};

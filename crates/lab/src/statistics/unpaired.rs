@@ -26,7 +26,7 @@ pub fn unpaired_ratio(numerator: &[f64], denominator: &[f64]) -> Result<Ratio, S
     let coverage = (1.0 - 2.0 * tails[rank - 1]).max(0.0);
     Ok(Ratio {
         ratio: median_of_sorted(&differences).exp(),
-        interval: Interval { low: low.exp(), high: high.exp(), kind, coverage },
+        interval: Interval { low: low.exp(), high: high.exp(), kind, coverage, drift: 0.0 },
         lag_1: None,
         rounds: numerator.len().min(denominator.len()),
         lost: LostRounds::default(),

@@ -22,7 +22,7 @@ pub use observed::{Floors, Observation, Observed, Rounds, alike, paired, pairs};
 pub(crate) use observed::{Pair, quotients, relative_resolution, resolution};
 pub use row::{FailureCount, Outlier, Row};
 pub use samples::Samples;
-pub(crate) use samples::recorded;
+pub(crate) use samples::{is_capped, recorded};
 pub use unit::Unit;
 pub use voids::{VoidCount, VoidDifference};
 

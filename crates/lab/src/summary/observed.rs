@@ -38,6 +38,8 @@ pub struct Observed {
     pub twins: BTreeMap<Point, Rounds>,
     /// The values of each boot, if factors are chosen at boot and several boots measured the experiment.
     pub boots: BTreeMap<Point, Vec<Rounds>>,
+    /// Standard deviation of the core clock of the machine in the run, as a share, if the values depend on it; else 0.
+    pub drift: f64,
 }
 
 impl Observed {

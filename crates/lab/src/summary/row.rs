@@ -6,7 +6,7 @@ use machine::proximity::Class;
 use serde::Serialize;
 
 use super::observed::{alike, resolution};
-use super::samples::{recorded, value};
+use super::samples::{is_capped, recorded, value};
 use super::voids::first_attempts;
 use super::{Observed, Rounds, Samples, Unit};
 use crate::metric::STEP;
@@ -93,6 +93,8 @@ struct PointSamples<'a> {
     observed: &'a Rounds,
     /// Values of the rounds that give the estimate.
     alike: Rounds,
+    /// See [`Observed::drift`]; 0 at the limit of a search.
+    drift: f64,
     metric: &'a str,
     unit: Unit,
 }
@@ -110,9 +112,12 @@ pub(super) fn rows(samples: &Samples, observed: &Observed, metric: &str, unit: U
     rows.sort_by_key(|(point, _)| positions.get(point).copied().unwrap_or(usize::MAX));
     let row = |(point, all): (_, Vec<&Sample>)| {
         let last = samples.rounds(point, false).map(|(_, sample)| sample).collect();
+        // At the limit of its search, a value does not depend on the clock.
+        let is_capped = all.iter().any(|sample| is_capped(sample, metric));
+        let drift = if is_capped { 0.0 } else { observed.drift };
         let observed = observed.points.get(point).unwrap_or(&none);
         let alike = alike(observed);
-        PointSamples { samples, point, all, last, observed, alike, metric, unit }.summarise()
+        PointSamples { samples, point, all, last, observed, drift, alike, metric, unit }.summarise()
     };
     rows.into_iter().map(row).collect()
 }
@@ -126,7 +131,7 @@ impl PointSamples<'_> {
         let clocks = || valid.iter().filter_map(|sample| sample.clock);
         Row {
             point: self.point.clone(),
-            estimate: to_estimate(&self.alike),
+            estimate: to_estimate(&self.alike, self.drift),
             with_voids: self.with_voids(),
             rounds: values.len(),
             other_sharing: self.observed.len() - values.len(),
@@ -152,7 +157,8 @@ impl PointSamples<'_> {
         let is_alike = |sample: &&&Sample| Sharing::counts(self.samples.sharing_of(sample), state);
         let values =
             first.iter().filter(is_alike).filter_map(|one| recorded(one, self.metric, self.unit));
-        Some(estimate(&values.collect::<Vec<_>>()).ok()?.with_resolution(resolution(self.observed)))
+        let estimate = estimate(&values.collect::<Vec<_>>()).ok()?;
+        Some(estimate.with_resolution(resolution(self.observed)).with_drift(self.drift))
     }
 
     fn errors(&self) -> BTreeMap<FailureKind, FailureCount> {
@@ -194,7 +200,7 @@ impl PointSamples<'_> {
         if classes.len() < 2 {
             return BTreeMap::new();
         }
-        let estimated = |(class, rounds)| Some((class, to_estimate(&alike(&rounds))?));
+        let estimated = |(class, rounds)| Some((class, to_estimate(&alike(&rounds), self.drift)?));
         classes.into_iter().filter_map(estimated).collect()
     }
 
@@ -210,9 +216,9 @@ impl PointSamples<'_> {
     }
 }
 
-fn to_estimate(rounds: &Rounds) -> Option<Estimate> {
+fn to_estimate(rounds: &Rounds, drift: f64) -> Option<Estimate> {
     let values: Vec<f64> = rounds.values().map(|one| one.value).collect();
-    Some(estimate(&values).ok()?.with_resolution(resolution(rounds)))
+    Some(estimate(&values).ok()?.with_resolution(resolution(rounds)).with_drift(drift))
 }
 
 /// Returns the start of the first and the end of the last of some samples, s since 1970.

@@ -10,11 +10,13 @@ use super::environments::{OtherEnvironment, boots};
 use super::{Observation, Observed, Rounds, Unit};
 use crate::experiment::Experiment;
 use crate::journal::Run;
+use crate::measure::CAPPED;
 use crate::metric::{MetricRecord, RESOLUTION};
 use crate::point::Point;
 use crate::proximity::Classes;
 use crate::sample::Sample;
 use crate::sharing::{self, Sharing, SharingCounts};
+use crate::statistics::relative_deviation;
 
 /// Samples of one experiment that belong together, indexed by point, twin and round.
 ///
@@ -33,6 +35,8 @@ pub struct Samples<'a> {
     all: Vec<&'a Sample>,
     /// Best rate of independent adds of the machine in this run, in adds per cycle.
     best_rate: OnceCell<f64>,
+    /// Standard deviation of the core clock of the machine in this run, as a share.
+    clock_drift: OnceCell<f64>,
     /// Classes of the machine's samples in this run, by the proximity of their cores.
     classes: OnceCell<Classes>,
     /// The last sample of each point, twin and round, which is the one that counts; of several boots, those of the
@@ -91,8 +95,19 @@ impl<'a> Samples<'a> {
             }
             rounds.insert(sample.round, *sample);
         }
-        let (best_rate, classes) = (OnceCell::new(), OnceCell::new());
-        Self { run, experiment, environment, best_rate, classes, boots, all, last, by_boot }
+        let (best_rate, clock_drift, classes) = Default::default();
+        Self {
+            run,
+            experiment,
+            environment,
+            best_rate,
+            clock_drift,
+            classes,
+            boots,
+            all,
+            last,
+            by_boot,
+        }
     }
 
     /// Returns the samples of all experiments of the machine.
@@ -103,6 +118,15 @@ impl<'a> Samples<'a> {
 
     fn best_rate(&self) -> f64 {
         *self.best_rate.get_or_init(|| sharing::best_rate(self.of_machine()))
+    }
+
+    /// Returns the standard deviation of the core clock over the valid samples of the machine, as a share.
+    fn clock_drift(&self) -> f64 {
+        let clocks = || self.of_machine().filter(|sample| sample.is_valid());
+        let clocks = || clocks().filter_map(|sample| sample.clock);
+        *self
+            .clock_drift
+            .get_or_init(|| relative_deviation(clocks().map(|clock| clock.core_hertz())))
     }
 
     /// Returns the other environments of the run with valid samples of some points of the experiment.
@@ -184,7 +208,9 @@ impl<'a> Samples<'a> {
     /// Returns the values of a metric by point and round. A round whose sample is void or failed,
     /// or has no clock to convert its value by, has none.
     pub fn observed(&self, metric: &str, unit: Unit) -> Observed {
-        let mut observed = Observed::default();
+        let depends = self.metric(metric).is_some_and(|record| unit.depends_on_clock(record));
+        let drift = if depends { self.clock_drift() } else { 0.0 };
+        let mut observed = Observed { drift, ..Observed::default() };
         let observation = |(round, sample): (&u32, &&Sample)| {
             let value = value(sample, metric, unit)?;
             let observation = Observation {
@@ -210,6 +236,12 @@ impl<'a> Samples<'a> {
         }
         observed
     }
+}
+
+/// Returns whether the value of a metric is the limit of its search.
+pub(crate) fn is_capped(sample: &Sample, metric: &str) -> bool {
+    let capped = sample.covariates.get(CAPPED);
+    capped.is_some_and(|metrics| metrics.as_str().split(' ').any(|one| one == metric))
 }
 
 /// Returns the finite value of a metric in a valid sample.

@@ -53,6 +53,11 @@ impl Unit {
         Ok(MetricRecord { unit: unit.into(), ..record.clone() })
     }
 
+    /// Returns whether values of a metric in this unit depend on the core clock: times and rates.
+    pub(super) fn depends_on_clock(self, record: &MetricRecord) -> bool {
+        self != Self::Cycles && (record.unit == NANOSECONDS || record.unit.ends_with("/s"))
+    }
+
     /// Converts a sample's value into this unit; `None` if the sample has no clock.
     pub(super) fn convert(self, value: f64, sample: &Sample) -> Option<f64> {
         let hertz = match self {

@@ -122,6 +122,12 @@ pub(crate) fn remarks(rows: &[&Row], baseline: &Point, unit: &str) -> Vec<String
         let step = format::value(step, None, unit);
         lines.push(format!("counter resolution: {step}"));
     }
+    let drifts = rows.iter().filter_map(|row| Some(row.estimate?.interval.drift));
+    if let Some(drift) = drifts.reduce(f64::max).filter(|drift| *drift > 0.0) {
+        let share = format::half_width(drift);
+        lines
+            .push(format!("clock drift: {share} of another run, part of each interval of a value"));
+    }
     lines.extend(correlation(rows));
     let outliers: usize = rows.iter().map(|row| row.outliers.len()).sum();
     if outliers > 0 {
