@@ -1,8 +1,7 @@
 //! Separate judgements on the rounds in which the cores were near each other, and on those in which they were far.
 //!
-//! A class counts if it has enough rounds. If several count and their results differ, the result is inconclusive. If none
-//! has enough, all rounds are judged together, and the result counts if the value of each class leans to it. A pair never
-//! mixes classes.
+//! A value, a choice or a noise floor never mixes rounds of different classes. A class counts if it has enough rounds. If
+//! several count and their results differ, the result is inconclusive.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -13,7 +12,7 @@ use serde::Serialize;
 use super::VerdictKind;
 use super::evidence::Evidence;
 use super::reason::{Reason, leave_out};
-use super::verdict::{Judgement, MeasuredValue};
+use super::verdict::Judgement;
 use crate::point::Point;
 use crate::statistics::{LostRounds, StatisticsError};
 use crate::summary::{Observation, Observed, Rounds};
@@ -25,15 +24,6 @@ pub struct ClassResult {
     pub class: Class,
     /// Result.
     pub kind: VerdictKind,
-}
-
-/// Number of rounds of one class.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct ClassRounds {
-    /// Proximity of the cores.
-    pub class: Class,
-    /// Number of rounds.
-    pub rounds: usize,
 }
 
 impl Evidence<'_> {
@@ -72,32 +62,8 @@ impl Evidence<'_> {
         if judged.is_empty() || has_no_class {
             judge(self)
         } else {
-            let has_enough =
-                |(_, one): &(Class, Judgement)| has_enough_rounds(one, self.claim.rounds_needed());
-            match judged.iter().any(has_enough) {
-                true => None,
-                false => self.together(&judged, judge(self)),
-            }
-            .unwrap_or_else(|| combined(judged, self.claim.rounds_needed()))
+            combined(judged, self.claim.rounds_needed())
         }
-    }
-
-    /// Returns the judgement on the rounds of all classes together if it decides, and the value of each class leans to
-    /// the same result.
-    fn together(&self, judged: &[(Class, Judgement)], mut all: Judgement) -> Option<Judgement> {
-        let values = || judged.iter().flat_map(|(_, one)| &one.values);
-        let agrees =
-            |value: &MeasuredValue| value.value.is_none() || self.leaning(value) == Some(all.kind);
-        let is_decided = matches!(all.kind, VerdictKind::Reproduced | VerdictKind::Contradicted);
-        if !is_decided || !values().all(agrees) {
-            return None;
-        }
-        let classes = judged.iter().map(|(class, one)| ClassRounds {
-            class: *class,
-            rounds: one.values.iter().map(|value| value.rounds).max().unwrap_or(0),
-        });
-        all.reasons.push(Reason::ClassesTogether { classes: classes.collect() });
-        Some(all)
     }
 
     /// Returns the class of a value that some rounds gave; `None` if they used a single core.

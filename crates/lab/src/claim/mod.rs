@@ -25,7 +25,7 @@ use machine::proximity::Class;
 use serde::Serialize;
 
 pub use check::{check, needs, needs_of_profiles};
-pub use classes::{ClassResult, ClassRounds};
+pub use classes::ClassResult;
 pub use expect::{Bounds, Condition, Expect, Quantifier, Trend};
 pub use judge::judge;
 pub(crate) use read::{Declared, DeclaredTable};

@@ -39,13 +39,6 @@ impl Evidence<'_> {
         }
     }
 
-    /// Returns the result of a value if it were exact; `None` without a value or bounds, or if another reason than its
-    /// rounds weakens it.
-    pub(super) fn leaning(&self, value: &MeasuredValue) -> Option<VerdictKind> {
-        let (bounds, _) = self.bounds(value)?;
-        Some(bounds.leaning(value.value?))
-    }
-
     /// Returns the scaled value; `None` without an interval or bounds, or if further rounds would not remove another
     /// reason for its result.
     fn scaled(&self, value: &MeasuredValue) -> Option<Scaled> {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use machine::proximity::Class;
 use serde::Serialize;
 
-use super::{Bounds, ClassResult, ClassRounds, Unmet, VerdictKind};
+use super::{Bounds, ClassResult, Unmet, VerdictKind};
 use crate::experiment::Profile;
 use crate::sample::Failure;
 use crate::statistics::{LostRounds, Ratio, Resolution, StatisticsError};
@@ -238,11 +238,6 @@ pub enum Reason {
         class: Class,
         /// Number of rounds.
         rounds: usize,
-    },
-    /// No class has enough rounds, so all are judged together.
-    ClassesTogether {
-        /// Number of rounds of each class.
-        classes: Vec<ClassRounds>,
     },
     /// No round has the claimed or the judged proximity of the cores.
     OtherClass {

@@ -1,7 +1,7 @@
-//! Rounds with near and with far cores: judged separately if enough, and never paired.
+//! Rounds with near and with far cores: judged separately, never paired or mixed.
 
 use lab::claim::VerdictKind::{Contradicted, Incomparable, Inconclusive, Reproduced, Unmeasurable};
-use lab::claim::{ClassResult, ClassRounds, MeasuredValue, Reason};
+use lab::claim::{ClassResult, MeasuredValue, Reason};
 use lab::journal::Run;
 use lab::point::Point;
 use lab::sample::Sample;
@@ -134,21 +134,9 @@ fn a_class_with_too_few_rounds_does_not_count() {
     let verdict = assert_kind(&ratio("at_least = 1.35"), &all_far, Contradicted);
     assert_eq!(of(&verdict.judgements[0].values), [(Some(Far), 20)]);
     assert!(verdict.judgements[0].reasons.is_empty(), "{verdict:?}");
-}
-
-#[test]
-fn classes_with_too_few_rounds_are_judged_together_if_they_lean_alike() {
-    let run = run(|sample| sample.round % 5 < 2, [1.5, 1.2]);
-    let fifteen = |bounds| "rounds = 15\n".to_owned() + &ratio(bounds);
-    for (bounds, kind) in [("at_least = 1.1", Reproduced), ("at_least = 1.7", Contradicted)] {
-        let verdict = assert_kind(&fifteen(bounds), &run, kind);
-        let judgement = &verdict.judgements[0];
-        assert_eq!(of(&judgement.values), [(None, 20)]);
-        let classes = [(Near, 12), (Far, 8)].map(|(class, rounds)| ClassRounds { class, rounds });
-        assert_eq!(judgement.reasons, [Reason::ClassesTogether { classes: classes.to_vec() }]);
-    }
-    // The median of all rounds is above the bound, that of the far ones below.
-    let verdict = assert_kind(&fifteen("at_least = 1.35"), &run, Inconclusive);
+    // Neither class has enough, although both together have.
+    let keys = "rounds = 15\n".to_owned() + &ratio("at_least = 1.1");
+    let verdict = assert_kind(&keys, &run(|it| it.round % 5 < 2, [1.5, 1.2]), Inconclusive);
     assert_eq!(of(&verdict.judgements[0].values), [(Some(Near), 12)]);
     assert!(reasons(&verdict).contains("too-few-rounds"), "{verdict:?}");
 }

@@ -496,12 +496,6 @@ pub(super) fn reason(reason: &Reason) -> String {
         Reason::ClassNotJudged { class, rounds } => {
             format!("{} with {} cores: too few to judge", count(*rounds, "round"), class.name())
         }
-        Reason::ClassesTogether { classes } => {
-            let each = classes.iter();
-            let each = each.map(|it| format!("{} with {} cores", it.rounds, it.class.name()));
-            let each = each.collect::<Vec<_>>().join(" and ");
-            format!("{each}: judged together, too few of each alone, which lean alike")
-        }
         Reason::OtherClass { class, last, command } => {
             let class = class.name();
             let last = last.map_or("of no class", Class::name);
