@@ -17,7 +17,7 @@ use lab::point::Point;
 use lab::run::is_narrow;
 use lab::statistics::{
     Estimate, Interval, LostRounds, NOTABLE_CORRELATION, NoiseFloor, Ratio, Resolution, estimate,
-    median, order, paired_ratio, resolve,
+    median, order, paired_ratio, resolve, spread,
 };
 use lab::summary::{Contest, Floors, Observation, Observed, Rounds};
 use rand::RngExt;
@@ -238,6 +238,51 @@ fn values_of_correlated_rounds_are_covered() {
                 notable * 100.0
             );
             assert!((least..=0.98).contains(&covered), "{correlation}, {rounds}: {covered}");
+        }
+    }
+}
+
+/// The interval of the spread of rounds covers the true one, and a spread 1.3 times above or below a bound is rarely judged
+/// to be on the other side, whatever the number of rounds.
+#[test]
+fn spreads_are_covered() {
+    type Next = Box<dyn FnMut() -> f64>;
+    let machines: [(&str, f64, fn(u64) -> Next); 5] = [
+        ("independent", 0.9, |seed| Box::new(correlated(0.0, seed))),
+        ("correlated by 0.3", 0.89, |seed| Box::new(correlated(0.3, seed))),
+        ("correlated by 0.6", 0.8, |seed| Box::new(correlated(0.6, seed))),
+        ("stalls in 10%", 0.9, |seed| {
+            let mut machine = Machine::new(seed);
+            Box::new(move || {
+                let stalls = machine.random.random::<f64>() < 0.1;
+                let stall = -10.0 * (1.0 - machine.random.random::<f64>()).ln();
+                machine.normal() + if stalls { stall } else { 0.0 }
+            })
+        }),
+        ("exponential", 0.76, |seed| {
+            let mut machine = Machine::new(seed);
+            Box::new(move || -(1.0 - machine.random.random::<f64>()).ln())
+        }),
+    ];
+    for (name, least, machine) in machines {
+        let mut next = machine(0);
+        let many: Vec<f64> = (0..400_000).map(|_| next()).collect();
+        let truth = spread(&many).unwrap().width;
+        for rounds in [6, 7, 8, 10, 20, 50] {
+            let spreads = (1..=REPLICATIONS).map(|seed| {
+                let mut next = machine(seed);
+                spread(&(0..rounds).map(|_| next()).collect::<Vec<_>>()).unwrap().interval
+            });
+            let spreads: Vec<Interval> = spreads.collect();
+            let of = |is: &dyn Fn(&Interval) -> bool| {
+                share(spreads.iter().filter(|one| is(one)).count(), spreads.len())
+            };
+            let covered = of(&|one| one.includes(truth));
+            let (low, high) =
+                (of(&|one| one.high <= truth / 1.3), of(&|one| one.low > 1.3 * truth));
+            println!("spread, {name}, {rounds} rounds: {covered:.3}, wrong {low:.3} {high:.3}");
+            assert!(covered >= least, "{name}, {rounds} rounds: covered {covered}");
+            assert!(low < 0.09 && high < 0.05, "{name}, {rounds} rounds: wrong {low} {high}");
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{CarriesOver, Claim, Condition, Trend};
+use super::{CarriesOver, Claim, Condition, SpreadUnit, Trend};
 use crate::data::DataError;
 use crate::experiment::Experiment;
 use crate::metric::{Better, Metric, MetricRecord};
@@ -74,8 +74,7 @@ impl Claim {
                 | Condition::WinnerChanges { .. }
                 | Condition::Shape { .. }
                 | Condition::TwinsDifferAtMost(_)
-                | Condition::RoundsDifferAtMostSteps(_)
-                | Condition::RoundsDifferAtMost(_),
+                | Condition::RoundsDifferAtMost(..),
             )
             | None => Vec::new(),
         }
@@ -169,7 +168,9 @@ fn fit(claim: &Claim, subject: &Subject) -> Result<Claim, String> {
         setup.filter = subject.filter("carries_over: where", &setup.filter)?;
     }
     if let Some(expect) = &mut fitted.expect {
-        if matches!(expect.kind, Condition::RoundsDifferAtMostSteps(_)) && metric.unit != "ns" {
+        if matches!(expect.kind, Condition::RoundsDifferAtMost(_, SpreadUnit::Steps))
+            && metric.unit != "ns"
+        {
             return Err(format!("steps of the counter apply to times in ns, not to '{name}'"));
         }
         for factor in &expect.each {
@@ -231,8 +232,7 @@ fn fit_condition(
         | Condition::EverySample(_)
         | Condition::SomeSample(_)
         | Condition::TwinsDifferAtMost(_)
-        | Condition::RoundsDifferAtMostSteps(_)
-        | Condition::RoundsDifferAtMost(_) => false,
+        | Condition::RoundsDifferAtMost(..) => false,
     };
     if ranks && metric.better == Better::Neither {
         return Err(format!("metric '{}' has no better direction", metric.name));

@@ -96,12 +96,8 @@ pub enum Condition {
     },
     /// The difference between a point and its twin is at most this, in the unit of the metric.
     TwinsDifferAtMost(f64),
-    /// The rounds of a point on an idle core differ by at most this number of steps of the
-    /// time-stamp counter; only for metrics in `ns`.
-    RoundsDifferAtMostSteps(f64),
-    /// The middle half of the rounds of a point on an idle core differs by at most this share of
-    /// their median.
-    RoundsDifferAtMost(f64),
+    /// The middle half of the rounds of a point on an idle core is at most this wide.
+    RoundsDifferAtMost(f64, SpreadUnit),
 }
 
 impl Condition {
@@ -116,10 +112,18 @@ impl Condition {
             | Self::EverySample(_)
             | Self::SomeSample(_)
             | Self::TwinsDifferAtMost(_)
-            | Self::RoundsDifferAtMostSteps(_)
-            | Self::RoundsDifferAtMost(_) => false,
+            | Self::RoundsDifferAtMost(..) => false,
         }
     }
+}
+
+/// Unit of the width of the middle half of some rounds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SpreadUnit {
+    /// Steps of the time-stamp counter; only for metrics in `ns`.
+    Steps,
+    /// Share of the median.
+    Share,
 }
 
 /// Trend of values along the levels of a factor.
@@ -326,11 +330,11 @@ impl Table {
             return not_negative("twins_differ_at_most", max).map(Condition::TwinsDifferAtMost);
         }
         if let Some(Share(max)) = self.rounds_differ_at_most {
-            return Ok(Condition::RoundsDifferAtMost(max));
+            return Ok(Condition::RoundsDifferAtMost(max, SpreadUnit::Share));
         }
         if let Some(max) = self.rounds_differ_at_most_steps {
             let max = not_negative("rounds_differ_at_most_steps", max);
-            return max.map(Condition::RoundsDifferAtMostSteps);
+            return max.map(|max| Condition::RoundsDifferAtMost(max, SpreadUnit::Steps));
         }
         Bounds::new(self.at_least, self.at_most).map(Condition::Value)
     }

@@ -159,8 +159,7 @@ impl Evidence<'_> {
             Condition::EverySample(bounds) => vec![self.judge_every_sample(bounds)],
             Condition::SomeSample(bounds) => vec![self.judge_some_sample(bounds)],
             Condition::TwinsDifferAtMost(max) => self.judge_twins(*max),
-            Condition::RoundsDifferAtMostSteps(max) => self.judge_steps(*max),
-            Condition::RoundsDifferAtMost(share) => self.judge_repeats(*share),
+            Condition::RoundsDifferAtMost(max, unit) => self.judge_spreads(*max, *unit),
             Condition::Ratio { of, to, bounds, limit, baselines } => {
                 for_each(&[of, to], &|part, combination| match baselines {
                     None => part.judge_ratio(of, to, bounds, limit.as_ref(), combination),

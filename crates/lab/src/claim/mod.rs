@@ -26,7 +26,7 @@ use serde::Serialize;
 
 pub use check::{check, needs, needs_of_profiles};
 pub use classes::ClassResult;
-pub use expect::{Bounds, Condition, Expect, Quantifier, Trend};
+pub use expect::{Bounds, Condition, Expect, Quantifier, SpreadUnit, Trend};
 pub use judge::judge;
 pub(crate) use read::{Declared, DeclaredTable};
 pub use reason::{LeftOut, Reason, Relation};

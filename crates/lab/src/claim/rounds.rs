@@ -1,17 +1,17 @@
-//! Conditions on single points: differences of twins, and differences between rounds.
+//! Conditions on single points: differences of twins, and the spread of rounds.
 
 use super::evidence::Evidence;
 use super::reason::{NoVerdict, Reason};
 use super::verdict::{Judgement, MeasuredValue, Statistic};
-use super::{Bounds, VerdictKind};
+use super::{Bounds, SpreadUnit};
 use crate::point::Point;
 use crate::sample::Sample;
-use crate::statistics::{estimate, median};
-use crate::summary::{Rounds, pairs};
+use crate::statistics::{estimate, spread};
+use crate::summary::{Rounds, alike, pairs, resolution};
 
 /// Maximum share of a sample's time during which its thread waited for a core that counts as idle.
 const MAX_WAITED: f64 = 0.01;
-/// Tolerance for rounding in floating point, in steps.
+/// Tolerance for rounding in floating point, as a share.
 const ROUNDING: f64 = 1e-6;
 
 impl Evidence<'_> {
@@ -47,7 +47,7 @@ impl Evidence<'_> {
         let unit = self.record.unit.clone();
         let bounds = Bounds { at_least: Some(-max), at_most: Some(max) };
         let mut kind = bounds.judge(&estimate.interval);
-        let mut reasons = vec![at_most(max, &unit)];
+        let mut reasons = vec![Reason::Claimed { bounds, unit: unit.clone() }];
         self.require_rounds(&mut kind, estimate.rounds, &mut reasons);
         self.require_interval(&mut kind, &estimate.interval, estimate.lag_1, &mut reasons);
         MeasuredValue {
@@ -64,24 +64,11 @@ impl Evidence<'_> {
         }
     }
 
-    /// Judges the span of each point's rounds on an idle core, in steps of the time-stamp counter.
-    pub(super) fn judge_steps(&self, max: f64) -> Vec<Judgement> {
-        self.judge_rounds(|part, point, rounds| part.steps_value(point, rounds, max))
-    }
-
-    /// Judges the spread of the middle half of each point's rounds on an idle core, as a share of
-    /// their median.
-    pub(super) fn judge_repeats(&self, max: f64) -> Vec<Judgement> {
-        self.judge_rounds(|part, point, rounds| part.spread_value(point, rounds, max))
-    }
-
-    fn judge_rounds(
-        &self,
-        value: impl Fn(&Self, &Point, &Rounds) -> Result<MeasuredValue, NoVerdict>,
-    ) -> Vec<Judgement> {
+    /// Judges the spread of each point's rounds on an idle core.
+    pub(super) fn judge_spreads(&self, max: f64, unit: SpreadUnit) -> Vec<Judgement> {
         let judge = |part: &Self, point: &Point| {
             let rounds = part.observed.points.get(point).ok_or_else(|| part.lack_of(point));
-            match rounds.and_then(|rounds| value(part, point, rounds)) {
+            match rounds.and_then(|rounds| part.spread_value(point, rounds, max, unit)) {
                 Ok(value) => Judgement::of_all(vec![value]),
                 Err(lack) => Judgement::missing(part.label(point), lack),
             }
@@ -89,90 +76,58 @@ impl Evidence<'_> {
         self.known.iter().map(|point| self.by_class(|part| judge(part, point))).collect()
     }
 
-    fn steps_value(
-        &self,
-        point: &Point,
-        rounds: &Rounds,
-        max: f64,
-    ) -> Result<MeasuredValue, NoVerdict> {
-        let idle: Vec<(f64, f64)> = rounds
-            .iter()
-            .filter_map(|(round, one)| Some((one.value, idle_step(self.sample(point, *round)?)?)))
-            .collect();
-        let &(_, step) = idle.first().ok_or(Reason::NeverIdle)?;
-        let low = idle.iter().map(|(value, _)| *value).fold(f64::INFINITY, f64::min);
-        let high = idle.iter().map(|(value, _)| *value).fold(f64::NEG_INFINITY, f64::max);
-        let steps = (high - low) / step;
-        let recorded = rounds.len();
-        let mut kind = within(steps <= max + ROUNDING);
-        let mut reasons = vec![at_most(max, "steps")];
-        self.require_rounds(&mut kind, idle.len(), &mut reasons);
-        Ok(MeasuredValue {
-            label: self.label(point),
-            value: Some(high - low),
-            interval: None,
-            unit: self.record.unit.clone(),
-            class: self.class_of([rounds]),
-            rounds: idle.len(),
-            lost: recorded - idle.len(),
-            statistic: Some(Statistic::Span { low, high, step, steps, recorded }),
-            kind,
-            reasons,
-        })
-    }
-
     fn spread_value(
         &self,
         point: &Point,
         rounds: &Rounds,
         max: f64,
+        unit: SpreadUnit,
     ) -> Result<MeasuredValue, NoVerdict> {
-        let is_idle = |round: u32| self.sample(point, round).is_some_and(is_idle);
-        let values = rounds.iter().filter(|(round, _)| is_idle(**round)).map(|(_, one)| one.value);
-        let mut values: Vec<f64> = values.collect();
-        values.sort_by(f64::total_cmp);
-        let middle = median(&values).ok_or(Reason::NeverIdle)?;
-        if middle == 0.0 {
-            return Err(Reason::ZeroMedian.into());
-        }
-        let quarter = values.len() / 4;
-        let spread = ((values[values.len() - 1 - quarter] - values[quarter]) / middle).abs();
-        let mut kind = within(spread <= max);
-        let mut reasons = vec![at_most(max, "share")];
-        self.require_rounds(&mut kind, values.len(), &mut reasons);
+        let sample = |round: u32| self.sample(point, round);
+        let is_idle = |round: &u32| sample(*round).is_some_and(|sample| is_idle(sample, unit));
+        let idle = rounds.iter().filter(|(round, _)| is_idle(round));
+        let idle = alike(&idle.map(|(round, one)| (*round, one.clone())).collect());
+        let values: Vec<f64> = idle.values().map(|one| one.value).collect();
+        let spread = spread(&values).map_err(|_| Reason::NeverIdle)?;
+        let step = idle.keys().find_map(|round| step_of(sample(*round)?));
+        let (name, size, step) = match unit {
+            SpreadUnit::Steps => ("steps", step.unwrap_or(f64::NAN), step),
+            SpreadUnit::Share if spread.centre == 0.0 => return Err(Reason::ZeroMedian.into()),
+            SpreadUnit::Share => ("share", spread.centre.abs(), None),
+        };
+        // The width is twice a difference of values.
+        let spread = spread.with_resolution(2.0 * resolution(&idle)).in_units_of(size);
+        let at_most = |max: f64| Bounds { at_least: None, at_most: Some(max) };
+        let mut kind = at_most(max * (1.0 + ROUNDING)).judge(&spread.interval);
+        let mut reasons = vec![Reason::Claimed { bounds: at_most(max), unit: name.into() }];
+        self.require_rounds(&mut kind, spread.rounds, &mut reasons);
         Ok(MeasuredValue {
             label: self.label(point),
-            value: Some(spread),
-            interval: None,
-            unit: "share".into(),
+            value: Some(spread.width),
+            interval: (spread.rounds > 1).then_some(spread.interval),
+            unit: name.into(),
             class: self.class_of([rounds]),
-            rounds: values.len(),
-            lost: rounds.len() - values.len(),
-            statistic: Some(Statistic::Spread { recorded: rounds.len() }),
+            rounds: spread.rounds,
+            lost: rounds.len() - spread.rounds,
+            statistic: Some(Statistic::Spread { step, recorded: rounds.len() }),
             kind,
             reasons,
         })
     }
 }
 
-fn at_most(max: f64, unit: &str) -> Reason {
-    let bounds = Bounds { at_least: None, at_most: Some(max) };
-    Reason::Claimed { bounds, unit: unit.into() }
-}
-
-fn within(is_within: bool) -> VerdictKind {
-    if is_within { VerdictKind::Reproduced } else { VerdictKind::Contradicted }
-}
-
-/// Returns the step of the time-stamp counter during a sample on an idle core, in ns.
-fn idle_step(sample: &Sample) -> Option<f64> {
+/// Returns the step of the time-stamp counter during a sample, in ns.
+fn step_of(sample: &Sample) -> Option<f64> {
     let clock = sample.clock?;
-    is_idle(sample).then_some(clock.tsc_step as f64 * 1e9 / clock.tsc_hertz)
+    Some(clock.tsc_step as f64 * 1e9 / clock.tsc_hertz)
 }
 
-/// Returns whether a sample's core was idle otherwise, according to the noise recorded. Unknown
-/// steal time may be any.
-fn is_idle(sample: &Sample) -> bool {
+/// Returns whether a sample's core was idle otherwise, according to the noise recorded, and its spread has a unit.
+/// Unknown steal time may be any.
+fn is_idle(sample: &Sample, unit: SpreadUnit) -> bool {
+    if unit == SpreadUnit::Steps && sample.clock.is_none() {
+        return false;
+    }
     let Some(noise) = sample.noise else { return false };
     let idle = match noise.waited_ns {
         Some(waited) => waited as f64 <= MAX_WAITED * sample.seconds * 1e9,

@@ -143,21 +143,10 @@ pub enum Statistic {
     BetweenBoots,
     /// Difference of twins within rounds.
     TwinDifference,
-    /// Difference between the highest and the lowest round on an idle core.
-    Span {
-        /// Lowest round.
-        low: f64,
-        /// Highest round.
-        high: f64,
-        /// Step of the time-stamp counter, in the unit of the value.
-        step: f64,
-        /// The span in steps.
-        steps: f64,
-        /// Number of rounds on an idle core or not.
-        recorded: usize,
-    },
-    /// Spread of the middle half of the rounds on an idle core, as a share of their median.
+    /// Width of the middle half of the rounds on an idle core.
     Spread {
+        /// Step of the time-stamp counter in ns, if the width is a number of steps; else it is a share of the median.
+        step: Option<f64>,
         /// Number of rounds on an idle core or not.
         recorded: usize,
     },

@@ -12,6 +12,7 @@ mod interval;
 pub mod order;
 mod rate;
 mod ratio;
+mod spread;
 mod unpaired;
 
 pub use correlation::{NOTABLE_CORRELATION, lag_1};
@@ -26,6 +27,7 @@ pub use ratio::{
     LostRound, LostRounds, NoiseFloor, Ratio, Resolution, Unresolved, holm, paired_ratio, resolve,
     sign_test,
 };
+pub use spread::{Spread, spread};
 pub use unpaired::unpaired_ratio;
 
 /// An error of a summary of values. Indices count from 0 in the given slice.

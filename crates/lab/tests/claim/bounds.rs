@@ -242,17 +242,18 @@ fn rounds_in_steps_of_the_counter_on_an_idle_core() {
     }
     let keys = "expect = { rounds_differ_at_most_steps = 1 }";
     let verdict = assert_kind(keys, &run, Reproduced);
-    assert!(reasons(&verdict).contains(r#""step":1.0,"steps":1.0"#), "{verdict:?}");
-    // Only rounds undisturbed by other threads count.
-    run.samples[0].values.insert("latency".into(), 150.0);
-    run.samples[0].noise = Some(busy);
-    assert_kind(keys, &run, Reproduced);
-    // Rounds without steal time from the kernel do not count either.
-    run.samples[0].noise = Some(machine::noise::NoiseDelta { steal_ns: None, ..idle });
-    assert_kind(keys, &run, Reproduced);
-    run.samples[0].noise = Some(idle);
-    let verdict = assert_kind(keys, &run, Contradicted);
-    assert!(reasons(&verdict).contains(r#""steps":50.0"#), "{verdict:?}");
+    let value = verdict.values().next().unwrap();
+    assert_eq!((value.value, value.unit.as_str(), value.rounds), (Some(1.0), "steps", 20));
+    assert!(reasons(&verdict).contains(r#""step":1.0,"recorded":20"#), "{verdict:?}");
+    // Only rounds undisturbed by other threads, and with steal time from the kernel, count.
+    let unknown = machine::noise::NoiseDelta { steal_ns: None, ..idle };
+    for sample in run.samples.iter_mut().filter(|sample| sample.round < 14) {
+        sample.values.insert("latency".into(), 150.0);
+        sample.noise = Some(if sample.round < 7 { busy } else { unknown });
+    }
+    assert_eq!(assert_kind(keys, &run, Reproduced).values().next().unwrap().rounds, 6);
+    run.samples.iter_mut().for_each(|sample| sample.noise = Some(idle));
+    assert_kind(keys, &run, Inconclusive);
     run.samples.iter_mut().for_each(|sample| sample.noise = Some(busy));
     let verdict = assert_kind(keys, &run, Inconclusive);
     assert!(reasons(&verdict).contains(r#""reason":"never-idle""#), "{verdict:?}");
@@ -270,11 +271,30 @@ fn rounds_as_a_share_of_their_median_on_an_idle_core() {
     }
     let keys = "expect = { rounds_differ_at_most = \"1%\" }";
     let verdict = assert_kind(keys, &run, Reproduced);
-    assert!(reasons(&verdict).contains(r#""spread":{"recorded":"#), "{verdict:?}");
-    assert_kind("expect = { rounds_differ_at_most = \"0.1%\" }", &run, Contradicted);
+    assert!(reasons(&verdict).contains(r#""spread":{"step":null"#), "{verdict:?}");
     run.samples.iter_mut().for_each(|sample| sample.noise = Some(waited(250_000_000)));
     let verdict = assert_kind(keys, &run, Inconclusive);
     assert!(reasons(&verdict).contains(r#""reason":"never-idle""#), "{verdict:?}");
+}
+
+#[test]
+fn a_spread_near_its_bound_is_inconclusive() {
+    let keys = |max: &str| format!("expect = {{ rounds_differ_at_most = \"{max}\" }}");
+    for rounds in [6, 20] {
+        let mut made_up = two_lengths();
+        made_up.rounds = rounds;
+        let mut run = made_up.run(|_| 100.0);
+        for sample in &mut run.samples {
+            // From 99 to 101 at equal distances: the middle half spans about 1.
+            let share = f64::from(sample.round) / f64::from(rounds - 1);
+            sample.values.insert("throughput".into(), 99.0 + 2.0 * share);
+            sample.noise = Some(waited(0));
+        }
+        assert_kind(&keys("1.3%"), &run, Inconclusive);
+        assert_kind(&keys("0.8%"), &run, Inconclusive);
+        assert_kind(&keys("2.1%"), &run, Reproduced);
+        assert_kind(&keys("0.1%"), &run, Contradicted);
+    }
 }
 
 #[test]

@@ -241,15 +241,11 @@ fn statistic(value: &MeasuredValue, statistic: &Statistic) -> String {
             format!("{text}, at least {} of each side", count(value.rounds, "boot"))
         }
         Statistic::TwinDifference => format!("twins differ by {text} over {rounds}"),
-        Statistic::Span { low, high, step, steps, recorded } => {
-            let [low, high, step] = [low, high, step].map(|it| precise(*it, &value.unit));
-            let steps = in_steps(*steps);
+        Statistic::Spread { step, recorded } => {
+            let step = step.map(|step| format!(" of {}", precise(step, "ns"))).unwrap_or_default();
             format!(
-                "{low} to {high} over {rounds} on an idle core (of {recorded}): {steps} of {step}"
+                "the middle half of {rounds} on an idle core (of {recorded}) spans {text}{step}"
             )
-        }
-        Statistic::Spread { recorded } => {
-            format!("the middle half of {rounds} on an idle core (of {recorded}) spreads by {text}")
         }
         Statistic::Violations { valid, void, upper_limit, points } => {
             violations(value, [valid, void], *upper_limit, points)
@@ -345,15 +341,10 @@ fn contest(at: &str, candidates: &[String]) -> String {
     format!("{at}: {}", candidates.join(" or "))
 }
 
-fn in_steps(steps: f64) -> String {
-    format!("{} {}", precise(steps, "1"), if steps == 1.0 { "step" } else { "steps" })
-}
-
 /// `at least 0.97 and at most 1.03`
 fn limits(bounds: &Bounds, unit: &str) -> String {
     let bound = |word: &str, bound: Option<f64>| {
-        let value = |bound| if unit == "steps" { in_steps(bound) } else { precise(bound, unit) };
-        bound.map(|bound| format!("{word} {}", value(bound)))
+        bound.map(|bound| format!("{word} {}", precise(bound, unit)))
     };
     let both = [bound("at least", bounds.at_least), bound("at most", bounds.at_most)];
     both.into_iter().flatten().collect::<Vec<_>>().join(" and ")
