@@ -39,6 +39,9 @@ pub struct Metric {
     /// Whether values below zero are possible although it is not a time.
     #[serde(skip)]
     is_signed: bool,
+    /// Name of the time of which it is the rate.
+    #[serde(skip)]
+    rate_of: Option<&'static str>,
 }
 
 impl Metric {
@@ -49,7 +52,7 @@ impl Metric {
         better: Better,
         about: &'static str,
     ) -> Self {
-        Self { name, unit, better, about, is_signed: false }
+        Self { name, unit, better, about, is_signed: false, rate_of: None }
     }
 
     /// Creates a time in ns, better if lower.
@@ -65,6 +68,12 @@ impl Metric {
     /// Permits values below zero, e.g. of a difference of shares or of a ratio of differences.
     pub const fn signed(self) -> Self {
         Self { is_signed: true, ..self }
+    }
+
+    /// States that the value of a sample is an amount divided by its time `time`, e.g. bytes per second, so that the
+    /// [resolution](RESOLUTION) of the time limits it.
+    pub const fn rate_of(self, time: &'static str) -> Self {
+        Self { rate_of: Some(time), ..self }
     }
 
     /// Returns whether a value below zero is possible: of times, from which an overhead is subtracted, and of signed
@@ -85,7 +94,7 @@ impl Metric {
 pub const STEP: &str = "step";
 
 /// Metric of the resolution, in `ns`, of the means of such values: a step divided by the root of their
-/// number. Intervals of times are at least as wide on either side.
+/// number. Intervals of times are at least as wide on either side, and those of [rates](Metric::rate_of) by the same share.
 pub const RESOLUTION: &str = "resolution";
 
 /// A metric as recorded with a run, so that reading it does not require the suite.
@@ -97,10 +106,17 @@ pub struct MetricRecord {
     pub better: Better,
     /// Description in one line.
     pub about: String,
+    /// Name of the time of which it is the [rate](Metric::rate_of).
+    pub rate_of: Option<String>,
 }
 
 impl From<&Metric> for MetricRecord {
     fn from(metric: &Metric) -> Self {
-        Self { unit: metric.unit.into(), better: metric.better, about: metric.about.into() }
+        Self {
+            unit: metric.unit.into(),
+            better: metric.better,
+            about: metric.about.into(),
+            rate_of: metric.rate_of.map(Into::into),
+        }
     }
 }

@@ -201,8 +201,20 @@ impl<'a> Samples<'a> {
 
     /// Returns the resolution of a metric in a sample, in the requested unit; 0 if it is not limited.
     pub(super) fn resolution(&self, sample: &Sample, metric: &str, unit: Unit) -> f64 {
-        let is_time = self.metric(metric).is_some_and(|record| record.unit == "ns");
-        is_time.then(|| value(sample, RESOLUTION, unit)).flatten().unwrap_or_default()
+        let limit = || {
+            let record = self.metric(metric)?;
+            match &record.rate_of {
+                None if record.unit == "ns" => value(sample, RESOLUTION, unit),
+                None => None,
+                Some(time) => {
+                    let [step, time] =
+                        [RESOLUTION, time].map(|name| value(sample, name, Unit::Own));
+                    let share = step? / time.filter(|time| *time > 0.0)?;
+                    Some(share * value(sample, metric, unit)?.abs())
+                }
+            }
+        };
+        limit().unwrap_or_default()
     }
 
     /// Returns the values of a metric by point and round. A round whose sample is void or failed,

@@ -102,10 +102,16 @@ impl MadeUp {
     }
 
     fn record(&self) -> RunRecord {
-        let metric =
-            |unit: &str, better| MetricRecord { unit: unit.into(), better, about: String::new() };
+        let metric = |unit: &str, better| MetricRecord {
+            unit: unit.into(),
+            better,
+            about: String::new(),
+            rate_of: None,
+        };
+        let rate = MetricRecord { rate_of: Some("time".into()), ..metric("B/s", Better::Higher) };
         let metrics = BTreeMap::from([
-            ("throughput".to_string(), metric("B/s", Better::Higher)),
+            ("throughput".to_string(), rate),
+            ("time".to_string(), metric("ns", Better::Lower)),
             ("latency".to_string(), metric("ns", Better::Lower)),
             ("calls".to_string(), metric("1", Better::Neither)),
         ]);

@@ -147,8 +147,12 @@ pub(crate) fn sample(point: &Point, twin: bool, round: u32) -> Sample {
 
 /// Returns a run of an experiment without samples.
 pub(crate) fn empty(experiment: &Experiment) -> Run {
-    let metric =
-        |unit: &str, better| MetricRecord { unit: unit.into(), better, about: "synthetic".into() };
+    let metric = |unit: &str, better| MetricRecord {
+        unit: unit.into(),
+        better,
+        about: "synthetic".into(),
+        rate_of: None,
+    };
     let metrics = BTreeMap::from([
         ("throughput".to_string(), metric("B/s", Better::Higher)),
         ("latency".to_string(), metric("ns", Better::Lower)),

@@ -67,7 +67,8 @@ pub(crate) const THROUGHPUT_METRIC: Metric = Metric::new(
     "B/s",
     Better::Higher,
     "bytes copied per second, each byte counted once",
-);
+)
+.rate_of(TIME);
 pub(crate) const CHECKED_METRIC: Metric = Metric::new(
     CHECKED,
     "B",
