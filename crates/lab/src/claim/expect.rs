@@ -136,8 +136,8 @@ pub enum Trend {
     Falls,
     /// No level differs from the first by more than `within`.
     Flat,
-    /// The value at level `beyond` is resolved better than at the first, and no later one is better
-    /// than it by more than `within`.
+    /// The value at level `beyond` is resolved better than at the first, none up to it is resolved worse than the one
+    /// before, and no later one is better than it by more than `within`.
     Saturates,
 }
 

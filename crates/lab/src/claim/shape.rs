@@ -82,8 +82,11 @@ impl Evidence<'_> {
     ) -> Result<Vec<MeasuredValue>, NoVerdict> {
         let judged = |below: &Step, above: &Step| -> Result<(Ratio, MeasuredValue), NoVerdict> {
             let paired = self.paired(&[*above], &[*below])?;
-            let directed =
-                if relation == Relation::Lower { inverted(&paired.ratio) } else { paired.ratio };
+            let directed = match relation {
+                Relation::Higher => paired.ratio,
+                Relation::Lower => inverted(&paired.ratio),
+                Relation::Better => self.improvement(&paired.ratio)?,
+            };
             Ok((directed, self.resolved(&paired, &directed, relation, combination)))
         };
         let neighbours = steps.windows(2).map(|pair| {
@@ -135,10 +138,8 @@ impl Evidence<'_> {
             let factor = along.into();
             return Err(Reason::TooFewLevels { factor, needed, above, level: knee }.into());
         }
+        let mut values = self.monotonic(&steps[..reached], combination, Relation::Better)?;
         let knee = std::slice::from_ref(&steps[reached - 1]);
-        let paired = self.paired(knee, &steps[..1])?;
-        let better = self.improvement(&paired.ratio)?;
-        let mut values = vec![self.resolved(&paired, &better, Relation::Better, combination)];
         let bounds = Bounds { at_least: None, at_most: Some(1.0 + within) };
         for step in &steps[reached..] {
             let paired = self.paired(std::slice::from_ref(step), knee)?;

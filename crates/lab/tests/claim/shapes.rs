@@ -183,6 +183,12 @@ fn values_saturate() {
     // Worse beyond the knee is not better.
     let peaking = threads(|threads| if threads == 16.0 { 12e9 } else { 10e9 + threads * 1e9 });
     assert_kind(&shape("saturates", knee), &peaking, Reproduced);
+    // It collapses on the way to the knee.
+    let dip = threads(|threads| if threads == 2.0 { 5e9 } else { 10e9 + threads.min(8.0) * 1e9 });
+    let verdict = assert_kind(&shape("saturates", knee), &dip, Contradicted);
+    let against: Vec<_> = verdict.values().filter(|one| one.kind == Contradicted).collect();
+    assert_eq!(against.len(), 1);
+    assert!(against[0].label.contains("threads=2 over threads=0"), "{against:?}");
     let no_level_beyond = ", beyond = 16, within = \"10%\"";
     assert_kind(&shape("saturates", no_level_beyond), &saturating, Inconclusive);
 }
