@@ -247,7 +247,8 @@ fn values_of_correlated_rounds_are_covered() {
 #[test]
 fn spreads_are_covered() {
     type Next = Box<dyn FnMut() -> f64>;
-    let machines: [(&str, f64, fn(u64) -> Next); 5] = [
+    type Seeded = fn(u64) -> Next;
+    let machines: [(&str, f64, Seeded); 5] = [
         ("independent", 0.9, |seed| Box::new(correlated(0.0, seed))),
         ("correlated by 0.3", 0.89, |seed| Box::new(correlated(0.3, seed))),
         ("correlated by 0.6", 0.8, |seed| Box::new(correlated(0.6, seed))),

@@ -2,7 +2,7 @@
 
 use super::evidence::Evidence;
 use super::reason::{Reason, Relation};
-use super::verdict::{Judgement, MeasuredValue, Verdict};
+use super::verdict::{Judgement, MeasuredValue, Statistic, Verdict};
 use super::{Bounds, Claim, VerdictKind};
 use crate::metric::Better;
 use crate::statistics::MAX_PROJECTED_ROUNDS;
@@ -51,7 +51,7 @@ impl Evidence<'_> {
             low: scale(interval.low),
             high: scale(interval.high),
             drift: interval.drift * centre.abs(),
-            floor: if is_ratio { floor } else { 0.0 },
+            floor: if is_ratio { floor } else { floor * centre.abs() },
             bounds: Bounds {
                 at_least: bounds.at_least.map(scale),
                 at_most: bounds.at_most.map(scale),
@@ -154,15 +154,30 @@ impl Bounds {
 impl Verdict {
     /// Returns whether more rounds are pointless: each measured value has the rounds that the claim requires, and half of
     /// its interval is within `target`, or within half of the published tolerance if that is wider, as a share of the
-    /// value. Depends on widths only, never on the result.
+    /// value; of a spread, within half of its bound. Depends on widths only, never on the result.
     pub fn is_precise(&self, claim: &Claim, target: f64) -> bool {
         let tolerance = claim.published.as_ref().and_then(|published| published.tolerance);
         let target = target.max(tolerance.unwrap_or_default() / 2.0);
         self.values().filter(|value| value.value.is_some()).all(|value| {
             let is_narrow = value.interval.zip(value.value).is_none_or(|(interval, centre)| {
+                let (centre, target) = match value.spread_bound() {
+                    Some(bound) => (bound, 0.5),
+                    None => (centre, target),
+                };
                 interval.low == interval.high || interval.half_width_of_rounds(centre) <= target
             });
             value.rounds >= claim.rounds_needed() && is_narrow
+        })
+    }
+}
+
+impl MeasuredValue {
+    /// Returns the claimed upper bound of a spread; `None` for other values.
+    fn spread_bound(&self) -> Option<f64> {
+        self.statistic.as_ref().filter(|it| matches!(it, Statistic::Spread { .. }))?;
+        self.reasons.iter().find_map(|reason| match reason {
+            Reason::Claimed { bounds, .. } => bounds.at_most,
+            _ => None,
         })
     }
 }
