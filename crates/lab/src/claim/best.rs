@@ -47,6 +47,7 @@ impl Evidence<'_> {
         Ok(Paired {
             above: above[most.0].0,
             below: below[most.1].0,
+            baselines: None,
             ratio: ratio.with_resolution(share),
             of_best: true,
             is_between_boots: false,
@@ -65,7 +66,7 @@ impl Evidence<'_> {
     }
 
     /// Returns the pair of two points in a round.
-    fn pair_of(
+    pub(super) fn pair_of(
         &self,
         above: (&Point, &Rounds),
         below: (&Point, &Rounds),

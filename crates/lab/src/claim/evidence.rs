@@ -450,7 +450,10 @@ fn levels(point: &Point, factors: &[String]) -> Option<Point> {
 }
 
 /// Returns the factors with several levels among points, except `named`.
-fn open_factors<'p>(points: impl Iterator<Item = &'p Point>, named: &[&str]) -> Vec<String> {
+pub(super) fn open_factors<'p>(
+    points: impl Iterator<Item = &'p Point>,
+    named: &[&str],
+) -> Vec<String> {
     let mut seen: BTreeMap<&str, BTreeSet<_>> = BTreeMap::new();
     for (factor, level) in points.flat_map(|point| point.0.iter()) {
         seen.entry(factor).or_default().insert(level);

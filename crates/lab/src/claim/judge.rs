@@ -1,11 +1,12 @@
 //! The verdict on a claim from a run.
 
-use std::iter::repeat_n;
+use std::iter::{self, repeat_n};
 
 use machine::environment::Environment;
 
 use super::capped::Capped;
 use super::evidence::Evidence;
+use super::ratio::within_bounds;
 use super::reason::{NoVerdict, Reason};
 use super::verdict::{Judgement, MeasuredValue, Statistic, combine};
 use super::{
@@ -14,7 +15,7 @@ use super::{
 };
 use crate::journal::Run;
 use crate::point::{Filter, Point};
-use crate::statistics::estimate;
+use crate::statistics::{Estimate, estimate};
 use crate::summary::{Rounds, Samples, alike, resolution};
 
 /// Above every value, and small enough that the sum of two is finite.
@@ -238,13 +239,15 @@ impl Evidence<'_> {
             return MeasuredValue::missing(self.label(point), self.lack_of(point));
         };
         let counts = self.round_counts(&[point]);
-        let mut kind = bounds.judge(&estimated.interval);
-        let mut reasons = vec![claimed.clone()];
+        let floor = self.floors.of_point(point);
+        let judge = |one: &Estimate| within_bounds((one.median, one.interval), bounds, floor);
+        let (mut kind, unresolved) = judge(&estimated);
+        let mut reasons: Vec<_> = iter::once(claimed.clone()).chain(unresolved).collect();
         // A failed round may have had any value.
         let differs = |extreme: f64| {
             let all = values.iter().copied().chain(repeat_n(extreme, counts.failed));
             let worst = estimate(&all.collect::<Vec<_>>());
-            worst.is_ok_and(|worst| bounds.judge(&worst.interval) != kind)
+            worst.is_ok_and(|worst| judge(&worst).0 != kind)
         };
         if counts.failed > 0 && (differs(LOWEST) || differs(HIGHEST)) {
             kind = VerdictKind::Inconclusive;

@@ -15,6 +15,7 @@ mod projection;
 mod ratio;
 mod read;
 mod reason;
+mod relative;
 mod rounds;
 mod setup;
 mod shape;

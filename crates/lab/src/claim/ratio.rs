@@ -1,9 +1,7 @@
 //! Ratios within rounds: against bounds, and between the neighbours of a ranking.
 
-use std::collections::BTreeSet;
-
 use super::capped::Capped;
-use super::evidence::{Evidence, Missing, Side};
+use super::evidence::{Evidence, Missing};
 use super::reason::{LeftOut, NoVerdict, Reason, Relation, leave_out};
 use super::verdict::{Judgement, MeasuredValue, Statistic};
 use super::{Bounds, VerdictKind};
@@ -13,7 +11,7 @@ use crate::statistics::{
     INTERVAL_ROUNDS, Interval, LostRounds, NoiseFloor, Ratio, Resolution, median, paired_ratio,
     resolve, unpaired_ratio,
 };
-use crate::summary::{Rounds, paired, pairs, quotients};
+use crate::summary::{Rounds, paired, pairs};
 
 /// Share of lost rounds above which a verdict states them and must not depend on them.
 const MAX_LOST: f64 = 0.2;
@@ -25,6 +23,8 @@ pub(super) type Points<'a> = [(&'a Point, &'a Rounds)];
 pub(super) struct Paired<'a> {
     pub(super) above: &'a Point,
     pub(super) below: &'a Point,
+    /// The points by which the two are divided, if the ratio is one of overheads.
+    pub(super) baselines: Option<[&'a Point; 2]>,
     pub(super) ratio: Ratio,
     /// Whether a side has several points, of which the best was chosen; then these are the points chosen most often.
     pub(super) of_best: bool,
@@ -64,54 +64,6 @@ impl Evidence<'_> {
         Judgement { left_out: missing.left_out, ..Judgement::of_all(vec![value]) }
     }
 
-    /// Judges a ratio of two ratios to baselines against bounds, for one combination of levels.
-    pub(super) fn judge_relative(
-        &self,
-        sides: [&Filter; 2],
-        baselines: &[Filter; 2],
-        bounds: &Bounds,
-        combination: &Point,
-    ) -> Judgement {
-        let judge = || {
-            let [of, to] = [0, 1].map(|at| self.relative(sides[at], &baselines[at], combination));
-            let (of, to) = (of?, to?);
-            let paired = self.paired(&borrowed(&of), &borrowed(&to))?;
-            let claimed = Reason::Claimed { bounds: *bounds, unit: "1".into() };
-            let mut value = self.bounded(&paired, &paired.ratio, bounds, claimed, combination);
-            let [a, b] = baselines.each_ref().map(|levels| {
-                levels.0.iter().map(|(factor, level)| format!("{factor}={}", level.levels()[0]))
-            });
-            let relative = a.chain(b).collect::<BTreeSet<_>>();
-            let relative = relative.into_iter().collect::<Vec<_>>().join(" and ");
-            value.label += &format!(", each relative to {relative}");
-            Ok(value)
-        };
-        let missing = |lack| MeasuredValue::missing(combination.to_string(), lack);
-        Judgement::of_all(vec![judge().unwrap_or_else(missing)])
-    }
-
-    /// Returns the points of a side with their ratios to their baselines, which differ from them in
-    /// the levels of a filter.
-    fn relative(
-        &self,
-        side: &Filter,
-        baseline: &Filter,
-        combination: &Point,
-    ) -> Result<Vec<(&Point, Rounds)>, NoVerdict> {
-        let Side { points, missing } = self.side(side, combination)?;
-        if let Some(lack) = missing.open {
-            return Err(lack);
-        }
-        let relative = |(point, rounds): (_, &Rounds)| {
-            let point: &Point = point;
-            let levels = baseline.0.iter().map(|(factor, levels)| (factor, &levels.levels()[0]));
-            let base = levels.fold(point.clone(), |base, (f, level)| base.with(f, level.clone()));
-            let base = self.observed.points.get(&base).ok_or_else(|| self.lack_of(&base))?;
-            Ok((point, quotients(rounds, base)))
-        };
-        points.into_iter().map(relative).collect()
-    }
-
     /// Makes a value unmeasurable if the machine's limit does not permit the claimed ratio.
     fn apply_limit(
         &self,
@@ -123,9 +75,10 @@ impl Evidence<'_> {
     ) {
         let Ok((highest, missing)) = self.paired_sides(limit, to, combination) else { return };
         let lower = Bounds { at_most: None, ..*bounds };
-        let (mut kind, _) = within_bounds(&highest.ratio, &lower, self.floor(&highest));
-        let points = [highest.above, highest.below];
-        self.require_comparable(&mut kind, highest.ratio.rounds, &points, &mut Vec::new());
+        let (mut kind, _) =
+            within_bounds(ends(&highest.ratio), &lower, self.floor(&highest).as_ref());
+        let (rounds, points) = (highest.ratio.rounds, highest.points());
+        self.require_comparable(&mut kind, rounds, &points, &mut Vec::new());
         let Ratio { interval, lag_1, .. } = &highest.ratio;
         self.require_interval(&mut kind, interval, *lag_1, &mut Vec::new());
         if kind == VerdictKind::Contradicted && missing.open.is_none() {
@@ -153,9 +106,16 @@ impl Evidence<'_> {
         Judgement { left_out, ..judgement }
     }
 
-    /// Returns the noise floor near the two points of a ratio.
-    pub(super) fn floor(&self, paired: &Paired) -> Option<&NoiseFloor> {
-        self.floors.near(&[paired.above, paired.below])
+    /// Returns the noise floor of a ratio. That of a ratio of overheads is the product of the ratio of its points and of
+    /// that of its baselines, each of which has a floor; a common baseline adds none.
+    pub(super) fn floor(&self, paired: &Paired) -> Option<NoiseFloor> {
+        let floor = *self.floors.near(&[paired.above, paired.below])?;
+        match paired.baselines {
+            Some([above, below]) if above != below => {
+                Some(floor.and(self.floors.near(&[above, below])?))
+            }
+            _ => Some(floor),
+        }
     }
 
     /// Returns the ratio of two sides, and the missing points of `of`. Fails if a point of `to` is
@@ -190,7 +150,8 @@ impl Evidence<'_> {
             None => (false, self.ratio((above, numerator), (below, denominator))?),
         };
         let with_lost = ratio_of_all(numerator, denominator).filter(|_| !is_between_boots);
-        Ok(Paired { above, below, ratio, of_best: false, is_between_boots, with_lost })
+        let (baselines, of_best) = (None, false);
+        Ok(Paired { above, below, baselines, ratio, of_best, is_between_boots, with_lost })
     }
 
     /// Returns the ratio so that above 1 is better, by the direction of the metric.
@@ -211,10 +172,11 @@ impl Evidence<'_> {
         claimed: Reason,
         combination: &Point,
     ) -> MeasuredValue {
-        let (mut kind, unresolved) = within_bounds(judged, bounds, self.floor(paired));
+        let floor = self.floor(paired);
+        let (mut kind, unresolved) = within_bounds(ends(judged), bounds, floor.as_ref());
         let mut reasons: Vec<_> = std::iter::once(claimed).chain(unresolved).collect();
         self.capped_sides(paired, judged).weaken(bounds, &judged.interval, &mut kind, &mut reasons);
-        let judge = |ratio: &Ratio| within_bounds(ratio, bounds, self.floor(paired)).0;
+        let judge = |ratio: &Ratio| within_bounds(ends(ratio), bounds, floor.as_ref()).0;
         paired.weigh_lost(judged, judge, &mut kind, &mut reasons);
         self.ratio_value(paired, combination, kind, reasons)
     }
@@ -229,6 +191,7 @@ impl Evidence<'_> {
         combination: &Point,
     ) -> MeasuredValue {
         let floor = self.floor(paired);
+        let floor = floor.as_ref();
         let resolution = resolve(judged, floor);
         let mut kind = verdict_of(resolution);
         let share = floor.map(|noise| noise.floor);
@@ -302,7 +265,7 @@ impl Evidence<'_> {
         mut kind: VerdictKind,
         mut reasons: Vec<Reason>,
     ) -> MeasuredValue {
-        let points = [paired.above, paired.below];
+        let points = paired.points();
         self.require_comparable(&mut kind, paired.ratio.rounds, &points, &mut reasons);
         let Ratio { interval, lag_1, .. } = &paired.ratio;
         self.require_interval(&mut kind, interval, *lag_1, &mut reasons);
@@ -339,7 +302,12 @@ impl Missing {
     }
 }
 
-impl Paired<'_> {
+impl<'a> Paired<'a> {
+    /// Returns every point whose values the ratio depends on.
+    fn points(&self) -> Vec<&'a Point> {
+        [self.above, self.below].into_iter().chain(self.baselines.into_iter().flatten()).collect()
+    }
+
     /// States that many rounds are lost, because the loss may depend on the values; weakens a result that would be another
     /// with those lost rounds that have two values.
     fn weigh_lost(
@@ -399,17 +367,17 @@ fn verdict_of(resolution: Resolution) -> VerdictKind {
     }
 }
 
-/// Returns whether the interval of a ratio is inside or outside bounds and further from each than
-/// the noise floor; with a reason if only the floor leaves it open.
-fn within_bounds(
-    ratio: &Ratio,
+/// Returns whether the interval of a value is inside or outside bounds and further from each than the noise floor; with
+/// a reason if only the floor leaves it open.
+pub(super) fn within_bounds(
+    (value, interval): (f64, Interval),
     bounds: &Bounds,
     floor: Option<&NoiseFloor>,
 ) -> (VerdictKind, Option<Reason>) {
-    let by_interval = bounds.judge(&ratio.interval);
+    let by_interval = bounds.judge(&interval);
     let Some(NoiseFloor { floor, .. }) = floor else { return (by_interval, None) };
-    let clear = |bound: f64| (ratio.ratio / bound).ln().abs() >= *floor;
-    let Interval { low, high, .. } = ratio.interval;
+    let clear = |bound: f64| value / bound <= 0.0 || (value / bound).ln().abs() >= *floor;
+    let Interval { low, high, .. } = interval;
     let lower = bounds.at_least.map(|b| side(low >= b && clear(b), high < b && clear(b)));
     let upper = bounds.at_most.map(|b| side(high <= b && clear(b), low > b && clear(b)));
     let kind = both(lower, upper);
@@ -429,9 +397,9 @@ fn both(lower: Option<VerdictKind>, upper: Option<VerdictKind>) -> VerdictKind {
     judged.reduce(VerdictKind::and).unwrap_or(VerdictKind::Inconclusive)
 }
 
-/// Returns the points of a side by reference.
-fn borrowed<'s>(side: &'s [(&'s Point, Rounds)]) -> Vec<(&'s Point, &'s Rounds)> {
-    side.iter().map(|(point, rounds)| (*point, rounds)).collect()
+/// Returns the value of a ratio with its interval.
+fn ends(ratio: &Ratio) -> (f64, Interval) {
+    (ratio.ratio, ratio.interval)
 }
 
 /// Returns the inverse of a ratio.

@@ -66,6 +66,17 @@ impl LostRounds {
         *count += 1;
     }
 
+    /// Returns the sum of two counts.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            missing: self.missing + other.missing,
+            other_class: self.other_class + other.other_class,
+            other_sharing: self.other_sharing + other.other_sharing,
+            other_session: self.other_session + other.other_session,
+        }
+    }
+
     /// Returns the number of all lost rounds.
     pub fn total(&self) -> usize {
         self.missing + self.other_class + self.other_sharing + self.other_session
@@ -178,6 +189,15 @@ impl NoiseFloor {
                 floor: interval.low.ln().abs().max(interval.high.ln().abs()),
             })
             .max_by(|a, b| a.floor.total_cmp(&b.floor))
+    }
+
+    /// Returns the floor of a product of two ratios, each with its floor.
+    #[must_use]
+    pub fn and(self, other: &Self) -> Self {
+        let (low, high) =
+            (self.interval.low * other.interval.low, self.interval.high * other.interval.high);
+        let interval = Interval { low, high, ..self.interval };
+        Self { interval, floor: self.floor + other.floor }
     }
 }
 

@@ -142,18 +142,18 @@ pub fn pairs(numerator: &Rounds, denominator: &Rounds) -> (Vec<(f64, f64)>, Lost
     (pairs, lost)
 }
 
-/// Returns the quotients of the rounds that [`pairs`] pairs, if the denominator is not 0. The resolution of a quotient
-/// follows from those of both values.
-pub(crate) fn quotients(numerator: &Rounds, denominator: &Rounds) -> Rounds {
-    let quotient = |(round, above): (&u32, &Observation)| {
-        let below = denominator.get(round)?;
-        let pair = Pair::of(Some(above), Some(below)).ok()?;
-        let value = pair.above / pair.below;
-        let resolution = value.abs() * share(above).hypot(share(below));
-        let quotient = Observation { value, resolution, ..above.clone() };
-        value.is_finite().then_some((*round, quotient))
+/// Returns the quotient of two observations, if the denominator is not 0. Its resolution follows from those of both
+/// values.
+pub(crate) fn quotient(above: &Observation, below: &Observation) -> Option<Observation> {
+    let value = above.value / below.value;
+    let quotient = Observation {
+        value,
+        resolution: value.abs() * share(above).hypot(share(below)),
+        class: above.class.or(below.class),
+        session: above.session,
+        sharing: above.sharing.or(below.sharing),
     };
-    numerator.iter().filter_map(quotient).collect()
+    value.is_finite().then_some(quotient)
 }
 
 /// Returns the resolution of a value as a share of it.
@@ -207,6 +207,11 @@ impl Floors {
         points.iter().filter_map(near).max_by(highest)
     }
 
+    /// Returns the floor of the twins of a point, if it has twins.
+    pub fn of_point(&self, point: &Point) -> Option<&NoiseFloor> {
+        self.0.iter().find(|(twin, _)| twin == point).map(|(_, floor)| floor)
+    }
+
     /// Returns the lowest and the highest floor.
     pub fn span(&self) -> Option<(&NoiseFloor, &NoiseFloor)> {
         let floors = || self.0.iter().map(|(_, floor)| floor);
@@ -248,16 +253,22 @@ mod tests {
 
     #[test]
     fn a_quotient_has_the_resolution_of_both_values() {
-        let of = |value, resolution| {
-            let one = Observation { value, resolution, class: None, session: 1, sharing: None };
-            Rounds::from([(0, one)])
+        let of = |value, resolution| Observation {
+            value,
+            resolution,
+            class: None,
+            session: 1,
+            sharing: None,
         };
-        let quotient = quotients(&of(200.0, 6.0), &of(100.0, 4.0))[&0].clone();
-        assert_eq!(quotient.value, 2.0);
+        let both = quotient(&of(200.0, 6.0), &of(100.0, 4.0)).unwrap();
+        assert_eq!(both.value, 2.0);
         // 3% and 4% of the values are 5% of the quotient.
-        assert!((quotient.resolution - 0.1).abs() < 1e-12, "{quotient:?}");
-        assert_eq!(quotients(&of(200.0, 0.0), &of(100.0, 0.0))[&0].resolution, 0.0);
-        assert!(quotients(&of(200.0, 0.0), &of(0.0, 0.0)).is_empty());
+        assert!((both.resolution - 0.1).abs() < 1e-12, "{both:?}");
+        assert_eq!(quotient(&of(200.0, 0.0), &of(100.0, 0.0)).unwrap().resolution, 0.0);
+        assert_eq!(quotient(&of(200.0, 0.0), &of(0.0, 0.0)), None);
+        // A baseline on one core has no class.
+        let near = Observation { class: Some(Class::Near), ..of(1.0, 0.0) };
+        assert_eq!(quotient(&of(1.0, 0.0), &near).unwrap().class, Some(Class::Near));
     }
 
     #[test]

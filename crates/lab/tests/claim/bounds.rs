@@ -278,6 +278,60 @@ fn rounds_as_a_share_of_their_median_on_an_idle_core() {
 }
 
 #[test]
+fn a_rate_has_the_resolution_of_its_time() {
+    let mut made_up = MadeUp::new(product(&["a", "b"], &["4 KiB"], &["0"]));
+    made_up.noise = 1e-6;
+    let mut run = made_up.run(|point| if point.text("function") == "a" { 10e9 } else { 9.5e9 });
+    // Without the drift of the synthetic machine, and with times of 100 ns.
+    for sample in &mut run.samples {
+        let truth = if sample.point.text("function") == "a" { 10e9 } else { 9.5e9 };
+        let value = truth * (1.0 + 1e-6 * f64::from(sample.round % 5));
+        sample.values.insert("throughput".into(), value);
+        sample.values.insert("time".into(), 100.0);
+    }
+    let value = "where = { function = \"a\" }\nexpect = { at_least = 9.6e9 }";
+    let ratio =
+        "expect = { ratio_of = { function = \"a\" }, to = { function = \"b\" }, at_least = 1.01 }";
+    assert_kind(value, &run, Reproduced);
+    assert_kind(ratio, &run, Reproduced);
+    // One step is 5% of a time.
+    for sample in &mut run.samples {
+        sample.values.insert("resolution".into(), 5.0);
+    }
+    let verdict = assert_kind(value, &run, Inconclusive);
+    let interval = verdict.values().next().unwrap().interval.unwrap();
+    assert!((interval.low / 9.5e9 - 1.0).abs() < 1e-3, "{interval:?}");
+    assert_kind(ratio, &run, Inconclusive);
+    // A count of the same samples is no rate.
+    for sample in &mut run.samples {
+        sample.values.insert("calls".into(), 100.0);
+    }
+    assert_kind("metric = \"calls\"\nexpect = { at_least = 99 }", &run, Reproduced);
+}
+
+#[test]
+fn a_value_closer_to_its_bound_than_the_floor_of_its_twins_is_inconclusive() {
+    let mut run = two_lengths().run(|_| 10e9);
+    for sample in &mut run.samples {
+        let value = 10e9 * (1.0 + 1e-4 * f64::from(sample.round % 5));
+        sample.values.insert("throughput".into(), if sample.twin { 1.08 * value } else { value });
+    }
+    let twin = run.samples.iter().find(|sample| sample.twin).unwrap().point.clone();
+    let keys = |length: &str, least: &str| {
+        format!("where = {{ length = \"{length}\" }}\nexpect = {{ at_least = {least} }}")
+    };
+    let verdict = assert_kind(&keys(twin.text("length"), "9.5e9"), &run, Inconclusive);
+    assert!(reasons(&verdict).contains(r#""reason":"near-bound""#), "{verdict:?}");
+    assert_kind(&keys(twin.text("length"), "9.2e9"), &run, Reproduced);
+    assert_kind(&keys(twin.text("length"), "11e9"), &run, Contradicted);
+    // A bound of 0 is infinitely far.
+    assert_kind(&keys(twin.text("length"), "0"), &run, Reproduced);
+    // The other length has no twins.
+    let other = run.samples.iter().find(|sample| sample.point != twin).unwrap().point.clone();
+    assert_kind(&keys(other.text("length"), "9.9e9"), &run, Reproduced);
+}
+
+#[test]
 fn a_spread_near_its_bound_is_inconclusive() {
     let keys = |max: &str| format!("expect = {{ rounds_differ_at_most = \"{max}\" }}");
     for rounds in [6, 20] {

@@ -1,7 +1,9 @@
 //! Ratios within rounds, and rankings.
 
+use lab::claim::Statistic;
 use lab::claim::VerdictKind::{Contradicted, Inconclusive, Reproduced, Unmeasurable};
 use lab::sample::{Failure, Sample};
+use lab::statistics::LostRounds;
 
 use crate::made_up::{MadeUp, fail, product};
 use crate::{assert_kind, reasons};
@@ -105,6 +107,55 @@ fn overheads_are_compared_by_their_baselines() {
     assert_kind(&keys("a-plain", "at_most = 0.8"), &run, Reproduced);
     let missing = assert_kind(&keys("c-plain", "at_most = 0.8"), &run, Inconclusive);
     assert!(reasons(&missing).contains("not-measured"), "{missing:?}");
+}
+
+#[test]
+fn a_round_of_overheads_is_lost_for_the_cause_of_any_of_its_values() {
+    let mut made_up = functions(&["a", "a-plain", "b", "b-plain"]);
+    made_up.metric = "latency";
+    let mut run = made_up.run(|point| if point.text("function") == "a" { 30.0 } else { 20.0 });
+    let keys = "metric = \"latency\"\nwhere = { length = \"4 KiB\" }\n\
+                expect = { ratio_of = { function = \"a\" }, to = { function = \"b\" }, \
+                baselines = [{ function = \"a-plain\" }, { function = \"b-plain\" }], at_least = 1.3 }";
+    let lost = |run: &_| {
+        let verdict = crate::verdict(keys, run);
+        let value = verdict.values().next().unwrap().clone();
+        let Some(Statistic::Ratio { lost, .. }) = value.statistic else { panic!("{value:?}") };
+        (value.rounds, lost)
+    };
+    assert_eq!(lost(&run), (20, LostRounds::default()));
+    for sample in run.samples.iter_mut().filter(|sample| !sample.twin) {
+        match (sample.point.text("function"), sample.round) {
+            // Of both overheads, whose rounds are then lost once.
+            ("a-plain" | "b-plain", 0..2) => sample.session = 2,
+            ("b-plain", 2..5) => sample.session = 2,
+            ("a-plain", 5) => sample.values.clear(),
+            _ => {}
+        }
+    }
+    let expected = LostRounds { other_session: 5, missing: 1, ..LostRounds::default() };
+    assert_eq!(lost(&run), (14, expected));
+}
+
+#[test]
+fn the_floor_of_a_ratio_of_overheads_includes_the_baselines() {
+    let mut made_up = functions(&["a", "a-plain", "b", "b-plain"]);
+    made_up.metric = "latency";
+    let mut run = made_up.run(|point| if point.text("function") == "a" { 30.0 } else { 20.0 });
+    for sample in run.samples.iter_mut().filter(|sample| sample.twin) {
+        *sample.values.get_mut("latency").unwrap() *= 1.08;
+    }
+    let keys = |second: &str| {
+        format!(
+            "metric = \"latency\"\nwhere = {{ length = \"4 KiB\" }}\n\
+             expect = {{ ratio_of = {{ function = \"a\" }}, to = {{ function = \"b\" }}, \
+             baselines = [{{ function = \"a-plain\" }}, {{ function = \"{second}\" }}], at_least = 1.33 }}"
+        )
+    };
+    // The ratio is 1.5 and the floor is 8% for each pair; a common baseline has no effect.
+    assert_kind(&keys("a-plain"), &run, Reproduced);
+    let verdict = assert_kind(&keys("b-plain"), &run, Inconclusive);
+    assert!(reasons(&verdict).contains(r#""reason":"near-bound","floor":0.1"#), "{verdict:?}");
 }
 
 #[test]
