@@ -753,7 +753,7 @@ fn usage_errors_are_one_line_with_status_2() {
             &["run", "--allow", "everything"],
             "unknown name 'everything'; available: bpf, code, cpufreq,",
         ),
-        (&["run", "--set", "colour=red"], "unknown name 'colour'; available: dax-device,"),
+        (&["run", "--set", "colour=red"], "unknown name 'colour'; available: apex, dax-device,"),
         (&["copy", "--colour"], "unexpected argument '--colour' found"),
         (&["bounds", "table", "--colour"], "see tollgate bounds table --help"),
     ];
