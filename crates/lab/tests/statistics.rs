@@ -1,15 +1,14 @@
-//! Properties of the summaries, intervals, ratios and choices, compared with an oracle if one exists.
+//! Properties of the summaries, intervals and ratios, compared with an oracle if one exists.
 
 #![allow(
     clippy::unwrap_used,
     reason = "a test fails by panicking, also in the functions it shares"
 )]
 
-use lab::metric::Better;
 use lab::statistics::{
     Interval, IntervalKind, LostRounds, MAX_PROJECTED_ROUNDS, NoiseFloor, Ratio, Resolution,
-    StatisticsError, Unresolved, choices, estimate, holm, mad, median, minimum, paired_ratio,
-    quantile, resolve, rounds_needed, sign_test,
+    StatisticsError, Unresolved, estimate, holm, interval_rounds, mad, median, minimum,
+    paired_ratio, paired_ratio_at, quantile, resolve, rounds_needed, sign_test,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -118,20 +117,6 @@ proptest! {
         let (one, other) = (paired_ratio(&pairs, LostRounds::default()).unwrap(), paired_ratio(&drifted, LostRounds::default()).unwrap());
         prop_assert!(close(one.ratio, other.ratio));
         prop_assert!(close(one.interval.low, other.interval.low));
-    }
-
-    #[test]
-    fn a_round_judges_what_other_rounds_chose(rounds in 4usize..40, seed: u64) {
-        let flat = vec![vec![Some(1.0); rounds]; 3];
-        prop_assert!(choices(&flat, Better::Higher, seed).unwrap().iter().all(|one| one.judged_in(0) == 0));
-        // The first candidate is better in one round only. It is chosen, if at all, for the other half.
-        for lucky in 0..rounds {
-            let values = |round| Some(if round == lucky { 100.0 } else { 1.0 });
-            let candidates = [vec![Some(1.0); rounds], (0..rounds).map(values).collect()];
-            for split in choices(&candidates, Better::Higher, seed).unwrap() {
-                prop_assert_eq!(split.judged_in(lucky), 0);
-            }
-        }
     }
 }
 
@@ -261,27 +246,18 @@ fn bad_values_are_errors() {
             assert!(matches!(refused, Err(StatisticsError::NotPositive { index: 1, .. })));
         }
     }
-    assert_eq!(choices(&[], Better::Higher, 1), Err(StatisticsError::Empty));
-    let some = [vec![Some(1.0); 4]];
-    assert_eq!(choices(&some, Better::Neither, 1), Err(StatisticsError::NoDirection));
 }
 
 #[test]
-fn a_candidate_needs_values_in_both_halves() {
-    let whole = vec![Some(2.0); 10];
-    let mut pair = vec![None; 10];
-    (pair[4], pair[5]) = (Some(3.0), Some(3.0));
-    let chosen = choices(&[pair.clone(), whole.clone()], Better::Lower, 1).unwrap();
-    assert!((0..10).all(|round| chosen.iter().all(|split| split.judged_in(round) == 1)));
-    pair[5] = None;
-    assert_eq!(choices(&[pair, whole.clone()], Better::Lower, 1), Err(StatisticsError::Empty));
-    // The seed decides the halves.
-    let rising: Vec<_> = (0..10).map(|round| Some(f64::from(round))).collect();
-    let falling: Vec<_> = rising.iter().rev().copied().collect();
-    let candidates = [rising, falling];
-    let splits = |seed| choices(&candidates, Better::Lower, seed).unwrap();
-    assert_eq!(splits(1), splits(1));
-    assert_ne!(splits(1), splits(2));
+fn a_higher_confidence_takes_more_rounds() {
+    assert_eq!([0.95, 0.975, 0.99, 0.995].map(interval_rounds), [6, 6, 7, 8]);
+    let kind = |rounds, confidence| {
+        let pairs: Vec<_> = uncorrelated(rounds).into_iter().map(|value| (value, 1.0)).collect();
+        let ratio = paired_ratio_at(confidence, &pairs, LostRounds::default());
+        ratio.unwrap().interval.kind
+    };
+    assert_eq!(kind(6, 0.99), IntervalKind::Range);
+    assert_eq!(kind(7, 0.99), IntervalKind::Confidence);
 }
 
 #[test]

@@ -1,115 +1,133 @@
 //! Ratio of the best points of two sides.
 //!
-//! The best of many looks better than it is on the rounds that chose it. So each round judges the points that other
-//! rounds chose: the rounds are split at random into halves, and each half judges the choice of the other. The value of
-//! a round is the mean of its logarithms over several splits, because the verdict must not depend on one.
-
-use std::collections::BTreeMap;
+//! The best of many points looks better than it is on the rounds that chose it, so none is chosen: every point of one side
+//! is compared with every point of the other. If higher is better, the ratio of the best ones is the highest, over the
+//! points of the numerator, of the lowest ratio to a point of the denominator. Its interval follows from those of the
+//! pairs. The lower end is too high only if it is for the true rival of some point of the numerator, and the upper end too
+//! low only if it is for some rival of the true best: so the error of an end is divided by the number of points of that
+//! side (Bonferroni). If lower is better, the roles are exchanged.
 
 use super::evidence::Evidence;
 use super::ratio::{Paired, Points, ratio_of_all};
 use super::reason::{NoVerdict, Reason};
+use crate::metric::Better;
 use crate::point::Point;
 use crate::sharing::Sharing;
-use crate::statistics::{LostRound, LostRounds, Split, choices, paired_ratio};
-use crate::summary::{Pair, Rounds, relative_resolution};
+use crate::statistics::{
+    CONFIDENCE, INTERVAL_ROUNDS, Interval, IntervalKind, LostRounds, Ratio, interval_rounds,
+};
+use crate::summary::{Rounds, pair_states, paired_in_state};
 
-/// Pairs of the points chosen for a round, one per split, or why a pair has no values.
-type Pairs = Vec<Result<Pair, LostRound>>;
+/// Ratio of two points, one of each side.
+struct Rivals<'s> {
+    above: &'s Point,
+    below: &'s Point,
+    /// Ratio with the interval that gives the lower end, and with that for the upper end.
+    by_end: [Ratio; 2],
+    /// See [`Paired::with_lost`].
+    with_lost: Option<Ratio>,
+}
 
 impl Evidence<'_> {
-    /// Returns the ratio of the best points of two sides; its points are those that are chosen most often.
+    /// Returns the ratio of the best points of two sides; its points are those with the ratio of the best ones.
     pub(super) fn best_ratio<'s>(
         &self,
         above: &Points<'s>,
         below: &Points<'s>,
     ) -> Result<Paired<'s>, NoVerdict> {
-        let splits: Vec<_> = self.splits(above)?.into_iter().zip(self.splits(below)?).collect();
-        let mut uses = BTreeMap::<_, u32>::new();
-        let mut of_round = |(at, round): (usize, &u32)| -> Pairs {
-            let chosen = splits.iter().map(|(a, b)| (a.judged_in(at), b.judged_in(at)));
-            let pair = |(a, b): (usize, usize)| {
-                *uses.entry((a, b)).or_default() += 1;
-                self.pair_of(above[a], below[b], *round)
-            };
-            chosen.map(pair).collect()
+        let choices = match self.record.better {
+            Better::Higher => [above.len(), below.len()],
+            Better::Lower => [below.len(), above.len()],
+            Better::Neither => return Err(Reason::NoDirection.into()),
         };
-        let rounds: Vec<_> = self.rounds.iter().enumerate().map(&mut of_round).collect();
-        let (logarithms, lost) = self.mean_logarithms(&rounds)?;
-        let pairs: Vec<_> = logarithms.iter().map(|log| (log.exp(), 1.0)).collect();
-        let ratio = paired_ratio(&pairs, lost).map_err(|error| Reason::NotSummarised { error })?;
-        let resolution = |side: &Points, used: &dyn Fn(&(usize, usize)) -> usize| {
-            let shares = uses.keys().map(|pair| relative_resolution(side[used(pair)].1));
-            shares.fold(0.0, f64::max)
+        let confidences = choices.map(|points| 1.0 - (1.0 - CONFIDENCE) / points as f64);
+        let state = common_state(above, below);
+        let rows: Vec<Vec<Rivals>> = above
+            .iter()
+            .map(|a| below.iter().map(|b| self.rivals(*a, *b, state, confidences)).collect())
+            .collect::<Result<_, _>>()?;
+        let best = |value: &dyn Fn(&Rivals) -> f64| of_best(&rows, self.record.better, value);
+        let Some(centre) = best(&|one| one.by_end[0].ratio) else {
+            return Err(self.claim.not_measured());
         };
-        let share = resolution(above, &|pair| pair.0).hypot(resolution(below, &|pair| pair.1));
-        let most = uses.iter().max_by_key(|(_, uses)| **uses).map_or((0, 0), |(pair, _)| *pair);
+        let end = |value: &dyn Fn(&Rivals) -> f64| best(value).map_or(f64::NAN, value);
+        let all = || rows.iter().flatten().flat_map(|one| &one.by_end);
+        let has_interval = all().all(|one| one.interval.kind == IntervalKind::Confidence);
+        let most_lost = all().map(|one| one.lost).max_by_key(LostRounds::total);
+        let interval = Interval {
+            low: end(&|one| one.by_end[0].interval.low),
+            high: end(&|one| one.by_end[1].interval.high),
+            kind: if has_interval { IntervalKind::Confidence } else { IntervalKind::Range },
+            ..centre.by_end[0].interval
+        };
+        let with_lost = best(&|one| one.with_lost.map_or(f64::NAN, |all| all.ratio));
         Ok(Paired {
-            above: above[most.0].0,
-            below: below[most.1].0,
+            above: centre.above,
+            below: centre.below,
             baselines: None,
-            ratio: ratio.with_resolution(share),
-            of_best: true,
+            ratio: Ratio {
+                interval,
+                rounds: all().map(|one| one.rounds).min().unwrap_or(0),
+                lost: most_lost.unwrap_or_default(),
+                ..centre.by_end[0]
+            },
+            candidates: above.iter().chain(below).map(|(point, _)| *point).collect(),
+            rounds_needed: confidences.map(interval_rounds).into_iter().max(),
             is_between_boots: false,
-            with_lost: ratio_of_all(above[most.0].1, below[most.1].1),
+            with_lost: with_lost.and_then(|one| one.with_lost),
         })
     }
 
-    /// Returns the choices of the best point of a side. A point with too few rounds to be chosen is an error.
-    fn splits(&self, side: &Points) -> Result<Vec<Split>, NoVerdict> {
-        let by_round = |rounds: &Rounds| -> Vec<Option<f64>> {
-            self.rounds.iter().map(|round| rounds.get(round).map(|one| one.value)).collect()
-        };
-        let candidates: Vec<_> = side.iter().map(|(_, rounds)| by_round(rounds)).collect();
-        let splits = choices(&candidates, self.record.better, self.seed);
-        splits.map_err(|error| Reason::NoBest { error }.into())
-    }
-
-    /// Returns the pair of two points in a round.
-    pub(super) fn pair_of(
+    /// Returns the ratio of two points in a state of the core, with intervals of two confidences.
+    fn rivals<'s>(
         &self,
-        above: (&Point, &Rounds),
-        below: (&Point, &Rounds),
-        round: u32,
-    ) -> Result<Pair, LostRound> {
-        let is_elsewhere = |point| self.others.get(point).is_some_and(|it| it.contains(&round));
-        match Pair::of(above.1.get(&round), below.1.get(&round)) {
-            Err(LostRound::Missing) if is_elsewhere(above.0) || is_elsewhere(below.0) => {
-                Err(LostRound::OtherClass)
-            }
-            pair => pair,
-        }
+        above: (&'s Point, &Rounds),
+        below: (&'s Point, &Rounds),
+        state: Option<Sharing>,
+        confidences: [f64; 2],
+    ) -> Result<Rivals<'s>, NoVerdict> {
+        let [low, high] = confidences.map(|confidence| {
+            self.ratio(above, below, |a, b| paired_in_state(a, b, state, confidence))
+        });
+        Ok(Rivals {
+            above: above.0,
+            below: below.0,
+            by_end: [low?, high?],
+            with_lost: ratio_of_all(above.1, below.1),
+        })
     }
+}
 
-    /// Returns the mean logarithm of the pairs of each round in the chosen state of the core, and counts the rounds
-    /// without any.
-    fn mean_logarithms(&self, rounds: &[Pairs]) -> Result<(Vec<f64>, LostRounds), NoVerdict> {
-        let state = |pairs: &Pairs| pairs.iter().flatten().map(|pair| pair.sharing).next();
-        let chosen = Sharing::chosen(rounds.iter().filter_map(state));
-        let (mut logarithms, mut lost) = (Vec::new(), LostRounds::default());
-        for pairs in rounds {
-            let usable: Vec<_> = pairs
-                .iter()
-                .flatten()
-                .filter(|pair| Sharing::counts(pair.sharing, chosen))
-                .map(|one| (one.above, one.below))
-                .collect();
-            if usable.is_empty() {
-                let cause = pairs.iter().find_map(|pair| pair.err());
-                lost.add(cause.unwrap_or(LostRound::OtherSharing));
-                continue;
-            }
-            let mut sum = 0.0;
-            for pair in &usable {
-                // The same check as for the ratio of two points.
-                let one = paired_ratio(&[*pair], LostRounds::default());
-                sum += one.map_err(|error| Reason::NotSummarised { error })?.ratio.ln();
-            }
-            logarithms.push(sum / usable.len() as f64);
-        }
-        match logarithms.is_empty() {
-            true => Err(Reason::NoCommonRound { lost, command: self.claim.command() }.into()),
-            false => Ok((logarithms, lost)),
-        }
+/// Returns the state of the core in which all pairs of two sides are compared: alone if each pair has enough rounds for an
+/// interval, else shared if each has, else the one with more; `None`, which means any, with fewer rounds.
+fn common_state(above: &Points, below: &Points) -> Option<Sharing> {
+    let states: Vec<_> =
+        above.iter().flat_map(|a| below.iter().map(|b| pair_states(a.1, b.1))).collect();
+    if states.iter().any(|pairs| pairs.len() < INTERVAL_ROUNDS) {
+        return None;
     }
+    let count = |state: Sharing| {
+        let of_pair =
+            |pairs: &Vec<_>| pairs.iter().filter(|one| Sharing::counts(**one, Some(state))).count();
+        states.iter().map(of_pair).min().unwrap_or(0)
+    };
+    let both = [Sharing::Alone, Sharing::Shared];
+    let enough = both.into_iter().find(|state| count(*state) >= INTERVAL_ROUNDS);
+    // Of equally frequent ones, the last is the maximum.
+    enough.or_else(|| both.into_iter().rev().max_by_key(|state| count(*state)))
+}
+
+/// Returns the pair of the best points by a value: of each row the one whose rival is best, and of those the best.
+fn of_best<'r, 's>(
+    rows: &'r [Vec<Rivals<'s>>],
+    better: Better,
+    value: &dyn Fn(&Rivals<'s>) -> f64,
+) -> Option<&'r Rivals<'s>> {
+    let is_higher = better == Better::Higher;
+    let pick = |pairs: &mut dyn Iterator<Item = &'r Rivals<'s>>, highest: bool| {
+        let order = |a: &&Rivals<'s>, b: &&Rivals<'s>| value(a).total_cmp(&value(b));
+        if highest { pairs.max_by(order) } else { pairs.min_by(order) }
+    };
+    let rivals = rows.iter().filter_map(|row| pick(&mut row.iter(), !is_higher));
+    pick(&mut rivals.collect::<Vec<_>>().into_iter(), is_higher)
 }

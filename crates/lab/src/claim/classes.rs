@@ -160,7 +160,6 @@ fn is_lack_of_rounds(reason: &Reason) -> bool {
         | Reason::NotMeasured { .. }
         | Reason::OtherClass { .. }
         | Reason::NoCommonRound { .. }
-        | Reason::NoBest { .. }
         | Reason::NoTwins
         | Reason::NeverIdle => true,
         _ => false,

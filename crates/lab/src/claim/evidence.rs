@@ -73,9 +73,6 @@ pub(super) struct Evidence<'a> {
     pub(super) known: BTreeSet<Point>,
     /// Factors with several levels among the known points.
     pub(super) varying: Vec<String>,
-    /// Every round with a value, so that every choice halves the same rounds.
-    pub(super) rounds: Vec<u32>,
-    pub(super) seed: u64,
 }
 
 impl<'a> Evidence<'a> {
@@ -110,8 +107,6 @@ impl<'a> Evidence<'a> {
             twin_rounds: 0,
             varying: open_factors(known.iter(), &[]),
             known,
-            rounds: Vec::new(),
-            seed: run.record.seed,
             samples: Rc::new(samples),
             metric,
             unit,
@@ -130,10 +125,7 @@ impl<'a> Evidence<'a> {
         let alarms = TwinAlarm::all(&self.samples, self.metric, &all);
         all.points.retain(|point, _| self.claim.filter.matches(point));
         all.twins.retain(|point, _| self.claim.filter.matches(point));
-        let rounds: BTreeSet<u32> =
-            all.points.values().flat_map(|rounds| rounds.keys().copied()).collect();
-        let rounds = rounds.into_iter().collect();
-        Self { observed: all, floors, alarms, twin_rounds, rounds, ..self }
+        Self { observed: all, floors, alarms, twin_rounds, ..self }
     }
 
     /// Returns the points that match a filter and a combination of levels, at least one of them

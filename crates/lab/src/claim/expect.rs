@@ -58,7 +58,7 @@ pub enum Condition {
     SomeSample(Bounds),
     /// The ratio within rounds is within bounds. It is the ratio of the two values, whichever
     /// direction is better: twice as slow is 2. If a side has several points, the best by the
-    /// direction of the metric is chosen, for each round by other rounds.
+    /// direction of the metric counts.
     Ratio {
         /// Points of the numerator.
         of: Filter,

@@ -28,7 +28,7 @@ impl Evidence<'_> {
             let Some(scaled) = self.scaled(value) else { continue };
             let to = scaled.bounds.leaning(scaled.centre);
             let needed = scaled.rounds_needed(to, value.rounds);
-            let needed = needed.map(|rounds| rounds.max(self.claim.rounds_needed()));
+            let needed = needed.map(|rounds| rounds.max(self.rounds_needed(value)));
             let rounds = needed.map(|needed| {
                 let further = needed.saturating_sub(value.rounds).max(1);
                 // As large a share of further rounds will be lost.
@@ -37,6 +37,15 @@ impl Evidence<'_> {
             let seconds = rounds.map(|rounds| rounds as f64 * seconds_per_round);
             value.reasons.push(Reason::Leans { to, rounds, seconds });
         }
+    }
+
+    /// Returns the number of rounds that a value requires, whatever its width.
+    fn rounds_needed(&self, value: &MeasuredValue) -> usize {
+        let required = value.reasons.iter().filter_map(|reason| match reason {
+            Reason::TooFewRounds { needed, .. } => Some(*needed),
+            _ => None,
+        });
+        required.fold(self.claim.rounds_needed(), usize::max)
     }
 
     /// Returns the scaled value; `None` without an interval or bounds, or if further rounds would not remove another

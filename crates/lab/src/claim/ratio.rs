@@ -8,8 +8,8 @@ use super::{Bounds, VerdictKind};
 use crate::metric::Better;
 use crate::point::{Filter, Point};
 use crate::statistics::{
-    INTERVAL_ROUNDS, Interval, LostRounds, NoiseFloor, Ratio, Resolution, median, paired_ratio,
-    resolve, unpaired_ratio,
+    INTERVAL_ROUNDS, Interval, LostRounds, NoiseFloor, Ratio, Resolution, StatisticsError, median,
+    paired_ratio, resolve, unpaired_ratio,
 };
 use crate::summary::{Rounds, paired, pairs};
 
@@ -26,8 +26,10 @@ pub(super) struct Paired<'a> {
     /// The points by which the two are divided, if the ratio is one of overheads.
     pub(super) baselines: Option<[&'a Point; 2]>,
     pub(super) ratio: Ratio,
-    /// Whether a side has several points, of which the best was chosen; then these are the points chosen most often.
-    pub(super) of_best: bool,
+    /// All points of both sides if a side has several.
+    pub(super) candidates: Vec<&'a Point>,
+    /// Number of rounds that an interval requires if a side has several points, of which `above` and `below` look best.
+    pub(super) rounds_needed: Option<usize>,
     /// Whether different boots measured the two sides, so that each boot counts as one value.
     pub(super) is_between_boots: bool,
     /// Ratio of every round in which both points have a value, whatever their sessions and the state of the core;
@@ -77,14 +79,11 @@ impl Evidence<'_> {
         let lower = Bounds { at_most: None, ..*bounds };
         let (mut kind, _) =
             within_bounds(ends(&highest.ratio), &lower, self.floor(&highest).as_ref());
-        let (rounds, points) = (highest.ratio.rounds, highest.points());
-        self.require_comparable(&mut kind, rounds, &points, &mut Vec::new());
-        let Ratio { interval, lag_1, .. } = &highest.ratio;
-        self.require_interval(&mut kind, interval, *lag_1, &mut Vec::new());
+        self.require_sides(&highest, &mut kind, &mut Vec::new());
         if kind == VerdictKind::Contradicted && missing.open.is_none() {
             value.kind = VerdictKind::Unmeasurable;
-            let Paired { ratio, of_best, .. } = highest;
-            value.reasons.push(Reason::MachineLimit { ratio, of_best });
+            let of_best = highest.is_of_best();
+            value.reasons.push(Reason::MachineLimit { ratio: highest.ratio, of_best });
         }
     }
 
@@ -147,11 +146,20 @@ impl Evidence<'_> {
         let by_boot = self.between_boots((above, numerator), (below, denominator))?;
         let (is_between_boots, ratio) = match by_boot {
             Some(ratio) => (true, ratio),
-            None => (false, self.ratio((above, numerator), (below, denominator))?),
+            None => (false, self.ratio((above, numerator), (below, denominator), paired)?),
         };
         let with_lost = ratio_of_all(numerator, denominator).filter(|_| !is_between_boots);
-        let (baselines, of_best) = (None, false);
-        Ok(Paired { above, below, baselines, ratio, of_best, is_between_boots, with_lost })
+        let candidates = Vec::new();
+        Ok(Paired {
+            above,
+            below,
+            baselines: None,
+            candidates,
+            ratio,
+            rounds_needed: None,
+            is_between_boots,
+            with_lost,
+        })
     }
 
     /// Returns the ratio so that above 1 is better, by the direction of the metric.
@@ -234,21 +242,24 @@ impl Evidence<'_> {
         ratio.map(Some).map_err(|error| Reason::NotSummarised { error }.into())
     }
 
-    /// Returns the ratio of two points, paired within rounds.
-    fn ratio(
+    /// Returns the ratio of two points, paired within rounds by a function.
+    pub(super) fn ratio(
         &self,
         above: (&Point, &Rounds),
         below: (&Point, &Rounds),
+        paired: impl Fn(&Rounds, &Rounds) -> Result<Ratio, StatisticsError>,
     ) -> Result<Ratio, NoVerdict> {
-        let (pairs, lost) = pairs(above.1, below.1);
-        let lost = self.with_other_class(lost, above, below);
-        if pairs.is_empty() {
-            return Err(Reason::NoCommonRound { lost, command: self.claim.command() }.into());
+        match paired(above.1, below.1) {
+            Ok(ratio) => {
+                let lost = self.with_other_class(ratio.lost, above, below);
+                Ok(Ratio { lost, ..ratio })
+            }
+            Err(StatisticsError::Empty) => {
+                let lost = self.with_other_class(pairs(above.1, below.1).1, above, below);
+                Err(Reason::NoCommonRound { lost, command: self.claim.command() }.into())
+            }
+            Err(error) => Err(Reason::NotSummarised { error }.into()),
         }
-        let ratio = paired(above.1, below.1);
-        ratio
-            .map(|ratio| Ratio { lost, ..ratio })
-            .map_err(|error| Reason::NotSummarised { error }.into())
     }
 
     /// Counts the capped rounds of the sides of `judged`, which is the ratio of two sides or its
@@ -256,6 +267,26 @@ impl Evidence<'_> {
     fn capped_sides(&self, paired: &Paired, judged: &Ratio) -> Capped {
         let capped = Capped { above: self.capped(paired.above), below: self.capped(paired.below) };
         if *judged == paired.ratio { capped } else { capped.inverted() }
+    }
+
+    /// Weakens the result of a ratio: by too few rounds, by failed rounds of any point of its sides, and without an
+    /// interval or a noise floor.
+    fn require_sides(&self, paired: &Paired, kind: &mut VerdictKind, reasons: &mut Vec<Reason>) {
+        let Ratio { interval, lag_1, rounds, .. } = &paired.ratio;
+        let points = paired.points();
+        self.require_comparable(kind, *rounds, &points, reasons);
+        for point in paired.candidates.iter().filter(|one| !points.contains(one)) {
+            Self::limit_failures(&self.round_counts(&[point]), kind, reasons);
+        }
+        match paired.rounds_needed {
+            Some(needed) if *rounds < needed && self.claim.rounds_needed() >= INTERVAL_ROUNDS => {
+                *kind = VerdictKind::Inconclusive;
+                if *rounds >= self.claim.rounds_needed() {
+                    reasons.push(Reason::TooFewRounds { rounds: *rounds, needed });
+                }
+            }
+            _ => self.require_interval(kind, interval, *lag_1, reasons),
+        }
     }
 
     fn ratio_value(
@@ -266,9 +297,7 @@ impl Evidence<'_> {
         mut reasons: Vec<Reason>,
     ) -> MeasuredValue {
         let points = paired.points();
-        self.require_comparable(&mut kind, paired.ratio.rounds, &points, &mut reasons);
-        let Ratio { interval, lag_1, .. } = &paired.ratio;
-        self.require_interval(&mut kind, interval, *lag_1, &mut reasons);
+        self.require_sides(paired, &mut kind, &mut reasons);
         let has_combinations = self.claim.expect.as_ref().is_some_and(|e| !e.each.is_empty());
         let names = paired.names();
         MeasuredValue {
@@ -282,7 +311,7 @@ impl Evidence<'_> {
             lost: paired.ratio.lost.total(),
             statistic: Some(match paired.is_between_boots {
                 true => Statistic::BetweenBoots,
-                false => Statistic::Ratio { of_best: paired.of_best, lost: paired.ratio.lost },
+                false => Statistic::Ratio { of_best: paired.is_of_best(), lost: paired.ratio.lost },
             }),
             kind,
             reasons,
@@ -329,6 +358,11 @@ impl<'a> Paired<'a> {
             *kind = VerdictKind::Inconclusive;
         }
         reasons.push(Reason::ManyLost { lost, rounds, ratio: all.ratio, agrees });
+    }
+
+    /// Returns whether a side has several points.
+    pub(super) fn is_of_best(&self) -> bool {
+        self.rounds_needed.is_some()
     }
 
     /// Returns the names of the two points by the factors in which they differ.

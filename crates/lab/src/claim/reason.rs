@@ -177,7 +177,7 @@ pub enum Reason {
     MachineLimit {
         /// The limit.
         ratio: Ratio,
-        /// Whether the best point of a side was chosen, for each round by other rounds.
+        /// Whether a side has several points, of which the best counts.
         of_best: bool,
     },
     /// A reason that concerns one point or level.
@@ -257,11 +257,6 @@ pub enum Reason {
     },
     /// The metric has no better direction.
     NoDirection,
-    /// No best point can be chosen.
-    NoBest {
-        /// The error.
-        error: StatisticsError,
-    },
     /// The values cannot be summarised.
     NotSummarised {
         /// The error.

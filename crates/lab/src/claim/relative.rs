@@ -9,7 +9,7 @@ use super::reason::{NoVerdict, Reason};
 use super::verdict::{Judgement, MeasuredValue};
 use crate::point::{Filter, Point};
 use crate::statistics::{LostRound, LostRounds, Ratio};
-use crate::summary::{Observation, Rounds, paired, pairs, quotient};
+use crate::summary::{Observation, Pair, Rounds, paired, pairs, quotient};
 
 /// A point relative to its baseline.
 struct Overhead<'a> {
@@ -79,6 +79,22 @@ impl Evidence<'_> {
         })
     }
 
+    /// Returns the pair of two points in a round.
+    fn pair_of(
+        &self,
+        above: (&Point, &Rounds),
+        below: (&Point, &Rounds),
+        round: u32,
+    ) -> Result<Pair, LostRound> {
+        let is_elsewhere = |point| self.others.get(point).is_some_and(|it| it.contains(&round));
+        match Pair::of(above.1.get(&round), below.1.get(&round)) {
+            Err(LostRound::Missing) if is_elsewhere(above.0) || is_elsewhere(below.0) => {
+                Err(LostRound::OtherClass)
+            }
+            pair => pair,
+        }
+    }
+
     /// Returns the ratio of two overheads. A round is lost if one of its four values is.
     fn paired_overheads<'s>(
         &self,
@@ -112,8 +128,9 @@ impl Evidence<'_> {
             above: above.point,
             below: below.point,
             baselines: Some([above.baseline, below.baseline]),
+            candidates: Vec::new(),
             ratio: Ratio { lost, ..ratio },
-            of_best: false,
+            rounds_needed: None,
             is_between_boots: false,
             with_lost: ratio_of_all(&above.all, &below.all),
         })

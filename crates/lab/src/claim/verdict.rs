@@ -134,7 +134,7 @@ pub enum Statistic {
     },
     /// Ratio within rounds.
     Ratio {
-        /// Whether the best point of a side was chosen, for each round by other rounds.
+        /// Whether a side has several points, of which the best counts.
         of_best: bool,
         /// Rounds without a pair.
         lost: LostRounds,

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::correlation::{inflation, lag_1};
 use super::interval::{inflated, interpolated};
-use super::{INTERVAL_ROUNDS, Interval, IntervalKind, StatisticsError};
+use super::{CONFIDENCE, INTERVAL_ROUNDS, Interval, IntervalKind, StatisticsError};
 
 /// Maximum number of rounds that [`rounds_needed`] returns, which stands for this many or more.
 pub const MAX_PROJECTED_ROUNDS: usize = 10_000;
@@ -63,7 +63,7 @@ pub fn estimate(values: &[f64]) -> Result<Estimate, StatisticsError> {
     let lag_1 = lag_1(values);
     Ok(Estimate {
         median: median_of_sorted(&sorted),
-        interval: Interval::of_sorted(&sorted, inflation(lag_1, values.len())),
+        interval: Interval::of_sorted(&sorted, inflation(lag_1, values.len()), CONFIDENCE),
         lag_1,
         mad: mad(&sorted).ok_or(StatisticsError::Empty)?,
         minimum: sorted[0],

@@ -9,13 +9,15 @@
 use serde::Serialize;
 use statrs::distribution::{Binomial, ContinuousCDF, DiscreteCDF, Normal};
 
+use super::MAX_PROJECTED_ROUNDS;
+
 /// Nominal coverage of an interval: 95%.
 pub const CONFIDENCE: f64 = 0.95;
 /// Minimum number of rounds with an interval: the extremes of six values cover the median with
 /// 96.9%, those of five with 93.8%.
 pub const INTERVAL_ROUNDS: usize = 6;
-/// Coverage below which an interval is called a range.
-const MIN_COVERAGE: f64 = 0.9;
+/// Factor of the probability of error above which an interval is called a range: one of 95% that covers less than 90%.
+const MAX_ERROR: f64 = 2.0;
 
 /// What the ends of an interval are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -49,21 +51,22 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// Returns the interval of the median of at least one sorted value. `inflation` is the factor
-    /// by which correlation of the rounds increases the variance of the median.
-    pub(super) fn of_sorted(sorted: &[f64], inflation: f64) -> Self {
+    /// Returns the interval of the median of at least one sorted value that covers it with a probability of `confidence`.
+    /// `inflation` is the factor by which correlation of the rounds increases the variance of the median.
+    pub(super) fn of_sorted(sorted: &[f64], inflation: f64, confidence: f64) -> Self {
         let (min, max) = (sorted[0], sorted[sorted.len() - 1]);
         if sorted.len() == 1 {
             let kind = IntervalKind::Single;
             return Self { low: min, high: max, kind, coverage: 0.0, drift: 0.0 };
         }
         let of_extremes = deflated(rank_coverage(sorted.len(), 1), inflation);
-        if sorted.len() < INTERVAL_ROUNDS || of_extremes < MIN_COVERAGE {
+        let min_coverage = 1.0 - MAX_ERROR * (1.0 - confidence);
+        if sorted.len() < INTERVAL_ROUNDS || of_extremes < min_coverage {
             let coverage = of_extremes;
             return Self { low: min, high: max, kind: IntervalKind::Range, coverage, drift: 0.0 };
         }
-        let (low, high) = interpolated(sorted, inflated(CONFIDENCE, inflation));
-        let coverage = of_extremes.min(CONFIDENCE);
+        let (low, high) = interpolated(sorted, inflated(confidence, inflation));
+        let coverage = of_extremes.min(confidence);
         Self { low, high, kind: IntervalKind::Confidence, coverage, drift: 0.0 }
     }
 
@@ -136,6 +139,13 @@ pub(super) fn interpolated(sorted: &[f64], confidence: f64) -> (f64, f64) {
     let between = |outer: f64, inner: f64| (1.0 - weight) * outer + weight * inner;
     let inner = rank.min(n - 1);
     (between(sorted[rank - 1], sorted[inner]), between(sorted[n - rank], sorted[n - 1 - inner]))
+}
+
+/// Returns the minimum number of independent rounds with an interval of `confidence`.
+pub fn interval_rounds(confidence: f64) -> usize {
+    let has_interval =
+        |rounds: &usize| rank_coverage(*rounds, 1) >= 1.0 - MAX_ERROR * (1.0 - confidence);
+    (INTERVAL_ROUNDS..MAX_PROJECTED_ROUNDS).find(has_interval).unwrap_or(MAX_PROJECTED_ROUNDS)
 }
 
 /// Returns the probability that the `rank`-th lowest and `rank`-th highest of `n` independent values

@@ -20,12 +20,11 @@ pub use estimate::{
     Estimate, MAX_PROJECTED_ROUNDS, estimate, mad, median, minimum, quantile, relative_deviation,
     rounds_needed, stopping_half_width,
 };
-pub use interval::{CONFIDENCE, INTERVAL_ROUNDS, Interval, IntervalKind};
-pub use order::{Split, choices};
+pub use interval::{CONFIDENCE, INTERVAL_ROUNDS, Interval, IntervalKind, interval_rounds};
 pub use rate::rate_upper_limit;
 pub use ratio::{
-    LostRound, LostRounds, NoiseFloor, Ratio, Resolution, Unresolved, holm, paired_ratio, resolve,
-    sign_test,
+    LostRound, LostRounds, NoiseFloor, Ratio, Resolution, Unresolved, holm, paired_ratio,
+    paired_ratio_at, resolve, sign_test,
 };
 pub use spread::{Spread, spread};
 pub use unpaired::unpaired_ratio;

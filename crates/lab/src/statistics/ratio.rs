@@ -11,7 +11,7 @@ use statrs::distribution::{Binomial, DiscreteCDF};
 use super::correlation::{inflation, lag_1};
 use super::estimate::{median_of_sorted, sorted};
 use super::interval::deflated;
-use super::{INTERVAL_ROUNDS, Interval, IntervalKind, StatisticsError};
+use super::{CONFIDENCE, INTERVAL_ROUNDS, Interval, IntervalKind, StatisticsError};
 
 /// Ratio of two points.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -105,10 +105,22 @@ impl Ratio {
 /// # Errors
 /// Returns an error without pairs, or if a value is not finite and positive.
 pub fn paired_ratio(pairs: &[(f64, f64)], lost: LostRounds) -> Result<Ratio, StatisticsError> {
+    paired_ratio_at(CONFIDENCE, pairs, lost)
+}
+
+/// Returns the same with an interval that covers the ratio with a probability of `confidence`.
+///
+/// # Errors
+/// See [`paired_ratio`].
+pub fn paired_ratio_at(
+    confidence: f64,
+    pairs: &[(f64, f64)],
+    lost: LostRounds,
+) -> Result<Ratio, StatisticsError> {
     let logarithms = logarithms(pairs)?;
     let lag_1 = lag_1(&logarithms);
     let sorted = sorted(&logarithms)?;
-    let interval = Interval::of_sorted(&sorted, inflation(lag_1, sorted.len()));
+    let interval = Interval::of_sorted(&sorted, inflation(lag_1, sorted.len()), confidence);
     Ok(Ratio {
         ratio: median_of_sorted(&sorted).exp(),
         interval: interval.map(f64::exp),

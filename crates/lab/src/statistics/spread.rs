@@ -1,7 +1,7 @@
 //! Spread of the rounds of a point.
 
 use super::estimate::{median_of_sorted, sorted};
-use super::{Interval, StatisticsError};
+use super::{CONFIDENCE, Interval, StatisticsError};
 
 /// Spread of some values, one per round.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -50,7 +50,7 @@ pub fn spread(values: &[f64]) -> Result<Spread, StatisticsError> {
     Ok(Spread {
         centre,
         width: median_of_sorted(&distances),
-        interval: Interval::of_sorted(&distances, 1.0),
+        interval: Interval::of_sorted(&distances, 1.0, CONFIDENCE),
         rounds: values.len(),
     })
 }

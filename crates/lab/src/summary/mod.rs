@@ -19,7 +19,7 @@ use serde::Serialize;
 pub use contest::Contest;
 pub use environments::OtherEnvironment;
 pub use observed::{Floors, Observation, Observed, Rounds, alike, paired, pairs};
-pub(crate) use observed::{Pair, quotient, relative_resolution, resolution};
+pub(crate) use observed::{Pair, pair_states, paired_in_state, quotient, resolution};
 pub use row::{FailureCount, Outlier, Row};
 pub use samples::Samples;
 pub(crate) use samples::{is_capped, recorded};

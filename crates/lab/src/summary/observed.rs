@@ -9,6 +9,7 @@ use crate::point::Point;
 use crate::sharing::Sharing;
 use crate::statistics::{
     IntervalKind, LostRound, LostRounds, NoiseFloor, Ratio, StatisticsError, paired_ratio,
+    paired_ratio_at,
 };
 
 /// Value of one point in one round.
@@ -125,14 +126,25 @@ impl Pair {
 /// class and sharing of the core, and the rounds without a pair. A point without a class pairs with any.
 /// All pairs are of one [chosen](Sharing::chosen) state.
 pub fn pairs(numerator: &Rounds, denominator: &Rounds) -> (Vec<(f64, f64)>, LostRounds) {
-    let rounds: BTreeSet<_> = numerator.keys().chain(denominator.keys()).collect();
-    let all = rounds.iter().map(|round| Pair::of(numerator.get(round), denominator.get(round)));
-    let all: Vec<_> = all.collect();
-    let chosen = Sharing::chosen(all.iter().flatten().map(|pair| pair.sharing));
+    let states = pair_states(numerator, denominator);
+    pairs_in_state(numerator, denominator, Sharing::chosen(states.into_iter()))
+}
+
+/// Returns the state of the core of each pair.
+pub(crate) fn pair_states(numerator: &Rounds, denominator: &Rounds) -> Vec<Option<Sharing>> {
+    all_pairs(numerator, denominator).flatten().map(|pair| pair.sharing).collect()
+}
+
+/// Returns the pairs whose core was in a state, any without one, and the rounds without a pair.
+pub(crate) fn pairs_in_state(
+    numerator: &Rounds,
+    denominator: &Rounds,
+    state: Option<Sharing>,
+) -> (Vec<(f64, f64)>, LostRounds) {
     let (mut pairs, mut lost) = (Vec::new(), LostRounds::default());
-    for pair in all {
+    for pair in all_pairs(numerator, denominator) {
         match pair {
-            Ok(pair) if Sharing::counts(pair.sharing, chosen) => {
+            Ok(pair) if Sharing::counts(pair.sharing, state) => {
                 pairs.push((pair.above, pair.below));
             }
             Ok(_) => lost.add(LostRound::OtherSharing),
@@ -140,6 +152,15 @@ pub fn pairs(numerator: &Rounds, denominator: &Rounds) -> (Vec<(f64, f64)>, Lost
         }
     }
     (pairs, lost)
+}
+
+/// Returns the pair of every round in which a point has a value.
+fn all_pairs<'r>(
+    numerator: &'r Rounds,
+    denominator: &'r Rounds,
+) -> impl Iterator<Item = Result<Pair, LostRound>> + 'r {
+    let rounds: BTreeSet<u32> = numerator.keys().chain(denominator.keys()).copied().collect();
+    rounds.into_iter().map(|round| Pair::of(numerator.get(&round), denominator.get(&round)))
 }
 
 /// Returns the quotient of two observations, if the denominator is not 0. Its resolution follows from those of both
@@ -179,6 +200,21 @@ pub fn paired(numerator: &Rounds, denominator: &Rounds) -> Result<Ratio, Statist
     let (pairs, lost) = pairs(numerator, denominator);
     let resolution = relative_resolution(numerator).hypot(relative_resolution(denominator));
     Ok(paired_ratio(&pairs, lost)?.with_resolution(resolution))
+}
+
+/// Returns the ratio of two points, paired within the rounds of a state of the core, with an interval of `confidence`.
+///
+/// # Errors
+/// See [`paired`].
+pub(crate) fn paired_in_state(
+    numerator: &Rounds,
+    denominator: &Rounds,
+    state: Option<Sharing>,
+    confidence: f64,
+) -> Result<Ratio, StatisticsError> {
+    let (pairs, lost) = pairs_in_state(numerator, denominator, state);
+    let resolution = relative_resolution(numerator).hypot(relative_resolution(denominator));
+    Ok(paired_ratio_at(confidence, &pairs, lost)?.with_resolution(resolution))
 }
 
 /// Noise floors of an experiment, one per pair of twins. They differ: a copy of 16 B varies by

@@ -265,7 +265,7 @@ fn statistic(value: &MeasuredValue, statistic: &Statistic) -> String {
 
 /// `1.02 (1.01 to 1.03), 20 rounds`
 fn ratio(text: &str, of_best: bool, rounds: &str, lost: &LostRounds) -> String {
-    let of_best = if of_best { "the best chosen on the other rounds, " } else { "" };
+    let of_best = if of_best { "the best of each side, " } else { "" };
     let lost = match lost_rounds(lost) {
         lost if lost.is_empty() => lost,
         lost => format!(" ({lost})"),
@@ -499,7 +499,6 @@ pub(super) fn reason(reason: &Reason) -> String {
             again(&format!("no round has both in one session and class: {lost}"), Some(command))
         }
         Reason::NoDirection => "the metric has no better direction to rank by".into(),
-        Reason::NoBest { error } => format!("no best point can be chosen: {error}"),
         Reason::NotSummarised { error } => error.to_string(),
         Reason::Summary { error: SummaryError::NoMetric { metric, .. } } => format!(
             "the run does not record '{metric}', which another build of tollgate measures; measure \
