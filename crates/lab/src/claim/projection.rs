@@ -163,11 +163,16 @@ impl Bounds {
 impl Verdict {
     /// Returns whether more rounds are pointless: each measured value has the rounds that the claim requires, and half of
     /// its interval is within `target`, or within half of the published tolerance if that is wider, as a share of the
-    /// value; of a spread, within half of its bound. Depends on widths only, never on the result.
+    /// value; of a spread, within half of its bound. Without a value, more rounds are pointless if none can be measured
+    /// here. Depends on widths only, never on the result.
     pub fn is_precise(&self, claim: &Claim, target: f64) -> bool {
         let tolerance = claim.published.as_ref().and_then(|published| published.tolerance);
         let target = target.max(tolerance.unwrap_or_default() / 2.0);
-        self.values().filter(|value| value.value.is_some()).all(|value| {
+        let mut measured = self.values().filter(|value| value.value.is_some()).peekable();
+        if measured.peek().is_none() {
+            return self.values().all(MeasuredValue::is_unobtainable);
+        }
+        measured.all(|value| {
             let is_narrow = value.interval.zip(value.value).is_none_or(|(interval, centre)| {
                 let (centre, target) = match value.spread_bound() {
                     Some(bound) => (bound, 0.5),
@@ -188,6 +193,13 @@ impl MeasuredValue {
             Reason::Claimed { bounds, .. } => bounds.at_most,
             _ => None,
         })
+    }
+
+    /// Returns whether further rounds cannot give a value. The cores of the next rounds may be as near as required.
+    fn is_unobtainable(&self) -> bool {
+        let is_other_class = |reason: &Reason| matches!(reason, Reason::OtherClass { .. });
+        matches!(self.kind, VerdictKind::Unmeasurable | VerdictKind::Incomparable)
+            && !self.reasons.iter().any(is_other_class)
     }
 }
 

@@ -3,10 +3,11 @@
 use lab::claim::VerdictKind::{Contradicted, Incomparable, Inconclusive, Reproduced, Unmeasurable};
 use lab::claim::{Reason, judge};
 use lab::experiment::Profile;
+use lab::journal::Run;
 use lab::sample::{Failure, Sample};
 
 use crate::made_up::{MadeUp, fail, product};
-use crate::{assert_kind, claim, fail_rounds, reasons, verdict};
+use crate::{assert_kind, claim, fail_rounds, place, reasons, verdict};
 
 fn two_lengths() -> MadeUp {
     MadeUp::new(product(&["glibc"], &["4 KiB", "64 KiB"], &["0"]))
@@ -452,4 +453,25 @@ fn an_inconclusive_value_leans_and_states_the_rounds_that_would_decide() {
         assert!(!verdict.is_precise(&claim("expect = { at_least = 1.0 }"), 0.005));
         assert!(verdict.is_precise(&claim("expect = { at_least = 1.0 }"), 0.9));
     }
+}
+
+#[test]
+fn a_claim_without_a_value_is_precise_only_if_none_can_be_measured() {
+    let run = two_lengths().run(|_| 10e9);
+    let is_precise = |keys: &str, run: &Run| verdict(keys, run).is_precise(&claim(keys), 0.9);
+    let keys = "expect = { at_least = 1.0 }";
+    assert!(is_precise(keys, &run));
+    let mut void = run.clone();
+    void.samples.iter_mut().for_each(|sample| sample.void = Some("busy".into()));
+    assert!(!is_precise(keys, &void), "the next rounds may be valid");
+    let mut failed = run.clone();
+    fail_rounds(&mut failed, u32::MAX, |_| true);
+    assert!(!is_precise(keys, &failed), "the next rounds may not fail");
+    // The cores of the next rounds may be far.
+    let mut near = run.clone();
+    near.samples.iter_mut().for_each(|sample| place(sample, false));
+    assert!(!is_precise(&format!("class = \"far\"\n{keys}"), &near));
+    let mut absent = run;
+    fail(&mut absent, &Failure::unavailable("no NIC", "add one"), |_| true);
+    assert!(is_precise(keys, &absent));
 }
