@@ -65,20 +65,28 @@ impl Sharing {
     }
 }
 
-/// Number of rates that must agree on the best one, and the share by which they may differ: a single rate that is too
-/// high, e.g. because the core clock was read too low, would turn all other samples into shared ones.
-const AGREEING: usize = 3;
+/// Minimum number of samples, and minimum share of the samples, that must agree on the best rate, and the share by which
+/// their rates may differ: a few rates that are too high, e.g. because the core clock was read too low, would turn all
+/// other samples into shared ones.
+const MIN_AGREEING: usize = 3;
+const AGREEING: f64 = 0.01;
 const AGREE: f64 = 0.02;
 
-/// Returns the best rate of some samples of a machine, in adds per cycle, that [`AGREEING`] rates confirm; the highest if
-/// there is none, 0 without rates.
+/// Returns the best rate of a machine, in adds per cycle: the lowest of the highest rates of its valid samples on which
+/// enough samples agree. The rate of a sample is the higher of its two. If no rates agree, returns the highest; 0
+/// without rates.
 pub fn best_rate<'a>(samples: impl Iterator<Item = &'a Sample>) -> f64 {
-    let clocks = samples.filter_map(|sample| sample.clock);
-    let rates = clocks.flat_map(|clock| [clock.issue_before, clock.issue_after]);
-    let mut rates: Vec<f64> = rates.flatten().collect();
+    let rate = |sample: &Sample| {
+        let clock = sample.clock?;
+        clock.issue_before.into_iter().chain(clock.issue_after).reduce(f64::max)
+    };
+    let mut rates: Vec<f64> = samples.filter(|one| one.is_valid()).filter_map(rate).collect();
     rates.sort_unstable_by(|a, b| b.total_cmp(a));
-    let confirmed = rates.windows(AGREEING).find(|few| few[AGREEING - 1] >= (1.0 - AGREE) * few[0]);
-    confirmed.map_or(rates.first().copied(), |few| Some(few[0])).unwrap_or(0.0)
+    let agreeing = MIN_AGREEING.max((AGREEING * rates.len() as f64).ceil() as usize);
+    let few = rates.windows(agreeing).map(|few| (few[0], few[agreeing - 1]));
+    let confirmed =
+        few.filter(|(high, low)| *low >= (1.0 - AGREE) * high).map(|(_, low)| low).next();
+    confirmed.or(rates.first().copied()).unwrap_or(0.0)
 }
 
 /// Number of samples by the state of their core.
@@ -139,14 +147,29 @@ mod tests {
         let without = Sample::default();
         let samples =
             [sample(5.1, 5.0), sample(3.9, 4.4), sample(5.0, 4.4), sample(4.4, 5.1), without];
-        assert_eq!(best_rate(samples.iter()), 5.1);
-        assert_eq!(best_rate(samples[1..2].iter()), 4.4, "too few rates");
-        let wrong = [&samples[..], &[sample(9.0, 5.0)]].concat();
-        assert_eq!(best_rate(wrong.iter()), 5.1, "one rate is too high");
         let counts = SharingCounts::of(samples.iter(), 5.1);
         assert_eq!(counts, SharingCounts { alone: 1, shared: 1, changed: 2 });
         assert_eq!(counts.share(), Some(0.75));
         assert_eq!(SharingCounts::of(samples[4..].iter(), 5.1).share(), None);
+    }
+
+    #[test]
+    fn a_few_samples_do_not_set_the_best_rate() {
+        let best = |samples: &[Sample]| best_rate(samples.iter());
+        let few = [sample(5.1, 5.0), sample(3.9, 4.4), sample(5.0, 4.4), sample(4.4, 5.05)];
+        assert_eq!(best(&few), 5.0, "the lowest of three that agree");
+        assert_eq!(best(&few[1..2]), 4.4, "too few rates");
+        assert_eq!(best(&[]), 0.0);
+        // Two samples have four rates that are too high.
+        let wrong = vec![sample(5.5, 5.5); 2];
+        assert_eq!(best(&[&few[..], &wrong].concat()), 5.0);
+        // Of 500 samples, 5 must agree.
+        let many = vec![sample(5.1, 5.1); 496];
+        assert_eq!(best(&[many.clone(), vec![sample(5.5, 5.5); 4]].concat()), 5.1);
+        assert_eq!(best(&[many.clone(), vec![sample(5.5, 5.5); 6]].concat()), 5.5);
+        // The clock of a void sample may be wrong.
+        let void = Sample { void: Some("the core clock moved".into()), ..sample(5.5, 5.5) };
+        assert_eq!(best(&[many, vec![void; 50]].concat()), 5.1);
     }
 
     #[test]
