@@ -21,6 +21,8 @@ pub const SIBLINGS: &str = "smt_siblings";
 const MAX_CHANGE: f64 = 1.5;
 /// Minimum number of samples of each class.
 const MIN_SAMPLES: usize = INTERVAL_ROUNDS;
+/// Minimum share of the samples of each class: a disturbance lengthens the round trips of fewer.
+const MIN_SHARE: f64 = 0.05;
 /// One of so many samples may be between the classes: a disturbance lengthens some round trips.
 const BETWEEN: usize = 100;
 /// Attempts to measure the proximity, in which the two threads may miss each other on a busy machine.
@@ -115,7 +117,7 @@ fn recorded(
     measurement = measurement.covariate(ROUND_TRIP, format!("{mean:.1}"));
     match before.class {
         Class::Same => measurement.covariate(SIBLINGS, "yes"),
-        Class::Near | Class::Far => measurement,
+        Class::Near | Class::Middle | Class::Far => measurement,
     }
 }
 
@@ -125,26 +127,31 @@ fn recorded(
 pub enum Classes {
     /// All samples are of one class.
     One(Class),
-    /// Samples with a round trip below this limit, in ns, are near, the others far.
-    NearBelow(f64),
+    /// Samples are near with a round trip below one limit, far from another, and in the middle between the two limits,
+    /// which are equal if there are two classes.
+    Several {
+        /// Limit of near cores, ns.
+        near_below: f64,
+        /// Limit of far cores, ns.
+        far_from: f64,
+    },
 }
 
 impl Classes {
-    /// Finds the classes of the samples of a machine. The limit is in the middle of the widest gap between their round
-    /// trips on a logarithmic scale that has at least 6 valid samples on each side, and at most 1% of them in it. If the
-    /// two sides of the gap differ by less than a factor of 1.5, there is one class: near if the median is below 250 ns.
+    /// Finds the classes of the valid samples of a machine by the gaps between their round trips: the two sides of a gap
+    /// differ by a factor of 1.5 or more, at most 1% of the samples are in it, and at least 6 samples and 5% of them on
+    /// each side of it, up to the next gap. The limits are in the middle of the first and the last gap on a logarithmic
+    /// scale. Without a gap there is one class: near if the median is below 250 ns.
     pub fn of<'a>(samples: impl Iterator<Item = &'a Sample>) -> Self {
         let on_two_cores =
             samples.filter(|sample| sample.is_valid() && !sample.covariates.contains_key(SIBLINGS));
         let mut all: Vec<f64> = on_two_cores.filter_map(round_trip).collect();
         all.sort_unstable_by(f64::total_cmp);
-        let between = all.len() / BETWEEN;
-        let ends = MIN_SAMPLES..=all.len().saturating_sub(MIN_SAMPLES + between);
-        let gaps = ends.map(|below| (all[below - 1], all[below + between]));
-        let widest = gaps.max_by(|a, b| (a.1 / a.0).total_cmp(&(b.1 / b.0)));
-        match widest.filter(|(low, high)| high / low >= MAX_CHANGE) {
-            Some((low, high)) => Self::NearBelow((low * high).sqrt()),
-            None => Self::One(Class::by_prior_limit(median(&all).unwrap_or_default())),
+        let min = MIN_SAMPLES.max((MIN_SHARE * all.len() as f64).ceil() as usize);
+        let limits = limits(&all, min, all.len() / BETWEEN);
+        match (limits.first(), limits.last()) {
+            (Some(&near_below), Some(&far_from)) => Self::Several { near_below, far_from },
+            _ => Self::One(Class::by_prior_limit(median(&all).unwrap_or_default())),
         }
     }
 
@@ -154,10 +161,24 @@ impl Classes {
         Some(match *self {
             _ if sample.covariates.contains_key(SIBLINGS) => Class::Same,
             Self::One(class) => class,
-            Self::NearBelow(limit) if round_trip < limit => Class::Near,
-            Self::NearBelow(_) => Class::Far,
+            Self::Several { near_below, .. } if round_trip < near_below => Class::Near,
+            Self::Several { far_from, .. } if round_trip >= far_from => Class::Far,
+            Self::Several { .. } => Class::Middle,
         })
     }
+}
+
+/// Returns the limits between groups of sorted round trips, in ascending order: divides them at the widest gap, and each
+/// side again. Each group has at least `min` round trips, and each gap at most `between`.
+fn limits(sorted: &[f64], min: usize, between: usize) -> Vec<f64> {
+    let ends = min..=sorted.len().saturating_sub(min + between);
+    let ratio = |below: usize| sorted[below + between] / sorted[below - 1];
+    let widest = ends.max_by(|a, b| ratio(*a).total_cmp(&ratio(*b)));
+    let Some(below) = widest.filter(|below| ratio(*below) >= MAX_CHANGE) else { return Vec::new() };
+    let limit = (sorted[below - 1] * sorted[below + between]).sqrt();
+    let (nearer, farther) = (&sorted[..below], &sorted[below + between..]);
+    let nearer = limits(nearer, min, between);
+    nearer.into_iter().chain([limit]).chain(limits(farther, min, between)).collect()
 }
 
 /// Returns the round trip between the CPUs of a sample, in ns.
@@ -212,16 +233,23 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_is_in_the_widest_gap() {
-        let Classes::NearBelow(limit) = classes(&[(80.0, 20), (320.0, 7), (110.0, 9)]) else {
-            panic!("one class")
+    fn the_limits_are_in_wide_gaps() {
+        let limits = |round_trips: &[(f64, usize)]| match classes(round_trips) {
+            Classes::Several { near_below, far_from } => (near_below, far_from),
+            Classes::One(class) => panic!("{class:?} only"),
         };
-        assert!(limit > 121.0 && limit < 320.0, "{limit}");
+        let (near, far) = limits(&[(80.0, 20), (320.0, 7), (110.0, 9)]);
+        assert!(near > 121.0 && near < 320.0 && near == far, "{near} {far}");
         // A few samples in the gap do not hide it.
-        let Classes::NearBelow(limit) = classes(&[(80.0, 240), (190.0, 2), (320.0, 158)]) else {
-            panic!("one class")
-        };
-        assert!(limit > 150.0 && limit < 200.0, "{limit}");
+        let (near, far) = limits(&[(80.0, 240), (190.0, 2), (320.0, 158)]);
+        assert!(near > 150.0 && near < 200.0 && near == far, "{near} {far}");
+        // Nor do a few disturbed samples, whose gap is wider.
+        let (near, far) = limits(&[(80.0, 60), (200.0, 231), (900.0, 9)]);
+        assert!(near > 88.0 && near < 200.0 && near == far, "{near} {far}");
+        let three = classes(&[(80.0, 20), (200.0, 60), (900.0, 20)]);
+        let class = |round_trip| three.class(&sample(round_trip)).unwrap();
+        let found = [80.0, 200.0, 900.0].map(class);
+        assert_eq!(found, [Class::Near, Class::Middle, Class::Far], "{three:?}");
         // Both are far by the prior limit, and one is nearer.
         let classes = classes(&[(300.0, 6), (900.0, 6)]);
         let class = |round_trip| classes.class(&sample(round_trip));
@@ -240,6 +268,8 @@ mod tests {
         assert_eq!(classes(&[(90.0, 30), (400.0, 5)]), Classes::One(Class::Near));
         assert_eq!(classes(&[(90.0, 5), (400.0, 5)]), Classes::One(Class::Near));
         assert_eq!(classes(&[]), Classes::One(Class::Near));
+        // Nor are 4% of the samples.
+        assert_eq!(classes(&[(90.0, 288), (400.0, 12)]), Classes::One(Class::Near));
     }
 
     #[test]

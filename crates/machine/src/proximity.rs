@@ -33,9 +33,11 @@ pub const PRIOR_LIMIT_NS: f64 = 250.0;
 pub enum Class {
     /// SMT siblings, according to the kernel's topology.
     Same,
-    /// Closer than far ones: e.g. under one last-level cache.
+    /// At the smallest distance: e.g. under one last-level cache.
     Near,
-    /// Farther apart.
+    /// At a distance between near and far, on machines with three or more.
+    Middle,
+    /// At the largest distance.
     Far,
 }
 
@@ -50,6 +52,7 @@ impl Class {
         match self {
             Self::Same => "same",
             Self::Near => "near",
+            Self::Middle => "middle",
             Self::Far => "far",
         }
     }

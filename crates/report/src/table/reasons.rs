@@ -211,6 +211,7 @@ pub(super) fn with_cores(value: &MeasuredValue) -> &'static str {
         None => "",
         Some(Class::Same) => " on SMT siblings",
         Some(Class::Near) => " with near cores",
+        Some(Class::Middle) => " with cores between near and far",
         Some(Class::Far) => " with far cores",
     }
 }

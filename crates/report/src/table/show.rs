@@ -230,14 +230,20 @@ fn shared_core(counts: &SharingCounts) -> String {
     }
 }
 
-/// States the limit between near and far cores if rounds of both were measured; empty otherwise.
+/// States the limits of near and far cores if rounds of both were measured; empty otherwise.
 fn near_limit(summary: &Summary) -> String {
     let is_mixed = summary.rows.iter().any(|row| !row.by_class.is_empty());
     match summary.classes {
-        Classes::NearBelow(limit) if is_mixed => {
-            format!("cores are near if a round trip between them takes less than {limit:.0} ns")
+        Classes::Several { near_below, far_from } if is_mixed => {
+            let near = format!(
+                "cores are near if a round trip between them takes less than {near_below:.0} ns"
+            );
+            match near_below < far_from {
+                true => format!("{near}, and far from {far_from:.0} ns"),
+                false => near,
+            }
         }
-        Classes::NearBelow(_) | Classes::One(_) => String::new(),
+        Classes::Several { .. } | Classes::One(_) => String::new(),
     }
 }
 
