@@ -101,10 +101,11 @@ impl Pages {
         self.mapping.madvise_dontneed();
     }
 
-    /// Returns how many of `count` pages starting at `first` are present in this process's page table.
+    /// Returns how many of `count` pages starting at `first` are present in this process's page table. While the kernel
+    /// migrates a page, its entry is of the kind of a swapped one, and counts.
     pub(super) fn present(&self, first: usize, count: usize) -> Result<usize, Failure> {
-        /// Bit of a pagemap entry.
-        const PRESENT: u64 = 1 << 63;
+        /// Bits of a pagemap entry: present, and swapped or being migrated.
+        const PRESENT: u64 = 1 << 63 | 1 << 62;
         let mut entries = vec![0; count * 8];
         let at = (self.start() as usize / PAGE + first) * 8;
         self.pagemap.read_exact_at(&mut entries, at as u64)?;
