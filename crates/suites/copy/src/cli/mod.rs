@@ -2,8 +2,8 @@
 //!
 //! The options have the same meaning as there, but the lab measures: warmed up, in rounds of random
 //! order, each in a fresh process. `-r` is the minimum number of copies between two readings of the
-//! clock, and the printed values are medians over rounds. apex is not available; our function runs in
-//! its place as `tollgate_memcpy`.
+//! clock, and the printed values are medians over rounds. Unless the user supplies apex, our function runs
+//! in its place as `tollgate_memcpy`.
 
 // Arguments may be any numbers: this crate is built without overflow checks.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]

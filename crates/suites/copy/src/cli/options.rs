@@ -10,7 +10,7 @@ use lab::option;
 use lab::suite::UsageError;
 use machine::file;
 
-use crate::functions;
+use crate::functions::{self, APEX};
 use crate::memory::MemoryKind;
 use crate::throughput::MAX_THREADS;
 use crate::throughput::{KEEP_MEMORY, MAX_PAUSE, MAX_RUNS, PAUSE, RUNS, SOURCE_OFFSET};
@@ -185,9 +185,11 @@ impl Options {
         &LENGTHS[..usize::from(self.lengths).min(LENGTHS.len())]
     }
 
-    /// Returns the functions: those of `memcpy_test`, with ours in place of apex, and the user's.
+    /// Returns the functions: those of `memcpy_test`, with ours in place of apex if that is not supplied, and the user's.
     pub(super) fn functions(&self) -> Vec<String> {
-        let known = ["glibc", "naive", "tollgate"].map(String::from);
+        let is_apex = |text: &String| text.split_once('=').is_some_and(|(name, _)| name == APEX);
+        let third = if self.set.iter().any(is_apex) { APEX } else { "tollgate" };
+        let known = ["glibc", "naive", third].map(String::from);
         known.into_iter().chain(self.functions.iter().cloned()).collect()
     }
 
@@ -205,6 +207,9 @@ impl Options {
         ]);
         if let Some(function) = self.functions.first() {
             option::check_code_argument(&options, "--function", function)?;
+        }
+        if let Some(object) = options.get(APEX) {
+            option::check_code_argument(&options, "--set apex", object)?;
         }
         if self.source_init == 1 {
             options.insert(KEEP_MEMORY.to_owned(), "yes".to_owned());
@@ -270,6 +275,16 @@ mod tests {
         let line = options("0 --function ./mine.so:f").unwrap_err().to_string();
         assert!(line.contains("./mine.so:f") && line.contains("--allow code"), "{line}");
         assert_eq!(options("0 --function ./mine.so:f --allow code").unwrap()[ALLOW_CODE], "yes");
+        let line = options("0 --set apex=./apex.so:f").unwrap_err().to_string();
+        assert!(line.starts_with("--set apex: ./apex.so:f") && line.contains("--allow code"));
+    }
+
+    #[test]
+    fn ours_replaces_apex_unless_it_is_supplied() {
+        let functions = |words| parse(words).unwrap().functions();
+        assert_eq!(functions("0"), ["glibc", "naive", "tollgate"]);
+        let supplied = functions("0 --set apex=./apex.so:f --allow code");
+        assert_eq!(supplied, ["glibc", "naive", "apex"]);
     }
 
     #[test]
