@@ -56,7 +56,13 @@ pub(crate) enum Command {
 /// Returns the clap command of the program, with the commands of the suites.
 pub(crate) fn command() -> clap::Command {
     let commands = SUITES.iter().filter_map(|suite| suite.command());
-    Arguments::command().subcommands(commands.map(|command| (command.command)()))
+    // What 'run' always takes, 'compare' takes with --run only.
+    let of_run = |group: clap::ArgGroup| group.requires("run");
+    Arguments::command()
+        .mut_subcommand("compare", |compare| {
+            compare.mut_group("PointArgs", of_run).mut_group("MeasureArgs", of_run)
+        })
+        .subcommands(commands.map(|command| (command.command)()))
 }
 
 #[derive(Args)]
@@ -71,6 +77,16 @@ pub(crate) struct Doctor {
 pub(crate) struct SelectionArgs {
     /// Suites or experiments, e.g. copy or copy/throughput [default: all suites]
     pub(crate) names: Vec<String>,
+    #[command(flatten)]
+    pub(crate) points: PointArgs,
+    /// Only points that these claims need; the source of tollgate's promises is 'tollgate' (repeatable)
+    #[arg(long, value_name = "ID|SOURCE")]
+    pub(crate) claim: Vec<String>,
+}
+
+/// Selection of the points of experiments.
+#[derive(Args, Clone)]
+pub(crate) struct PointArgs {
     /// Measuring effort
     #[arg(long, value_enum, default_value = "quick")]
     pub(crate) profile: Profile,
@@ -80,12 +96,35 @@ pub(crate) struct SelectionArgs {
     /// Only points with this level (repeatable)
     #[arg(long = "where", value_name = "FACTOR=LEVEL")]
     pub(crate) levels: Vec<String>,
-    /// Only points that these claims need; the source of tollgate's promises is 'tollgate' (repeatable)
-    #[arg(long, value_name = "ID|SOURCE")]
-    pub(crate) claim: Vec<String>,
     /// Extra TOML file of experiments, claims, figures (repeatable)
     #[arg(short = 'e', long = "experiments", value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
+}
+
+/// How a run measures, and where it is stored.
+#[derive(Args)]
+pub(crate) struct MeasureArgs {
+    /// Results folder; the runs of 'compare --run' are in its folder 'compare'
+    #[arg(long, value_name = "DIR", default_value = "results")]
+    pub(crate) results: PathBuf,
+    /// Exact number of rounds per point
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub(crate) rounds: Option<u32>,
+    /// Add rounds for this time, e.g. 3m [default: the profile's rounds; 3m for 'tollgate run' without arguments]
+    #[arg(long = "for", value_name = "TIME", conflicts_with = "rounds", value_parser = duration)]
+    pub(crate) time: Option<Duration>,
+    /// Start a new run instead of resuming
+    #[arg(long)]
+    pub(crate) fresh: bool,
+    /// Random seed of a new run
+    #[arg(long, allow_negative_numbers = true, value_parser = seed)]
+    pub(crate) seed: Option<u64>,
+    /// Enable an opt-in feature, e.g. 'physical'; see 'tollgate doctor' (repeatable)
+    #[arg(long, value_name = "FEATURE")]
+    pub(crate) allow: Vec<String>,
+    /// Set an option of a suite, e.g. 'file-folder=/mnt'; see 'tollgate doctor' (repeatable)
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub(crate) set: Vec<String>,
 }
 
 #[derive(Args)]
@@ -105,33 +144,15 @@ pub(crate) struct Run {
     #[command(flatten)]
     pub(crate) selection: SelectionArgs,
     #[command(flatten)]
-    pub(crate) results: ResultsArgs,
-    /// Exact number of rounds per point
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    pub(crate) rounds: Option<u32>,
+    pub(crate) measure: MeasureArgs,
     /// Measure each point until half of its 95% interval is at most SHARE of the median, e.g. 2%
     // A share such as -2% is not a negative number to clap.
-    #[arg(long, value_name = "SHARE", conflicts_with = "rounds", allow_hyphen_values = true)]
+    #[arg(long, value_name = "SHARE", conflicts_with_all = ["rounds", "time"], allow_hyphen_values = true)]
     pub(crate) resolve: Option<String>,
-    /// Add rounds for this time, e.g. 3m [default: 3m for all suites at quick, otherwise the profile's rounds]
-    #[arg(long = "for", value_name = "TIME", conflicts_with_all = ["rounds", "resolve"], value_parser = duration)]
-    pub(crate) time: Option<Duration>,
     /// Add rounds until half of each interval of the chosen claims is within --resolve [default: 0.5%] or half of the
     /// published tolerance, for at most this time, e.g. 30m
     #[arg(long, value_name = "TIME", requires = "claim", conflicts_with_all = ["rounds", "time"], value_parser = duration)]
     pub(crate) until_decided: Option<Duration>,
-    /// Start a new run instead of resuming
-    #[arg(long)]
-    pub(crate) fresh: bool,
-    /// Random seed of a new run
-    #[arg(long, allow_negative_numbers = true, value_parser = seed)]
-    pub(crate) seed: Option<u64>,
-    /// Enable an opt-in feature, e.g. 'physical'; see 'tollgate doctor' (repeatable)
-    #[arg(long, value_name = "FEATURE")]
-    pub(crate) allow: Vec<String>,
-    /// Set an option of a suite, e.g. 'file-folder=/mnt'; see 'tollgate doctor' (repeatable)
-    #[arg(long, value_name = "NAME=VALUE")]
-    pub(crate) set: Vec<String>,
     /// Nice value of the run, from -20 (highest priority) to 19
     #[arg(long, value_name = "NICE", allow_hyphen_values = true,
         value_parser = clap::value_parser!(i32).range(-20..=19))]
@@ -270,54 +291,16 @@ pub(crate) struct Compare {
     /// such as 'nice=5 MALLOC_ARENA_MAX=1' (others are environment variables), or '-' for this program unchanged
     #[arg(long)]
     pub(crate) run: bool,
-    #[command(flatten)]
-    pub(crate) sides: SideArgs,
     /// Metric [default: the experiment's]
     #[arg(long)]
     pub(crate) metric: Option<String>,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
-}
-
-/// What `compare --run` measures.
-#[derive(Args)]
-#[group(id = "sides", requires = "run")]
-#[command(next_help_heading = "Options of --run")]
-pub(crate) struct SideArgs {
-    /// Measuring effort
-    #[arg(long, value_enum, default_value = "quick")]
-    pub(crate) profile: Profile,
-    /// Only points whose experiment or level names contain TEXT
-    #[arg(short = 'f', long, value_name = "TEXT")]
-    pub(crate) filter: Option<String>,
-    /// Only points with this level (repeatable)
-    #[arg(long = "where", value_name = "FACTOR=LEVEL")]
-    pub(crate) levels: Vec<String>,
-    /// Extra TOML file of experiments (repeatable)
-    #[arg(short = 'e', long = "experiments", value_name = "FILE")]
-    pub(crate) files: Vec<PathBuf>,
-    /// Exact number of rounds per point
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    pub(crate) rounds: Option<u32>,
-    /// Add rounds for this time, e.g. 3m [default: the profile's rounds]
-    #[arg(long = "for", value_name = "TIME", conflicts_with = "rounds", value_parser = duration)]
-    pub(crate) time: Option<Duration>,
-    /// Start a new run instead of resuming
-    #[arg(long)]
-    pub(crate) fresh: bool,
-    /// Random seed of a new run
-    #[arg(long, allow_negative_numbers = true, value_parser = seed)]
-    pub(crate) seed: Option<u64>,
-    /// Enable an opt-in feature, e.g. 'physical'; see 'tollgate doctor' (repeatable)
-    #[arg(long, value_name = "FEATURE")]
-    pub(crate) allow: Vec<String>,
-    /// Set an option of a suite, e.g. 'file-folder=/mnt'; see 'tollgate doctor' (repeatable)
-    #[arg(long, value_name = "NAME=VALUE")]
-    pub(crate) set: Vec<String>,
-    /// Results folder; the run is in its folder 'compare'
-    #[arg(long = "results", value_name = "DIR", default_value = "results")]
-    pub(crate) folder: PathBuf,
+    #[command(flatten, next_help_heading = "Options of --run")]
+    pub(crate) points: PointArgs,
+    #[command(flatten, next_help_heading = "Options of --run")]
+    pub(crate) measure: MeasureArgs,
 }
 
 #[derive(Args)]

@@ -39,16 +39,16 @@ pub(crate) fn select_experiments(
         names => Some(select_claims(catalogue, names)?),
     };
     let mut experiments = match &claims {
-        None => catalogue.experiments(selection.profile)?,
-        Some(claims) => claimed(catalogue, selection.profile, claims)?,
+        None => catalogue.experiments(selection.points.profile)?,
+        Some(claims) => claimed(catalogue, selection.points.profile, claims)?,
     };
     check_names(&experiments, &selection.names)?;
     let is_explicit = !selection.names.is_empty() || claims.is_some();
     experiments.retain(|one| {
         is_selected(&selection.names, &one.id()) && (is_explicit || !is_self_test(&one.suite))
     });
-    keep_levels(&mut experiments, &selection.levels)?;
-    if let Some(text) = &selection.filter {
+    keep_levels(&mut experiments, &selection.points.levels)?;
+    if let Some(text) = &selection.points.filter {
         experiments.iter_mut().for_each(|experiment| keep_text(experiment, text));
     }
     experiments.retain(|experiment| !experiment.points.is_empty());

@@ -12,7 +12,7 @@ use lab::summary::Unit;
 use report::table::{self, Page};
 
 use super::{forecast, run};
-use crate::arguments::{Compare, SelectionArgs, SideArgs};
+use crate::arguments::{Compare, MeasureArgs, SelectionArgs};
 use crate::error::CliError;
 use crate::output::{print, print_json, print_plain};
 use crate::progress::Progress;
@@ -28,8 +28,8 @@ pub(crate) fn compare(args: &Compare) -> Result<u8, CliError> {
 fn compare_sides(args: &Compare) -> Result<u8, CliError> {
     let sides = [&args.a, &args.b].map(|text| side_of(text));
     let sides = sides.into_iter().collect::<Result<Vec<_>, _>>()?;
-    let SideArgs { profile, folder, fresh, seed, time, .. } = &args.sides;
-    let options = option::read(SUITES, &args.sides.allow, &args.sides.set);
+    let MeasureArgs { results, rounds: _, time, fresh, seed, allow, set } = &args.measure;
+    let options = option::read(SUITES, allow, set);
     let experiments = crossed_experiments(args)?;
     match time {
         Some(time) => forecast::report_time(&experiments, *time)?,
@@ -38,8 +38,8 @@ fn compare_sides(args: &Compare) -> Result<u8, CliError> {
     let interrupted = run::interrupt_flag().map_err(CliError::failed)?;
     let request = RunRequest {
         experiments,
-        profile: *profile,
-        results: side::results(folder),
+        profile: args.points.profile,
+        results: side::results(results),
         fresh: *fresh,
         seed: *seed,
         time: *time,
@@ -61,19 +61,12 @@ fn compare_sides(args: &Compare) -> Result<u8, CliError> {
 
 /// Returns the selected experiments, measured by both sides.
 fn crossed_experiments(args: &Compare) -> Result<Vec<Experiment>, CliError> {
-    let SideArgs { profile, filter, levels, files, rounds, .. } = &args.sides;
-    let selection = SelectionArgs {
-        names: args.names.clone(),
-        profile: *profile,
-        filter: filter.clone(),
-        levels: levels.clone(),
-        claim: Vec::new(),
-        files: files.clone(),
-    };
-    let catalogue = select::catalogue(files)?;
+    let selection =
+        SelectionArgs { names: args.names.clone(), points: args.points.clone(), claim: Vec::new() };
+    let catalogue = select::catalogue(&args.points.files)?;
     let mut experiments = select::select_experiments(&catalogue, &selection)?;
     experiments.iter_mut().for_each(side::cross);
-    run::set_rounds(*rounds, &mut experiments)?;
+    run::set_rounds(args.measure.rounds, &mut experiments)?;
     Ok(experiments)
 }
 

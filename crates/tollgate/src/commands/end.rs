@@ -44,7 +44,11 @@ impl Declared {
             names => select::select_claims(catalogue, names)?,
         };
         Ok(Self {
-            claims: select::with_arguments(claims, &args.results.folder, &args.selection.files),
+            claims: select::with_arguments(
+                claims,
+                &args.measure.results,
+                &args.selection.points.files,
+            ),
             figures: catalogue.figures()?,
             headlines: catalogue.headlines()?,
         })
@@ -163,8 +167,8 @@ impl Results<'_> {
 
     /// Returns why a suite has no headline; `None` if it has one, or if the selection is of claims or points.
     fn no_headline(&self, suite: &str) -> Option<NoHeadline> {
-        let SelectionArgs { filter, levels, claim, .. } = &self.args.selection;
-        let is_partial = filter.is_some() || !levels.is_empty() || !claim.is_empty();
+        let SelectionArgs { points, claim, .. } = &self.args.selection;
+        let is_partial = points.filter.is_some() || !points.levels.is_empty() || !claim.is_empty();
         if is_partial || self.headlines.iter().any(|one| one.suite == suite) {
             return None;
         }

@@ -32,9 +32,9 @@ pub(crate) fn doctor(args: &Doctor) -> Result<u8, CliError> {
 
 /// Prints the experiments; if some are named, also their factors, levels, claims and figures.
 pub(crate) fn list(args: &List) -> Result<u8, CliError> {
-    let catalogue = select::catalogue(&args.selection.files)?;
+    let catalogue = select::catalogue(&args.selection.points.files)?;
     let experiments = if args.all {
-        catalogue.experiments(args.selection.profile)?
+        catalogue.experiments(args.selection.points.profile)?
     } else {
         select::select_experiments(&catalogue, &args.selection)?
     };

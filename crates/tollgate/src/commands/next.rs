@@ -26,7 +26,8 @@ impl Rounds {
         let mut rounds = Self { experiments: experiments.len(), ..Self::default() };
         for experiment in experiments {
             // `--rounds` replaced the declared number.
-            let declared = args.rounds.map_or(experiment.effort.rounds as usize, |_| usize::MAX);
+            let declared =
+                args.measure.rounds.map_or(experiment.effort.rounds as usize, |_| usize::MAX);
             let needed = INTERVAL_ROUNDS.min(declared);
             let missing: usize =
                 measured(run, experiment).values().map(|found| needed.saturating_sub(*found)).sum();
@@ -69,9 +70,9 @@ pub(super) fn commands(
 ) -> Vec<(String, &'static str)> {
     let names: String =
         args.selection.names.iter().map(|name| format!(" {}", quoted(name))).collect();
-    let files = args.selection.files.as_slice();
-    let results = arguments_of(&args.results.folder, &[]);
-    let with_files = arguments_of(&args.results.folder, files);
+    let files = args.selection.points.files.as_slice();
+    let results = arguments_of(&args.measure.results, &[]);
+    let with_files = arguments_of(&args.measure.results, files);
     let verdicts = match claims {
         [] => (
             format!("tollgate claims{with_files}"),
@@ -87,7 +88,7 @@ pub(super) fn commands(
             (format!("tollgate claims{names}{with_files}"), "each verdict with its reason")
         }
     };
-    let profile = args.selection.profile;
+    let profile = args.selection.points.profile;
     let more = if !rounds.is_complete() {
         (run(args, profile, ""), "resume this run, for the rounds that verdicts need")
     } else if !claims.is_empty() {
@@ -111,18 +112,18 @@ fn run(args: &arguments::Run, profile: Profile, effort: &str) -> String {
         command += &format!(" --profile {}", profile.name());
     }
     let repeated = [
-        ("--where", &selection.levels),
+        ("--where", &selection.points.levels),
         ("--claim", &selection.claim),
-        ("--allow", &args.allow),
-        ("--set", &args.set),
+        ("--allow", &args.measure.allow),
+        ("--set", &args.measure.set),
     ];
-    let filter = selection.filter.iter().map(|text| ("-f", text));
+    let filter = selection.points.filter.iter().map(|text| ("-f", text));
     let repeated =
         repeated.into_iter().flat_map(|(name, all)| all.iter().map(move |it| (name, it)));
     for (name, value) in filter.chain(repeated) {
         command += &format!(" {name} {}", quoted(value));
     }
-    command + effort + &arguments_of(&args.results.folder, &selection.files)
+    command + effort + &arguments_of(&args.measure.results, &selection.points.files)
 }
 
 #[cfg(test)]

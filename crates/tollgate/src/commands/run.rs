@@ -17,7 +17,7 @@ use signal_hook::flag;
 
 use super::end::{self, Declared};
 use super::forecast;
-use crate::arguments::{Run, SelectionArgs};
+use crate::arguments::{PointArgs, Run, SelectionArgs};
 use crate::error::CliError;
 use crate::output::print_message;
 use crate::progress::{MAX_REPORTED, Progress, failure_line};
@@ -32,8 +32,9 @@ const MAX_ROUNDS: u32 = 1000;
 
 /// Runs experiments and prints the results.
 pub(crate) fn run(args: &Run) -> Result<u8, CliError> {
-    let options = option::read(SUITES, &args.allow, &args.set).map_err(CliError::usage)?;
-    let catalogue = select::catalogue(&args.selection.files)?;
+    let options =
+        option::read(SUITES, &args.measure.allow, &args.measure.set).map_err(CliError::usage)?;
+    let catalogue = select::catalogue(&args.selection.points.files)?;
     let mut experiments = select::select_experiments(&catalogue, &args.selection)?;
     if is_default(args) {
         let cores = machine::topology::Topology::detect().physical_cores();
@@ -44,13 +45,13 @@ pub(crate) fn run(args: &Run) -> Result<u8, CliError> {
     set_effort(args, &mut experiments)?;
     let _priority =
         args.priority.map(machine::priority::raise).transpose().map_err(CliError::failed)?;
-    let time = args.until_decided.or(args.time);
+    let time = args.until_decided.or(args.measure.time);
     let time = time.or_else(|| is_default(args).then_some(DEFAULT_TIME));
     let target = resolve(args)?.unwrap_or(DECIDING_WIDTH);
     let is_precise = |folder: &Path| super::claims::are_precise(&declared.claims, folder, target);
     match (&args.resolve, time) {
         (Some(target), None) => {
-            forecast::report_target(&experiments, target, &args.results.folder)?
+            forecast::report_target(&experiments, target, &args.measure.results)?
         }
         (_, Some(time)) => forecast::report_time(&experiments, time)?,
         (None, None) => forecast::report_rounds(&experiments)?,
@@ -58,10 +59,10 @@ pub(crate) fn run(args: &Run) -> Result<u8, CliError> {
     let interrupted = interrupt_flag().map_err(CliError::failed)?;
     let request = RunRequest {
         experiments,
-        profile: args.selection.profile,
-        results: args.results.folder.clone(),
-        fresh: args.fresh,
-        seed: args.seed,
+        profile: args.selection.points.profile,
+        results: args.measure.results.clone(),
+        fresh: args.measure.fresh,
+        seed: args.measure.seed,
         time,
         // Without arguments, fewer rounds than an interval takes would judge nothing.
         min_rounds: if is_default(args) { INTERVAL_ROUNDS as u32 } else { 0 },
@@ -96,12 +97,13 @@ pub(super) fn error(error: RunError) -> CliError {
 
 /// Returns whether all suites are measured with the default effort.
 fn is_default(args: &Run) -> bool {
-    let SelectionArgs { names, profile, filter, levels, claim, files: _ } = &args.selection;
+    let SelectionArgs { names, points, claim } = &args.selection;
+    let PointArgs { profile, filter, levels, files: _ } = points;
     let selects_all = names.is_empty() && filter.is_none() && levels.is_empty() && claim.is_empty();
     let is_default_effort = *profile == Profile::Quick
-        && args.rounds.is_none()
+        && args.measure.rounds.is_none()
         && args.resolve.is_none()
-        && args.time.is_none();
+        && args.measure.time.is_none();
     selects_all && is_default_effort
 }
 
@@ -140,7 +142,7 @@ fn set_effort(args: &Run, experiments: &mut [Experiment]) -> Result<(), CliError
             (experiment.effort.resolve, experiment.effort.rounds) = (resolve, MAX_ROUNDS);
         }
     }
-    set_rounds(args.rounds, experiments)
+    set_rounds(args.measure.rounds, experiments)
 }
 
 /// Sets the number of rounds, if one is given, and checks the experiments.
