@@ -1,12 +1,10 @@
 //! Text tables and paragraphs for the terminal, shared by the reports and the commands of the suites.
 
-use std::borrow::Cow;
 use std::io::IsTerminal as _;
 
 use anstyle::{AnsiColor, Style};
 use comfy_table::{
-    Attribute, Cell, CellAlignment, Color, ColumnConstraint, ContentArrangement, LineStyle, Table,
-    TableStyle,
+    Attribute, Cell, CellAlignment, Color, ContentArrangement, LineStyle, Table, TableStyle,
 };
 use textwrap::{Options, WordSeparator, WordSplitter};
 
@@ -16,8 +14,12 @@ use crate::terminal::one_line;
 pub const COLUMN_GAP: usize = 2;
 /// Narrowest page, in columns; a narrower terminal wraps lines itself.
 const MIN_WIDTH: usize = 40;
-/// Narrowest column whose text is wrapped so that the other columns keep their widths.
+/// Narrowest page on which the text of a table is wrapped within columns.
+const MIN_COLUMNAR: usize = 60;
+/// Minimum width of a column whose text is wrapped, if the text is longer.
 const MIN_WRAPPED: usize = 20;
+/// Spaces before the cells of a row in the labelled layout, and before their further lines.
+const LABELLED_INDENTS: [usize; 2] = [2, 4];
 
 /// Width and colour of the output. The default is 100 columns without colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -116,49 +118,81 @@ impl Page {
         self.width.max(MIN_WIDTH)
     }
 
-    /// Renders a table that fits the page; each line ends with a line feed.
+    /// Renders a table that fits the page; each line ends with a line feed. Numbers, and words that fit a line, are not
+    /// broken: if the page is too narrow for the columns, each row becomes a paragraph of labelled cells.
     pub fn table(self, headers: &[ColumnHeader], rows: Vec<Vec<TableCell>>) -> String {
+        match fitted(headers, &rows, self.columns()) {
+            Some(widths) => self.columnar(headers, rows, &widths),
+            None => rows.iter().map(|row| self.labelled(headers, row)).collect(),
+        }
+    }
+
+    /// Renders a table with columns of the given widths.
+    fn columnar(
+        self,
+        headers: &[ColumnHeader],
+        rows: Vec<Vec<TableCell>>,
+        widths: &[usize],
+    ) -> String {
         let mut table = Table::new();
-        // The dynamic arrangement may wrap cells of a table that fits.
-        let widths = natural_widths(headers, &rows);
-        let gaps = COLUMN_GAP * headers.len().saturating_sub(1);
-        let width = widths.iter().sum::<usize>() + gaps;
-        let arrangement = match width <= self.columns() {
-            true => ContentArrangement::Disabled,
-            false => ContentArrangement::Dynamic,
-        };
         let line = LineStyle::none().fill('─').junction('─');
         table
             .load_style(TableStyle::new().header_separator(line))
-            .set_content_arrangement(arrangement)
-            .set_width(u16::try_from(self.columns()).unwrap_or(u16::MAX));
+            .set_content_arrangement(ContentArrangement::Disabled);
         if self.colour {
             table.enforce_styling();
         } else {
             table.force_no_tty();
         }
-        let cell = |text: &str, emphasis, header: &ColumnHeader| {
-            styled_cell(text, emphasis, header.is_right)
+        let cell = |text: &str, emphasis, (header, width): (&ColumnHeader, &usize)| {
+            styled_cell(&wrapped_cell(text, *width), emphasis, header.is_right)
         };
-        table
-            .set_header(headers.iter().map(|header| cell(&header.title, Emphasis::Strong, header)));
+        let columns = || headers.iter().zip(widths);
+        table.set_header(columns().map(|column| cell(&column.0.title, Emphasis::Strong, column)));
         for row in rows {
-            let cells = row.iter().zip(headers);
-            table.add_row(cells.map(|(it, header)| cell(&it.text, it.emphasis, header)));
+            let cells = row.iter().zip(columns());
+            table.add_row(cells.map(|(it, column)| cell(&it.text, it.emphasis, column)));
         }
-        // If possible, only the widest column is wrapped.
-        let widest = (0..widths.len()).max_by_key(|index| widths[*index]);
-        let others = width - widest.map_or(0, |index| widths[index]);
-        let keeps_others = width > self.columns() && others + MIN_WRAPPED <= self.columns();
         let last = headers.len().saturating_sub(1);
         for (index, column) in table.column_iter_mut().enumerate() {
             column.set_padding((0, if index == last { 0 } else { COLUMN_GAP as u16 - 1 }));
-            if keeps_others && Some(index) != widest {
-                column.set_constraint(ColumnConstraint::ContentWidth);
-            }
         }
         let lines = table.lines().map(|line| line.replace('\u{a0}', " ").trim_end().to_string());
         lines.map(|line| line + "\n").collect()
+    }
+
+    /// Renders a row with a label for each cell that has a text: the first cell, then the others indented, numbers in one
+    /// line.
+    fn labelled(self, headers: &[ColumnHeader], row: &[TableCell]) -> String {
+        let mut text = String::new();
+        let mut numbers: Vec<String> = Vec::new();
+        let [indent, further] = LABELLED_INDENTS;
+        let line = |line: &str, first, emphasis| self.lines(line, [first, further], emphasis);
+        for (index, (cell, header)) in row.iter().zip(headers).enumerate() {
+            let mut lines = cell.text.lines().filter(|line| !line.is_empty());
+            let Some(start) = lines.next() else { continue };
+            let start = match header.title.as_str() {
+                "" => start.to_owned(),
+                title => format!("{title}: {start}"),
+            };
+            if index > 0 && header.is_right {
+                // Its label and its unit stay with a number.
+                numbers.push(start.split_whitespace().collect::<Vec<_>>().join("\u{a0}"));
+                continue;
+            }
+            if !numbers.is_empty() {
+                text += &line(&std::mem::take(&mut numbers).join(", "), indent, Emphasis::Plain);
+            }
+            text += &match index {
+                0 => line(&start, 0, first_emphasis(cell.emphasis)),
+                _ => line(&start, indent, cell.emphasis),
+            };
+            text.extend(lines.map(|it| line(it, indent, cell.emphasis)));
+        }
+        if !numbers.is_empty() {
+            text += &line(&numbers.join(", "), indent, Emphasis::Plain);
+        }
+        text
     }
 
     /// Renders a text with its emphasis; control characters and line ends are replaced.
@@ -178,7 +212,12 @@ impl Page {
 
     /// Renders a paragraph wrapped between words; all lines but the first start with `indent` spaces.
     pub fn paragraph(self, text: &str, indent: usize, emphasis: Emphasis) -> String {
-        let lines = self.wrapped(text, 0, indent);
+        self.lines(text, [0, indent], emphasis)
+    }
+
+    /// Renders a paragraph with the indents of its first line and of the others.
+    fn lines(self, text: &str, [first, others]: [usize; 2], emphasis: Emphasis) -> String {
+        let lines = self.wrapped(text, first, others);
         lines.iter().map(|line| self.paint(line, emphasis) + "\n").collect()
     }
 
@@ -197,15 +236,19 @@ impl Page {
 
     /// Wraps a text between words, with the first line and the others indented.
     fn wrapped(self, text: &str, first: usize, others: usize) -> Vec<String> {
-        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let text = text.split_ascii_whitespace().collect::<Vec<_>>().join(" ");
         let [first, others] = [first, others].map(|indent| " ".repeat(indent));
-        let options = Options::new(self.columns())
-            .initial_indent(&first)
-            .subsequent_indent(&others)
-            .word_separator(WordSeparator::AsciiSpace)
-            .word_splitter(WordSplitter::NoHyphenation);
-        textwrap::wrap(&text, options).into_iter().map(Cow::into_owned).collect()
+        let options =
+            wrap_options(self.columns()).initial_indent(&first).subsequent_indent(&others);
+        textwrap::wrap(&text, options).iter().map(|line| line.replace('\u{a0}', " ")).collect()
     }
+}
+
+/// Returns options that break lines at spaces, and words only if they are longer than a line.
+fn wrap_options<'a>(width: usize) -> Options<'a> {
+    Options::new(width)
+        .word_separator(WordSeparator::AsciiSpace)
+        .word_splitter(WordSplitter::NoHyphenation)
 }
 
 /// Distinct footnotes, numbered from 1.
@@ -296,14 +339,52 @@ impl Default for Document {
     }
 }
 
-/// Returns the widths of the columns of a table whose cells are not wrapped.
-fn natural_widths(headers: &[ColumnHeader], rows: &[Vec<TableCell>]) -> Vec<usize> {
-    let longest = |text: &str| text.lines().map(|line| line.chars().count()).max().unwrap_or(0);
-    let column = |(at, header): (usize, &ColumnHeader)| {
-        let widths = rows.iter().filter_map(|row| row.get(at)).map(|cell| longest(&cell.text));
-        widths.fold(longest(&header.title), usize::max)
+/// Returns the widths at which the columns of a table fit a page; the widest columns are narrowed first. `None` if they
+/// do not fit without breaking words or numbers, or if the page is too narrow for wrapped columns.
+fn fitted(headers: &[ColumnHeader], rows: &[Vec<TableCell>], page: usize) -> Option<Vec<usize>> {
+    let columns = headers.iter().enumerate();
+    let (natural, least): (Vec<usize>, Vec<usize>) = columns
+        .map(|(at, header)| {
+            let cells = || rows.iter().filter_map(|row| row.get(at)).map(|cell| &*cell.text);
+            let longest = cells().map(longest_line).max().unwrap_or_default();
+            let natural = longest.max(longest_line(&header.title));
+            let word = cells().map(longest_word).max().unwrap_or_default();
+            let least = if header.is_right { longest } else { word.max(natural.min(MIN_WRAPPED)) };
+            (natural, least.max(longest_word(&header.title)))
+        })
+        .unzip();
+    let at = |max: usize| -> Vec<usize> {
+        natural.iter().zip(&least).map(|(natural, least)| (*natural).min(max.max(*least))).collect()
     };
-    headers.iter().enumerate().map(column).collect()
+    let gaps = COLUMN_GAP * headers.len().saturating_sub(1);
+    let widest = natural.iter().copied().max().unwrap_or_default();
+    let narrowest = if page < MIN_COLUMNAR { widest } else { 0 };
+    let widths = (narrowest..=widest).rev().map(at);
+    widths.into_iter().find(|widths| widths.iter().sum::<usize>() + gaps <= page)
+}
+
+/// Returns the length of the longest line of a text, in columns.
+fn longest_line(text: &str) -> usize {
+    text.lines().map(|line| line.chars().count()).max().unwrap_or_default()
+}
+
+/// Returns the length of the longest word of a text, in columns.
+fn longest_word(text: &str) -> usize {
+    text.split([' ', '\n']).map(|word| word.chars().count()).max().unwrap_or_default()
+}
+
+/// Wraps each line of a cell that is longer than the column.
+fn wrapped_cell(text: &str, width: usize) -> String {
+    let wrapped = |line| match longest_line(line) > width {
+        true => textwrap::fill(line, wrap_options(width)),
+        false => line.to_owned(),
+    };
+    text.lines().map(wrapped).collect::<Vec<_>>().join("\n")
+}
+
+/// Returns the emphasis of the first cell of a labelled row, which is its heading.
+fn first_emphasis(emphasis: Emphasis) -> Emphasis {
+    if emphasis == Emphasis::Plain { Emphasis::Strong } else { emphasis }
 }
 
 fn styled_cell(text: &str, emphasis: Emphasis, is_right: bool) -> Cell {
@@ -354,6 +435,33 @@ mod tests {
         let expected = "one\n         time\n─────────────\ninline    2.5\ntrap    — [1]\n\n\
             word word word word word word word word\n    word word\n\n[1] no counters\n[2] no SGX\n";
         assert_eq!(document.finish(), expected);
+    }
+
+    #[test]
+    fn words_and_numbers_of_a_table_stay_whole() {
+        let id = "stream/throughput-vs-packet-size";
+        let about = "Highest load without loss by packet size";
+        let headers = [
+            ColumnHeader::left("experiment"),
+            ColumnHeader::right("time"),
+            ColumnHeader::left("about"),
+        ];
+        let rows = || vec![vec![TableCell::from(id), "5.0 s".into(), about.into()]];
+        let table = |width| Page { width, colour: false }.table(&headers, rows());
+        for width in 1..=100 {
+            let text = table(width);
+            for part in [id, "experiment", "5.0 s", "Highest", "without"] {
+                assert!(text.contains(part), "{width}:\n{text}");
+            }
+            let widest = text.lines().map(|line| line.chars().count()).max().unwrap();
+            assert!(widest <= width.max(40), "{width}:\n{text}");
+        }
+        assert_eq!(table(100).lines().count(), 3);
+        assert_eq!(table(62).lines().count(), 4, "{}", table(62));
+        let labelled = "experiment: stream/throughput-vs-packet-size\n  time: 5.0 s\n  \
+            about: Highest load without loss by packet size\n";
+        assert_eq!(table(50), labelled);
+        assert!(table(40).ends_with("  about: Highest load without loss by\n    packet size\n"));
     }
 
     #[test]
