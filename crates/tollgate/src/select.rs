@@ -1,6 +1,6 @@
 //! Selection of experiments, points, claims and runs by the command line.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use lab::catalogue::Catalogue;
@@ -312,6 +312,38 @@ pub(crate) fn resolve_names(run: &Run, names: &[String]) -> Result<Vec<String>, 
     let is_selected =
         |id: &String| is_selected(names, id) && (!names.is_empty() || !is_lab_experiment(id));
     Ok(measured.into_iter().filter(is_selected).collect())
+}
+
+/// Returns the experiments of which runs have values of a metric, and reports the others; all without a metric.
+///
+/// # Errors
+/// Returns a usage error if the runs have values of it for no experiment.
+pub(crate) fn with_metric<'r>(
+    runs: impl IntoIterator<Item = &'r Run>,
+    experiments: Vec<String>,
+    metric: Option<&str>,
+) -> Result<Vec<String>, CliError> {
+    let Some(metric) = metric else { return Ok(experiments) };
+    let mut metrics: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for sample in runs.into_iter().flat_map(|run| &run.samples) {
+        let of_experiment = metrics.entry(&sample.experiment).or_default();
+        of_experiment.extend(sample.values.keys().map(String::as_str));
+    }
+    metrics.retain(|id, _| experiments.iter().any(|selected| selected == id));
+    let has = |id: &String| metrics.get(id.as_str()).is_some_and(|known| known.contains(metric));
+    let (with, without): (Vec<_>, Vec<_>) = experiments.iter().cloned().partition(has);
+    if with.is_empty() {
+        let known: BTreeSet<&str> = metrics.values().flatten().copied().collect();
+        let known = known.into_iter().collect::<Vec<_>>().join(", ");
+        let line = format!(
+            "--metric: no selected experiment has values of '{metric}'; expected one of {known}"
+        );
+        return Err(CliError::usage(line));
+    }
+    if !without.is_empty() {
+        print_message(&format!("no values of '{metric}', so not shown: {}", without.join(", ")));
+    }
+    Ok(with)
 }
 
 /// Returns contradictions between values of a run that the suites detect.

@@ -381,6 +381,22 @@ expect = { at_least = 9, at_most = 10 }
 }
 
 #[test]
+fn experiments_without_a_metric_are_not_shown() {
+    let bench = measured();
+    let output = bench.run(&["show", "--metric", "found"]);
+    let [text, messages] = [output.stdout, output.stderr].map(|it| String::from_utf8(it).unwrap());
+    assert!(output.status.success(), "{messages}");
+    assert!(text.contains("planted/search") && !text.contains("planted/artefact"), "{text}");
+    assert_eq!(messages, "no values of 'found', so not shown: planted/artefact\n");
+    for metric in ["found", "nonsense"] {
+        let line = bench.refused(&["show", "planted/artefact", "--metric", metric], 2);
+        let expected =
+            format!("no selected experiment has values of '{metric}'; expected one of time");
+        assert!(line.contains(&expected), "{line}");
+    }
+}
+
+#[test]
 fn plot_writes_files() {
     let bench = Bench::new();
     bench.ok(&["run", "planted/delay", "--quiet", "--rounds", "6"]);
@@ -419,7 +435,6 @@ fn plot_writes_files() {
             "{line}"
         );
     }
-    assert!(bench.refused(&["show", "--metric", "nonsense"], 2).contains("no metric 'nonsense'"));
     let line = bench.refused(&["plot", "nothing"], 2);
     assert!(line.contains("unknown figure 'nothing'"), "{line}");
 }

@@ -79,8 +79,9 @@ fn side_of(text: &Path) -> Result<Side, CliError> {
 
 /// Prints the ratios of the experiments of a request that have samples.
 fn print_sides(args: &Compare, request: &RunRequest, run: &Run) -> Result<(), CliError> {
-    let measured = select::measured(run, &request.experiments);
     let metric = args.metric.as_deref();
+    let measured = select::measured(run, &request.experiments);
+    let measured = select::with_metric([run], measured, metric)?;
     let compared = measured.iter().map(|id| compare::compare_sides(run, id, metric));
     let compared = compared.collect::<Result<Vec<_>, _>>()?;
     if args.json {
@@ -96,12 +97,14 @@ fn compare_runs(args: &Compare) -> Result<u8, CliError> {
     let metric = args.metric.as_deref();
     let shared = compare::experiments(&a, &b);
     let is_selected = |id: &&str| select::is_selected(&args.names, id) && !is_lab_experiment(id);
-    let selected: Vec<&str> = shared.into_iter().filter(is_selected).collect();
-    let compared = compare::compare(&a, &b, &selected, metric, Unit::Own)?;
-    if compared.is_empty() {
+    let selected: Vec<String> = shared.into_iter().filter(is_selected).map(String::from).collect();
+    if selected.is_empty() {
         let (a, b) = (args.a.display(), args.b.display());
         return Err(CliError::usage(format!("{a} and {b} have no selected experiment in common")));
     }
+    let selected = select::with_metric(a.iter().chain(&b), selected, metric)?;
+    let selected: Vec<&str> = selected.iter().map(String::as_str).collect();
+    let compared = compare::compare(&a, &b, &selected, metric, Unit::Own)?;
     if args.json {
         print_json(&table::compare_json(&compared))?;
     } else {

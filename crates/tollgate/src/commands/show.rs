@@ -19,6 +19,7 @@ use crate::select;
 pub(crate) fn show(args: &Show) -> Result<u8, CliError> {
     let run = select::open(&args.results.folder)?;
     let experiments = select::resolve_names(&run, &args.names)?;
+    let experiments = select::with_metric([&run], experiments, args.metric.as_deref())?;
     let options = ShowOptions {
         metric: args.metric.clone(),
         unit: args.unit,
