@@ -1,5 +1,6 @@
 //! Tables for the terminal, and the same data as JSON.
 
+mod argument;
 mod causes;
 mod cell;
 mod compare;
@@ -12,6 +13,7 @@ mod screen;
 mod section;
 mod show;
 mod sides;
+mod statistic;
 mod verdicts;
 
 pub use compare::{compare, compare_json};

@@ -8,8 +8,8 @@ use lab::headline::Filled;
 use lab::statistics::INTERVAL_ROUNDS;
 use lab::table::{Emphasis, Page};
 
+use super::argument::why;
 use super::causes::{NOT_MEASURED, causes, is_unmeasured, lacks};
-use super::reasons::why;
 use super::verdicts::{counts, emphasis};
 
 /// Maximum number of lines on a page of at least 100 columns.

@@ -5,9 +5,10 @@ use std::collections::BTreeSet;
 use lab::claim::{Claim, MeasuredValue, Published, Verdict, VerdictKind};
 use serde_json::{Value, json};
 
+use super::argument::{stated, why};
 use super::causes::{NOT_MEASURED, cause_of, causes, is_unmeasured};
 use super::notes::others_left_out;
-use super::reasons::{stated, why, with_cores};
+use super::statistic::with_cores;
 use lab::format;
 use lab::summary::TwinAlarm;
 use lab::table::{ColumnHeader, Emphasis, Page, TableCell};
