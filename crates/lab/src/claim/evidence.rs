@@ -11,6 +11,7 @@ use super::{Claim, VerdictKind};
 use crate::journal::Run;
 use crate::metric::MetricRecord;
 use crate::point::{Filter, Point};
+use crate::run::{OUTSIDE_SAMPLES, is_lab_experiment};
 use crate::sample::{FailureKind, Sample};
 use crate::statistics::{INTERVAL_ROUNDS, Interval, IntervalKind};
 use crate::summary::{
@@ -255,14 +256,20 @@ impl<'a> Evidence<'a> {
             .filter_map(|sample| Some((sample, recorded(sample, self.metric, self.unit)?)))
     }
 
-    /// Returns the mean time of one round of the claim's points and their twins, s.
-    pub(super) fn seconds_per_round(&self) -> f64 {
+    /// Returns the mean wall time of one round of the claim's points and their twins, s: that of their samples, and the
+    /// time outside of samples, e.g. for starting processes, as the sessions recorded it. `None` if one did not.
+    pub(super) fn seconds_per_round(&self) -> Option<f64> {
+        let sessions =
+            self.samples.run.samples.iter().filter(|it| is_lab_experiment(&it.experiment));
+        let outside: BTreeMap<u32, f64> = sessions
+            .filter_map(|it| Some((it.session, *it.values.get(OUTSIDE_SAMPLES)?)))
+            .collect();
         let (mut seconds, mut rounds) = (0.0, BTreeSet::new());
         for sample in self.samples.all().filter(|sample| self.known.contains(&sample.point)) {
-            seconds += sample.seconds;
+            seconds += sample.seconds / (1.0 - outside.get(&sample.session)?);
             rounds.insert((sample.session, sample.round));
         }
-        seconds / rounds.len().max(1) as f64
+        Some(seconds / rounds.len().max(1) as f64).filter(|seconds| seconds.is_finite())
     }
 
     /// Returns the sample that counts for a point and round.

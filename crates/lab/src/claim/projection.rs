@@ -34,7 +34,7 @@ impl Evidence<'_> {
                 // As large a share of further rounds will be lost.
                 (further * (value.rounds + value.lost)).div_ceil(value.rounds.max(1))
             });
-            let seconds = rounds.map(|rounds| rounds as f64 * seconds_per_round);
+            let seconds = rounds.zip(seconds_per_round).map(|(rounds, each)| rounds as f64 * each);
             value.reasons.push(Reason::Leans { to, rounds, seconds });
         }
     }

@@ -115,7 +115,7 @@ pub enum Reason {
         /// Further rounds; `None` if more than
         /// [`MAX_PROJECTED_ROUNDS`](crate::statistics::MAX_PROJECTED_ROUNDS) would be needed.
         rounds: Option<usize>,
-        /// Time of these rounds, s.
+        /// Wall time of these rounds, s; `None` if unknown.
         seconds: Option<f64>,
     },
     /// A factor is chosen at boot, and too few boots measured a level.

@@ -29,7 +29,7 @@ use crate::suite::Lab;
 pub use import::Imported;
 pub use scheduler::is_narrow;
 pub use sink::is_lab_experiment;
-pub(crate) use sink::{METRICS, SESSION};
+pub(crate) use sink::{METRICS, OUTSIDE_SAMPLES, SESSION};
 
 /// A request to measure experiments.
 #[derive(Clone)]

@@ -22,10 +22,13 @@ pub fn is_lab_experiment(id: &str) -> bool {
     id == SESSION
 }
 
+/// The metric of the time that a session spent outside of samples.
+pub(crate) const OUTSIDE_SAMPLES: &str = "outside_samples";
+
 /// The metrics of the lab's overhead.
 pub(crate) const METRICS: [Metric; 2] = [
     Metric::new(
-        "outside_samples",
+        OUTSIDE_SAMPLES,
         "share",
         Better::Lower,
         "Share of the session's wall time outside samples",
@@ -238,7 +241,7 @@ impl<'a> JournalSink<'a> {
     fn overhead(&self, origin: &Origin) -> Sample {
         let wall = self.start.elapsed().as_secs_f64();
         let values = [
-            ("outside_samples".to_owned(), (1.0 - self.seconds_in_samples / wall).max(0.0)),
+            (OUTSIDE_SAMPLES.to_owned(), (1.0 - self.seconds_in_samples / wall).max(0.0)),
             ("peak_memory".to_owned(), Usage::of_process().peak_memory as f64),
         ];
         Sample {

@@ -431,7 +431,12 @@ fn an_inconclusive_value_leans_and_states_the_rounds_that_would_decide() {
     let mut made_up = MadeUp::new(product(&["glibc"], &["64 KiB"], &["0"]));
     made_up.rounds = 6;
     made_up.noise = 0.2;
-    let run = made_up.run(|_| 10e9);
+    let mut run = made_up.run(|_| 10e9);
+    // Half of the session's time is spent outside of samples.
+    let mut session = run.samples[0].clone();
+    session.experiment = "lab/session".into();
+    session.values = [("outside_samples".to_string(), 0.5)].into();
+    run.samples.push(session);
     let median = judge(&claim("expect = { at_least = 1.0 }"), Some(&run), 1)
         .values()
         .next()
@@ -448,11 +453,20 @@ fn an_inconclusive_value_leans_and_states_the_rounds_that_would_decide() {
         else {
             panic!("{verdict:?}");
         };
-        // A round takes the point and its twin 0.25 s each.
-        assert!(*rounds > 10 && (seconds / *rounds as f64 - 0.5).abs() < 1e-9, "{verdict:?}");
+        // A round takes the point and its twin 0.25 s each, and as long outside of samples.
+        assert!(*rounds > 10 && (seconds / *rounds as f64 - 1.0).abs() < 1e-9, "{verdict:?}");
         assert!(!verdict.is_precise(&claim("expect = { at_least = 1.0 }"), 0.005));
         assert!(verdict.is_precise(&claim("expect = { at_least = 1.0 }"), 0.9));
     }
+    // A killed session did not record it.
+    run.samples.pop();
+    let keys = format!("expect = {{ at_least = {} }}", 0.99 * median);
+    let verdict = assert_kind(&keys, &run, Inconclusive);
+    let last = verdict.values().next().and_then(|value| value.reasons.last());
+    assert!(
+        matches!(last, Some(Reason::Leans { rounds: Some(_), seconds: None, .. })),
+        "{verdict:?}"
+    );
 }
 
 #[test]

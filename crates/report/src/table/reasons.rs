@@ -43,13 +43,13 @@ fn again(text: &str, command: Option<&String>) -> String {
     command.map_or_else(|| text.to_string(), |command| format!("{text}; {command}"))
 }
 
-/// `leans to reproduced: about 30 more rounds (2 min 10 s of measuring) would decide`
+/// `leans to reproduced: about 30 more rounds (2 min 10 s) would decide`
 fn leans(to: VerdictKind, rounds: Option<usize>, seconds: Option<f64>) -> String {
     let Some(rounds) = rounds else {
         return format!("leans to {}, too close to the bound for any number of rounds", to.name());
     };
     let time = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds.ceil()).ok());
-    let time = time.map(|time| format!(" ({} of measuring)", format_duration(time)));
+    let time = time.map(|time| format!(" ({})", format_duration(time)));
     let time = time.unwrap_or_default();
     format!("leans to {}: about {}{time} would decide", to.name(), count(rounds, "more round"))
 }
