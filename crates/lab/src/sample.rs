@@ -115,7 +115,7 @@ pub const UNKNOWN_LATENCIES: &str =
     "the latencies of the core clock's chains could not be measured";
 
 /// The clocks before and after a sample.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Clock {
     /// The frequency of the time-stamp counter, in Hz.
     pub tsc_hertz: f64,
@@ -283,6 +283,9 @@ pub struct Failure {
     pub kind: FailureKind,
     /// The reason in one line.
     pub why: String,
+    /// The reason without details, which failures that differ in details share; `None` if `why` has no details.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cause: Option<String>,
     /// The remedy in one line, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
@@ -291,12 +294,33 @@ pub struct Failure {
 impl Failure {
     /// Creates a failure without a remedy.
     pub fn new(kind: FailureKind, why: impl Into<String>) -> Self {
-        Self { kind, why: why.into(), remedy: None }
+        Self { kind, why: why.into(), cause: None, remedy: None }
+    }
+
+    /// Adds the reason without details.
+    pub fn with_cause(self, cause: impl Into<String>) -> Self {
+        Self { cause: Some(cause.into()), ..self }
+    }
+
+    /// Returns the reason without details.
+    pub fn cause(&self) -> &str {
+        self.cause.as_deref().unwrap_or(&self.why)
+    }
+
+    /// Replaces the reason and keeps its cause.
+    pub fn with_details(self, why: String) -> Self {
+        Self { cause: Some(self.cause.unwrap_or(self.why)), why, ..self }
     }
 
     /// Creates a failure because this machine lacks what the point needs.
     pub fn unavailable(why: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { kind: FailureKind::Unavailable, why: why.into(), remedy: Some(remedy.into()) }
+        Self { remedy: Some(remedy.into()), ..Self::new(FailureKind::Unavailable, why) }
+    }
+
+    /// Creates a failure because the system refuses what the point needs.
+    pub fn refused(error: machine::SysError) -> Self {
+        let machine::SysError { attempt, source, remedy } = error;
+        Self::unavailable(format!("{attempt}: {source}"), remedy).with_cause(attempt)
     }
 
     /// Creates a failure because this CPU lacks the instruction.

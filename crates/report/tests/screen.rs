@@ -64,7 +64,8 @@ fn judged() -> Vec<(Claim, Verdict)> {
         // The detail differs between points.
         let detail = sample.point.text("direction");
         let why = format!("there is no device memory ({detail})");
-        sample.error = Some(Failure::unavailable(why, "fit some"));
+        sample.error =
+            Some(Failure::unavailable(why, "fit some").with_cause("there is no device memory"));
     }
     let file = lab::catalogue::DataFile::read("claims.toml", CLAIMS, None).unwrap();
     let judge = |claim: &Claim| (claim.clone(), lab::claim::judge(claim, Some(&run), 4));

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 
 use harness::{Bench, file};
 use lab::journal::{self, Run};
+use lab::message::PROTOCOL;
 use serde_json::Value;
 
 const SLOWER: &str = "TOLLGATE_PLANTED_EFFECT=20%";
@@ -126,9 +127,11 @@ fn a_side_that_cannot_measure_is_refused_in_one_line() {
     }
     let other = script("other", "echo usage >&2; exit 2");
     let newer = script("newer", r#"echo '{"greeting":{"protocol":99}}'; read -r rest"#);
+    let version =
+        format!("its messages have version 99 instead of {PROTOCOL}; name a tollgate program");
     for (side, expected) in [
         (other, "the worker exited with status 2: usage; name a tollgate program"),
-        (newer, "its messages have version 99 instead of 1; name a tollgate program"),
+        (newer, &version),
     ] {
         let line = refused(&side, 1);
         assert!(line.starts_with("error: cannot start: /") && line.contains(expected), "{line}");

@@ -312,7 +312,7 @@ fn join(roles: &[String], samples: Vec<Sample>, first_failed: Option<usize>) -> 
         if let Some(error) = sample.error
             && (joined.error.is_none() || first_failed == Some(index))
         {
-            joined.error = Some(Failure { why: by_role(&error.why), ..error });
+            joined.error = Some(error.clone().with_details(by_role(&error.why)));
         }
     }
     if let (None, Some(why)) = (&joined.error, duplicate) {
@@ -363,8 +363,9 @@ mod tests {
         let samples = vec![at("one", None), at("two", Some(error.clone()))];
         let joined = join(&roles(), samples, Some(1)).unwrap();
         assert_eq!(joined.host, "one");
-        let why = "application on two: no NIC".to_owned();
-        assert_eq!(joined.error, Some(Failure { why, ..error }));
+        let expected = error.with_details("application on two: no NIC".into());
+        assert_eq!(joined.error.as_ref().map(Failure::cause), Some("no NIC"));
+        assert_eq!(joined.error, Some(expected));
         assert_eq!(joined.parts["application"].host, "two");
     }
 
@@ -377,8 +378,8 @@ mod tests {
         let joined =
             |one, other, first| join(&roles(), vec![failed(one), failed(other)], first).unwrap();
         let error = joined("no NIC", "cancelled", Some(0)).error;
-        assert_eq!(error, Some(Failure::failed("nic: no NIC")));
+        assert_eq!(error, Some(Failure::failed("nic: no NIC").with_cause("no NIC")));
         let error = joined("cancelled", "no memory", Some(1)).error;
-        assert_eq!(error, Some(Failure::failed("application: no memory")));
+        assert_eq!(error, Some(Failure::failed("application: no memory").with_cause("no memory")));
     }
 }

@@ -139,22 +139,23 @@ fn cause(kind: VerdictKind, why: &Reason) -> Option<String> {
             Some(format!("requires a run with --profile {}", needed.name()))
         }
         (VerdictKind::Unmeasurable, Reason::At { why, .. }) => cause(kind, why),
-        (VerdictKind::Unmeasurable, Reason::Failed { failure, .. }) => Some(brief(&failure.why)),
+        (VerdictKind::Unmeasurable, Reason::Failed { failure, .. }) => Some(failure.cause().into()),
         (VerdictKind::Unmeasurable, Reason::TooFewCores { cores, .. }) => {
             Some(format!("only {}", count(*cores, "physical core")))
         }
         (VerdictKind::Unmeasurable, Reason::MachineLimit { .. }) => {
             Some("this machine's limit is below the claimed ratio".into())
         }
-        (VerdictKind::Unmeasurable, other) => Some(brief(&reason(other))),
+        (VerdictKind::Unmeasurable, Reason::OtherMachine { unmet }) => {
+            let needed: Vec<_> = unmet.iter().map(|one| one.needed.as_str()).collect();
+            Some(format!("requires {}", needed.join(", ")))
+        }
+        (VerdictKind::Unmeasurable, Reason::OtherClass { class, .. }) => {
+            Some(format!("the cores were {} in no round", class.name()))
+        }
+        (VerdictKind::Unmeasurable, other) => Some(reason(other)),
         _ => None,
     }
-}
-
-/// Returns the text up to its first detail.
-fn brief(text: &str) -> String {
-    let end = [" (", "; ", ": "].iter().filter_map(|mark| text.find(mark)).min();
-    text[..end.unwrap_or(text.len())].into()
 }
 
 fn remedy(why: &Reason, claim: &Claim) -> Option<String> {

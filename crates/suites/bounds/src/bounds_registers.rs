@@ -44,7 +44,7 @@ impl BoundsRegisters {
     /// Returns `unsupported` if the CPU or the kernel does not support MPX.
     pub(crate) fn on(data: &Data) -> Result<Self, Failure> {
         if !machine::cpu::has_mpx() {
-            return Err(Failure::unsupported("this CPU has no MPX (CPUID and XCR0)"));
+            return Err(no_mpx(""));
         }
         let directory = Mapping::anonymous(DIRECTORY)?;
         let table = Mapping::anonymous(TABLE)?;
@@ -63,6 +63,12 @@ impl BoundsRegisters {
             )),
         }
     }
+}
+
+/// Returns the failure of a CPU or kernel without MPX; `details` follow the reason.
+pub(crate) fn no_mpx(details: &str) -> Failure {
+    let why = format!("this CPU has no MPX (CPUID and XCR0){details}");
+    Failure::unsupported(why).with_cause("this CPU has no MPX")
 }
 
 impl Drop for BoundsRegisters {

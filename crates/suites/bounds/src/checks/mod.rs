@@ -11,7 +11,7 @@ use lab::method::{Method, Params, Probe};
 use lab::metric::{Better, Metric};
 use lab::sample::Failure;
 
-use crate::bounds_registers::BoundsRegisters;
+use crate::bounds_registers::{BoundsRegisters, no_mpx};
 use crate::timing::{Body, Data, LoopTimer, State, TimingLoop, unroll};
 
 /// Mechanism of a check.
@@ -90,9 +90,7 @@ impl Method for Checks {
 
     fn available(&self, params: &CheckParams) -> Result<(), Failure> {
         if params.checked_by.is_mpx() && !machine::cpu::has_mpx() {
-            return Err(Failure::unsupported(
-                "this CPU has no MPX (CPUID and XCR0); its instructions would run as NOP",
-            ));
+            return Err(no_mpx("; its instructions would run as NOP"));
         }
         Ok(())
     }

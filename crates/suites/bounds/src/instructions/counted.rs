@@ -82,9 +82,8 @@ impl Counting {
 
 impl Pair {
     fn open(event: Event) -> Result<Self, Failure> {
-        let counters = Counters::open(&[event, Event::INSTRUCTIONS], Mode::User).map_err(|it| {
-            Failure::unavailable(format!("{}: {}", it.attempt, it.source), it.remedy)
-        })?;
+        let counters =
+            Counters::open(&[event, Event::INSTRUCTIONS], Mode::User).map_err(Failure::refused)?;
         let mut pair = Self { counters, of_loop: 0.0 };
         let data = Data::new()?;
         let nothing = TimingLoop::new(&[], false)?;

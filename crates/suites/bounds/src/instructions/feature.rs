@@ -94,10 +94,12 @@ pub(crate) fn check_features(features: &[CpuidFeature]) -> Result<(), Failure> {
             Failure::unsupported(format!("features.toml has no CPUID bit of {name}"))
         })?;
         if !bit.is_set() {
-            return Err(Failure::unsupported(format!("this CPU has no {name} (CPUID)")));
+            let cause = format!("this CPU has no {name}");
+            return Err(Failure::unsupported(format!("{cause} (CPUID)")).with_cause(cause));
         }
         if !bit.is_enabled() {
-            return Err(Failure::unsupported(format!("the kernel has not enabled {name} (XCR0)")));
+            let cause = format!("the kernel has not enabled {name}");
+            return Err(Failure::unsupported(format!("{cause} (XCR0)")).with_cause(cause));
         }
         if *feature == CpuidFeature::CET_SS && !shadow_stack_is_on() {
             return Err(Failure::unsupported("this program has no shadow stack (CET_SS is off)"));

@@ -97,10 +97,8 @@ pub(crate) fn prepare_with(
 fn located(file: &str, form: &InstructionForm, failure: Failure) -> Failure {
     if failure.kind.is_fault() {
         let (line, text) = (form.line, &form.text);
-        return Failure {
-            why: format!("{file}: line {line}: '{text}': {}", failure.why),
-            ..failure
-        };
+        let why = format!("{file}: line {line}: '{text}': {}", failure.why);
+        return failure.with_details(why);
     }
     failure
 }

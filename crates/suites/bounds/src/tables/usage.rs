@@ -18,8 +18,9 @@ impl InstructionCounters {
     /// # Errors
     /// Returns `unavailable` if there are no counters, or if the kernel's instructions may not be counted.
     pub(super) fn open() -> Result<Self, Failure> {
-        let unavailable = |SysError { source, remedy, .. }| {
-            Failure::unavailable(format!("instructions cannot be counted: {source}"), remedy)
+        let unavailable = |error| {
+            let attempt = "instructions cannot be counted".into();
+            Failure::refused(SysError { attempt, ..error })
         };
         let open = |mode| Counters::open(&[Event::INSTRUCTIONS], mode).map_err(unavailable);
         Ok(Self { user: open(Mode::User)?, system: open(Mode::Kernel)? })

@@ -15,8 +15,8 @@ use lab::capability::has;
 use lab::factor::{LevelType, Levels};
 use lab::option::FILE_FOLDER;
 use lab::sample::Failure;
+use machine::huge_pages;
 use machine::topology::Topology;
-use machine::{SysError, huge_pages};
 
 use crate::pattern::Pattern;
 
@@ -26,10 +26,6 @@ pub use region::Region;
 /// Returns the folder of measured files.
 pub(crate) fn file_folder(options: &BTreeMap<String, String>) -> PathBuf {
     lab::option::folder(options, FILE_FOLDER.name)
-}
-
-fn unavailable(error: SysError) -> Failure {
-    Failure::unavailable(format!("{}: {}", error.attempt, error.source), error.remedy)
 }
 
 /// One copy: its offset in both buffers, and its length.
@@ -225,7 +221,8 @@ fn huge_pages_available() -> Result<(), Failure> {
     Err(Failure::unavailable(
         "no huge pages: the pool is empty and transparent huge pages are off",
         huge_pages::RESERVE,
-    ))
+    )
+    .with_cause("no huge pages"))
 }
 
 fn node_available(node: usize) -> Result<(), Failure> {
@@ -233,10 +230,12 @@ fn node_available(node: usize) -> Result<(), Failure> {
     if nodes.contains(&node) {
         return Ok(());
     }
+    let cause = format!("no NUMA node {node}");
     Err(Failure::unavailable(
-        format!("no NUMA node {node}: the kernel lists {nodes:?}"),
+        format!("{cause}: the kernel lists {nodes:?}"),
         "use a machine with more sockets, or enable nodes per socket in its firmware",
-    ))
+    )
+    .with_cause(cause))
 }
 
 #[cfg(test)]

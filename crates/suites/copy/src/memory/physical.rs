@@ -8,7 +8,7 @@ use lab::quantity;
 use lab::sample::Failure;
 use machine::mapping::Mapping;
 
-use super::{MemoryKind, unavailable};
+use super::MemoryKind;
 
 /// The option that allows mapping physical memory for reading.
 pub const ALLOW: &str = "allow-physical";
@@ -100,7 +100,7 @@ pub(super) fn open(
             return Err(Failure::failed(format!("{kind} is not physical memory")));
         }
     };
-    mapping.map_err(unavailable)
+    mapping.map_err(Failure::refused)
 }
 
 fn address(text: &str) -> Result<u64, Failure> {

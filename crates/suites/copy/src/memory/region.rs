@@ -12,7 +12,7 @@ use machine::mapping::{Mapping, Sharing};
 use machine::memfd::Memfd;
 
 use super::peer::PeerProcess;
-use super::{Call, MemoryKind, VerifyCounts, file_folder, physical, unavailable};
+use super::{Call, MemoryKind, VerifyCounts, file_folder, physical};
 use crate::pattern::Pattern;
 
 /// Minimum share of a mapping on huge pages.
@@ -160,7 +160,7 @@ impl Region {
             | MemoryKind::Dax => physical::open(kind, bytes, write, options).map(region),
             MemoryKind::NumaNode(node) => {
                 let mapping = private(Mapping::anonymous(bytes))?;
-                mapping.bind(node).map_err(unavailable)?;
+                mapping.bind(node).map_err(Failure::refused)?;
                 Ok(region(mapping))
             }
         }
@@ -170,7 +170,7 @@ impl Region {
 /// Keeps private memory out of forked children: the next write to a page that a child shares would
 /// copy it, so warm memory would be cold.
 fn private(mapping: Result<Mapping, SysError>) -> Result<Mapping, Failure> {
-    let mapping = mapping.map_err(unavailable)?;
+    let mapping = mapping.map_err(Failure::refused)?;
     let whole = mapping.len().next_multiple_of(machine::mapping::PAGE);
     // SAFETY: the pages belong to the mapping, and the advice only affects what a fork copies.
     if unsafe { libc::madvise(mapping.as_mut_ptr().cast(), whole, libc::MADV_DONTFORK) } != 0 {
@@ -225,7 +225,7 @@ fn huge_share(smaps: &str, address: usize) -> Option<f64> {
 
 fn shared(bytes: usize) -> Result<Region, Failure> {
     let memfd = Memfd::create("tollgate-shared", bytes)?;
-    let mapping = Mapping::shared(&memfd, bytes).map_err(unavailable)?;
+    let mapping = Mapping::shared(&memfd, bytes).map_err(Failure::refused)?;
     let peer = PeerProcess::start(&mapping)?;
     Ok(Region { kind: MemoryKind::Shared, mapping, file: None, peer: Some(peer), pages: None })
 }
@@ -243,7 +243,8 @@ fn file(
         Failure::unavailable(why, "--set file-folder=DIR, a folder on ext4, xfs, btrfs or tmpfs")
     })?;
     file.set_len(bytes as u64)?;
-    let mapping = Mapping::open_file(&file, bytes, Sharing::SharedWritable).map_err(unavailable)?;
+    let mapping =
+        Mapping::open_file(&file, bytes, Sharing::SharedWritable).map_err(Failure::refused)?;
     let pages = Some(file_system(&file));
     let file = (kind == MemoryKind::FileIo).then_some(file);
     Ok(Region { kind, mapping, file, peer: None, pages })

@@ -195,7 +195,8 @@ fn to_measurement(
                 MIN_CHANGE * 100.0
             ),
             "use a machine whose core clock varies: with cpufreq, or with more cores",
-        ));
+        )
+        .with_cause("this load changed the core clock too little"));
     }
     Ok(measurement.value("follows_core_clock", (time / unloaded).ln() / (1.0 / moved).ln()))
 }

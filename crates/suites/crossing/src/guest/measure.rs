@@ -78,8 +78,9 @@ fn ring_0_test() -> &'static Result<String, Failure> {
                 if failure.kind == FailureKind::Unavailable {
                     return failure;
                 }
-                let why = format!("the guest does not run under this KVM: {}", failure.why);
-                Failure::unavailable(why, REMEDY)
+                let cause = "the guest does not run under this KVM";
+                let why = format!("{cause}: {}", failure.why);
+                Failure::unavailable(why, REMEDY).with_cause(cause)
             })?;
         counts.check_ring_0(crossing.kind, tsc.step)?;
         Ok(format!(

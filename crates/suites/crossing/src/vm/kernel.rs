@@ -159,10 +159,9 @@ fn require(missing: &[&str]) -> Result<(), Failure> {
         return Ok(());
     }
     let packages = missing.join(" ");
-    Err(Failure::unavailable(
-        format!("the build of the patched Linux needs missing packages: {packages}"),
-        format!("apt-get install {packages}"),
-    ))
+    let cause = "the build of the patched Linux needs missing packages";
+    let remedy = format!("apt-get install {packages}");
+    Err(Failure::unavailable(format!("{cause}: {packages}"), remedy).with_cause(cause))
 }
 
 /// Returns whether a file exists: an absolute path, or a program in `PATH`.

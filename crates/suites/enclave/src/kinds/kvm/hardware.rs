@@ -30,8 +30,9 @@ fn tried() -> Result<(), Failure> {
         if failure.kind == FailureKind::Unavailable {
             return failure;
         }
-        let why = format!("the guest does not run under this KVM: {}", failure.why);
-        Failure::unavailable(why, REMEDY)
+        let cause = "the guest does not run under this KVM";
+        let why = format!("{cause}: {}", failure.why);
+        Failure::unavailable(why, REMEDY).with_cause(cause)
     })?;
     kvm::ring_0(seen, tsc.step).map_err(|why| Failure::unavailable(why, REMEDY))
 }

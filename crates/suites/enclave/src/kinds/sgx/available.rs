@@ -49,7 +49,8 @@ fn judge(found: Found) -> Result<(Processor, Vdso), Failure> {
         return Err(Failure::unavailable(
             "this CPU has no SGX (CPUID 7, EBX bit 2 is clear)",
             "use an Intel server CPU from Ice Lake on, with SGX enabled in the firmware, or kind=simulate",
-        ));
+        )
+        .with_cause("this CPU has no SGX"));
     }
     let processor = found.processor.ok_or_else(|| {
         Failure::unavailable(
