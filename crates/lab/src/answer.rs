@@ -361,14 +361,10 @@ mod tests {
         assert_eq!(checked(negative.clone(), &METRICS), negative);
         let clock = Clock {
             tsc_hertz: 1e9,
-            tsc_step: 1,
-            tsc_overhead: 1,
             core_before: 1e9,
             core_after: 1e9,
-            second_before: None,
             second_after: Some(f64::NAN),
-            issue_before: None,
-            issue_after: None,
+            ..Clock::default()
         };
         let trial = |level| Trial { level, holds: None, void: None, values: Default::default() };
         let wrong: [(Sample, &str); 9] = [

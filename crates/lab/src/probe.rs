@@ -257,14 +257,11 @@ mod tests {
     fn clock(before: f64, after: f64) -> Clock {
         Clock {
             tsc_hertz: 1e9,
-            tsc_step: 1,
-            tsc_overhead: 1,
             core_before: before,
             core_after: after,
             second_before: Some(before),
             second_after: Some(after),
-            issue_before: None,
-            issue_after: None,
+            ..Clock::default()
         }
     }
 

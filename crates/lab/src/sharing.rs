@@ -130,14 +130,11 @@ mod tests {
     fn sample(before: f64, after: f64) -> Sample {
         let clock = Clock {
             tsc_hertz: 1e9,
-            tsc_step: 1,
-            tsc_overhead: 1,
             core_before: 1e9,
             core_after: 1e9,
-            second_before: None,
-            second_after: None,
             issue_before: Some(before),
             issue_after: Some(after),
+            ..Clock::default()
         };
         Sample { clock: Some(clock), ..Sample::default() }
     }

@@ -36,8 +36,7 @@ fn sample() -> Sample {
         core_after: 4.6e9,
         second_before: Some(4.41e9),
         second_after: Some(4.58e9),
-        issue_before: None,
-        issue_after: None,
+        ..Clock::default()
     };
     Sample {
         experiment: "toy/one".into(),

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use lab::journal::{self, FORMAT, Journal, JournalError, RECORD, SAMPLES, Settled, open};
 use lab::point::Point;
-use lab::sample::{Failure, Item, MAX_ATTEMPTS, Sample};
+use lab::sample::{Clock, Failure, Item, MAX_ATTEMPTS, Sample};
 use proptest::prelude::*;
 use record::record;
 
@@ -161,17 +161,7 @@ fn deleted_lines_are_reported() {
 /// Each of these would count as evidence if it were not refused.
 #[test]
 fn impossible_samples_are_damaged_lines() {
-    let clock = lab::sample::Clock {
-        tsc_hertz: 0.0,
-        tsc_step: 1,
-        tsc_overhead: 20,
-        core_before: 4e9,
-        core_after: 4e9,
-        second_before: None,
-        second_after: None,
-        issue_before: None,
-        issue_after: None,
-    };
+    let clock = Clock { tsc_hertz: 0.0, core_before: 4e9, core_after: 4e9, ..Clock::default() };
     let sample = || sample(1, 1.0);
     for (what, impossible) in [
         ("'session' is 0 of 3", Sample { session: 0, ..sample() }),

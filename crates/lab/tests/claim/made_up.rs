@@ -63,13 +63,11 @@ impl MadeUp {
             clock: Some(Clock {
                 tsc_hertz: 2e9,
                 tsc_step: 2,
-                tsc_overhead: 20,
                 core_before: 3.9e9,
                 core_after: 4.1e9,
                 second_before: Some(3.9e9),
                 second_after: Some(4.1e9),
-                issue_before: None,
-                issue_after: None,
+                ..Clock::default()
             }),
             ..Sample::default()
         }

@@ -137,8 +137,7 @@ pub(crate) fn sample(point: &Point, twin: bool, round: u32) -> Sample {
             core_after: 4.6e9,
             second_before: Some(4.42e9),
             second_after: Some(4.58e9),
-            issue_before: None,
-            issue_after: None,
+            ..Clock::default()
         }),
         noise: Some(machine::noise::NoiseDelta { minor_faults: 3, ..Default::default() }),
         ..Sample::default()

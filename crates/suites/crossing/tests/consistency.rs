@@ -57,13 +57,9 @@ fn sample(experiment: &str, point: &Point, round: u32, values: BTreeMap<String, 
     let clock = Clock {
         tsc_hertz: 2e9,
         tsc_step: 2,
-        tsc_overhead: 20,
         core_before: 4e9,
         core_after: 4e9,
-        second_before: None,
-        second_after: None,
-        issue_before: None,
-        issue_after: None,
+        ..Clock::default()
     };
     Sample {
         experiment: experiment.into(),
