@@ -184,7 +184,12 @@ fn four_digits(value: f64) -> String {
 /// rounds are a range, and a single round has neither.
 pub fn interval(centre: f64, interval: &Interval, unit: &str) -> String {
     let centre = precise(centre, unit);
-    let ends = ends(interval, |end| precise(end, unit));
+    // An end of the ratio of the best points may be open.
+    let ends = match (interval.low, interval.high, unit) {
+        (low, f64::INFINITY, _) => format!("at least {}", precise(low, unit)),
+        (0.0, high, "1") => format!("at most {}", precise(high, unit)),
+        _ => ends(interval, |end| precise(end, unit)),
+    };
     match interval.kind {
         IntervalKind::Single => centre,
         IntervalKind::Range => format!("{centre} (range {ends})"),

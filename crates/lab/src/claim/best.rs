@@ -5,7 +5,8 @@
 //! points of the numerator, of the lowest ratio to a point of the denominator. Its interval follows from those of the
 //! pairs. The lower end is too high only if it is for the true rival of some point of the numerator, and the upper end too
 //! low only if it is for some rival of the true best: so the error of an end is divided by the number of points of that
-//! side (Bonferroni). If lower is better, the roles are exchanged.
+//! side (Bonferroni). If lower is better, the roles are exchanged. A pair with too few rounds for its interval, or with
+//! correlated ones, leaves an end open unless other points decide it.
 
 use super::evidence::Evidence;
 use super::ratio::{Paired, Points, ratio_of_all};
@@ -14,7 +15,7 @@ use crate::metric::Better;
 use crate::point::Point;
 use crate::sharing::Sharing;
 use crate::statistics::{
-    CONFIDENCE, INTERVAL_ROUNDS, Interval, IntervalKind, LostRounds, Ratio, interval_rounds,
+    CONFIDENCE, INTERVAL_ROUNDS, Interval, IntervalKind, Ratio, interval_rounds,
 };
 use crate::summary::{Rounds, pair_states, paired_in_state};
 
@@ -51,26 +52,27 @@ impl Evidence<'_> {
             return Err(self.claim.not_measured());
         };
         let end = |value: &dyn Fn(&Rivals) -> f64| best(value).map_or(f64::NAN, value);
-        let all = || rows.iter().flatten().flat_map(|one| &one.by_end);
-        let has_interval = all().all(|one| one.interval.kind == IntervalKind::Confidence);
-        let most_lost = all().map(|one| one.lost).max_by_key(LostRounds::total);
-        let interval = Interval {
-            low: end(&|one| one.by_end[0].interval.low),
-            high: end(&|one| one.by_end[1].interval.high),
-            kind: if has_interval { IntervalKind::Confidence } else { IntervalKind::Range },
-            ..centre.by_end[0].interval
+        // A pair without an interval leaves its end open.
+        let is_known = |ratio: &Ratio| ratio.interval.kind == IntervalKind::Confidence;
+        let low = end(&|Rivals { by_end: [low, _], .. }| match is_known(low) {
+            true => low.interval.low,
+            false => 0.0,
+        });
+        let high = end(&|Rivals { by_end: [_, high], .. }| match is_known(high) {
+            true => high.interval.high,
+            false => f64::INFINITY,
+        });
+        let extremes = centre.by_end[0].interval;
+        let interval = match (low, high) {
+            (0.0, f64::INFINITY) => Interval { kind: IntervalKind::Range, ..extremes },
+            _ => Interval { low, high, kind: IntervalKind::Confidence, ..extremes },
         };
         let with_lost = best(&|one| one.with_lost.map_or(f64::NAN, |all| all.ratio));
         Ok(Paired {
             above: centre.above,
             below: centre.below,
             baselines: None,
-            ratio: Ratio {
-                interval,
-                rounds: all().map(|one| one.rounds).min().unwrap_or(0),
-                lost: most_lost.unwrap_or_default(),
-                ..centre.by_end[0]
-            },
+            ratio: Ratio { interval, ..centre.by_end[0] },
             candidates: above.iter().chain(below).map(|(point, _)| *point).collect(),
             rounds_needed: confidences.map(interval_rounds).into_iter().max(),
             is_between_boots: false,

@@ -8,8 +8,8 @@ use super::{Bounds, VerdictKind};
 use crate::metric::Better;
 use crate::point::{Filter, Point};
 use crate::statistics::{
-    INTERVAL_ROUNDS, Interval, LostRounds, NoiseFloor, Ratio, Resolution, StatisticsError, median,
-    paired_ratio, resolve, unpaired_ratio,
+    INTERVAL_ROUNDS, Interval, IntervalKind, LostRounds, NoiseFloor, Ratio, Resolution,
+    StatisticsError, median, paired_ratio, resolve, unpaired_ratio,
 };
 use crate::summary::{Rounds, paired, pairs};
 
@@ -278,14 +278,17 @@ impl Evidence<'_> {
         for point in paired.candidates.iter().filter(|one| !points.contains(one)) {
             Self::limit_failures(&self.round_counts(&[point]), kind, reasons);
         }
-        match paired.rounds_needed {
-            Some(needed) if *rounds < needed && self.claim.rounds_needed() >= INTERVAL_ROUNDS => {
-                *kind = VerdictKind::Inconclusive;
-                if *rounds >= self.claim.rounds_needed() {
-                    reasons.push(Reason::TooFewRounds { rounds: *rounds, needed });
-                }
-            }
-            _ => self.require_interval(kind, interval, *lag_1, reasons),
+        let is_judged = self.claim.rounds_needed() >= INTERVAL_ROUNDS;
+        let Some(needed) = paired.rounds_needed.filter(|needed| is_judged && rounds < needed)
+        else {
+            return self.require_interval(kind, interval, *lag_1, reasons);
+        };
+        // One end may decide without the other.
+        if interval.kind == IntervalKind::Range {
+            *kind = VerdictKind::Inconclusive;
+        }
+        if *kind == VerdictKind::Inconclusive && *rounds >= self.claim.rounds_needed() {
+            reasons.push(Reason::TooFewRounds { rounds: *rounds, needed });
         }
     }
 

@@ -71,6 +71,23 @@ fn the_choice_takes_more_rounds_than_a_single_point() {
 }
 
 #[test]
+fn a_candidate_with_few_rounds_leaves_an_end_open() {
+    let mut run = made_up(1).run(|point| if is("c")(point) { 15e9 } else { 10e9 });
+    run.samples.retain(|sample| !is("b")(&sample.point) || sample.round < 5);
+    let keys = |bounds: &str| format!("expect = {{ {BEST}, {bounds} }}");
+    // The best may be this one, so nothing is too high, but another one is good enough.
+    let verdict = assert_kind(&keys("at_least = 1.3"), &run, Reproduced);
+    let interval = verdict.values().next().unwrap().interval.unwrap();
+    assert!(interval.low > 1.3 && interval.high == f64::INFINITY, "{interval:?}");
+    assert_kind(&keys("at_least = 1.7"), &run, Inconclusive);
+    assert_kind(&keys("at_most = 1.7"), &run, Inconclusive);
+    // Of the rivals, the others are at least as bad.
+    let rivals = |bounds| between("'glibc'", "'b', 'c'", bounds);
+    assert_kind(&rivals("at_most = 0.8"), &run, Reproduced);
+    assert_kind(&rivals("at_least = 0.5"), &run, Inconclusive);
+}
+
+#[test]
 fn the_failures_of_every_candidate_count() {
     let mut run = made_up(1).run(|point| if is("c")(point) { 15e9 } else { 10e9 });
     let keys = format!("expect = {{ {BEST}, at_least = 1.2 }}");
