@@ -245,6 +245,14 @@ impl Generator {
         (self.sent - self.dropped).saturating_sub(self.checked.received())
     }
 
+    /// Returns whether the duration of sending is over, without the time of stalls: the packets of a time in which the host
+    /// ran something else are sent afterwards, not lost.
+    #[cold]
+    fn is_over(&mut self, now: u64) -> bool {
+        self.end_iteration_at(now);
+        now >= self.start + self.trial.duration + self.iterations.stalled
+    }
+
     /// Returns the number of packets to send by now, at most `max`.
     #[inline(always)]
     fn packets_due(&mut self, now: u64, max: u32) -> u32 {
@@ -257,7 +265,7 @@ impl Generator {
             State::Idle | State::Draining(_) => return 0,
         }
         let left = self.trial.count - self.sent;
-        if now >= self.start + self.trial.duration || left == 0 {
+        if left == 0 || (now >= self.start + self.trial.duration && self.is_over(now)) {
             self.stop_sending(now);
             return 0;
         }
@@ -346,6 +354,37 @@ mod tests {
         while start.elapsed() < time {
             std::hint::spin_loop();
         }
+    }
+
+    #[test]
+    fn only_a_stall_extends_the_duration_of_sending() {
+        const STALL: u64 = 100_000;
+        let sample =
+            SampleTraffic { packets: 1, size: Sizes::One(64), sources: 1, destinations: 1 };
+        let traffic = Arc::new(sample.traffic().unwrap());
+        let trial = Trial {
+            pace: Pace::packets(1e6, 88.0, 1e9),
+            duration: 10 * STALL,
+            stall: STALL,
+            ..Trial::default()
+        };
+        let due_after = |step: u64| {
+            let (answer, _report) = sync_channel(1);
+            let live = Arc::new(LiveCounters::default());
+            let mut generator = Generator::new(Arc::clone(&traffic), live).unwrap();
+            generator.command(GeneratorCommand::Start(trial, answer));
+            generator.next_burst(ticks(), 0);
+            let (start, end) = (generator.start, generator.start + trial.duration);
+            let mut now = start;
+            while now < end {
+                generator.next_burst(now, 0);
+                generator.end_iteration(now);
+                now += step;
+            }
+            generator.next_burst(now, 8).count()
+        };
+        assert_eq!(due_after(STALL / 2), 0);
+        assert_eq!(due_after(3 * STALL), 8);
     }
 
     #[test]

@@ -16,7 +16,7 @@ pub struct Trial {
     pub pace: Pace,
     /// Maximum number of packets.
     pub count: u64,
-    /// Maximum duration of sending, in ticks.
+    /// Maximum duration of sending, in ticks, without the time of stalled iterations.
     pub duration: u64,
     /// Wait before sending, in ticks, in which packets of earlier trials return.
     pub wait: u64,

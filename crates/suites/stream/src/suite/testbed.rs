@@ -25,7 +25,7 @@ const WAIT: Duration = Duration::from_micros(200);
 const DRAIN: Duration = Duration::from_millis(5);
 /// Wait for the last packets of a closed loop, which loses none.
 const CLOSED_DRAIN: Duration = Duration::from_secs(1);
-/// Maximum delay of the last packet of an offered load; later ones count as not sent in time.
+/// Maximum delay of the last packet of an offered load, besides stalls of the NIC; later ones count as not sent in time.
 const MAX_DELAY: Duration = Duration::from_micros(20);
 
 /// A running NIC, generator and application.
