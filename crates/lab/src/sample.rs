@@ -1,6 +1,7 @@
 //! A sample: the measurement of one point in one round; a line of the journal.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 use machine::core_clock::{self, Doubtful};
 use serde::{Deserialize, Serialize};
@@ -110,6 +111,9 @@ pub const MAX_ATTEMPTS: u32 = 3;
 
 /// The maximum change of the core clock during a sample, as a share; above it the sample is void.
 const CLOCK_MOVED: f64 = 0.03;
+/// The frequencies that a core clock or a time-stamp counter may have, in Hz: every x86-64 CPU has 0.8 to 7 GHz, and an
+/// emulated one seems slower.
+const POSSIBLE_HERTZ: RangeInclusive<f64> = 1e6..=1e11;
 /// The cause of a void sample with an uncalibrated core clock.
 pub const UNKNOWN_LATENCIES: &str =
     "the latencies of the core clock's chains could not be measured";
@@ -169,7 +173,7 @@ impl Clock {
         let second = self.second_before.into_iter().chain(self.second_after);
         let mut hertz =
             [self.tsc_hertz, self.core_before, self.core_after].into_iter().chain(second);
-        if let Some(wrong) = hertz.find(|hertz| !(hertz.is_finite() && *hertz > 0.0)) {
+        if let Some(wrong) = hertz.find(|hertz| !POSSIBLE_HERTZ.contains(hertz)) {
             return Err(format!("a clock is {wrong} Hz"));
         }
         let mut rates = self.issue_before.into_iter().chain(self.issue_after);

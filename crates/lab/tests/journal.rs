@@ -7,7 +7,9 @@ mod record;
 use std::fs;
 use std::path::Path;
 
-use lab::journal::{self, FORMAT, Journal, JournalError, RECORD, SAMPLES, Settled, open};
+use lab::journal::{
+    self, FORMAT, Journal, JournalError, RECORD, RunRecord, SAMPLES, SessionRecord, Settled, open,
+};
 use lab::point::Point;
 use lab::sample::{Clock, Failure, Item, MAX_ATTEMPTS, Sample};
 use proptest::prelude::*;
@@ -132,36 +134,90 @@ fn the_error_names_the_damaged_line() {
     assert!(line.contains("line 1") && !line.contains('\n'), "{line}");
 }
 
-#[test]
-fn deleted_lines_are_reported() {
+/// Returns the inconsistencies of a journal of three rounds by one ended session, after an edit of its lines.
+fn inconsistencies_after(edit: &dyn Fn(Vec<&str>) -> Vec<String>) -> Vec<String> {
     let folder = tempfile::tempdir().unwrap();
-    let mut journal = Journal::open(folder.path(), record).unwrap();
+    let new = || RunRecord { sessions: vec![SessionRecord::starting("boot".into())], ..record() };
+    let mut journal = Journal::open(folder.path(), new).unwrap();
+    journal.record.sessions[0].written = None;
     (0..3).for_each(|round| journal.append(&sample(round, 1.0)).unwrap());
-    // While a session writes, or after it was killed, its number of lines is unknown.
-    assert_eq!(open(folder.path()).unwrap().line_warnings(), [""; 0]);
-    journal.record.sessions.iter_mut().for_each(|session| session.lines = None);
+    // While a session writes, or after it was killed, what it wrote is unknown.
+    assert_eq!(open(folder.path()).unwrap().inconsistencies, [""; 0]);
     journal.end_session().unwrap();
     drop(journal);
     let run = open(folder.path()).unwrap();
-    let counts: Vec<_> = run.record.sessions.iter().map(|session| session.lines).collect();
-    assert_eq!(counts, [Some(3), Some(0), Some(0)]);
-    assert_eq!(run.line_warnings(), [""; 0]);
+    assert_eq!(run.record.sessions[0].written.as_ref().map(|wrote| wrote.lines), Some(3));
+    assert_eq!(run.inconsistencies, [""; 0]);
     let path = folder.path().join(SAMPLES);
     let text = fs::read_to_string(&path).unwrap();
-    let kept: Vec<&str> = text.lines().skip(1).collect();
-    fs::write(&path, kept.join("\n") + "\n").unwrap();
+    fs::write(&path, edit(text.lines().collect()).join("\n") + "\n").unwrap();
     // A later session does not hide it.
-    Journal::open(folder.path(), record).unwrap().end_session().unwrap();
-    let warnings = open(folder.path()).unwrap().line_warnings();
-    assert_eq!(warnings.len(), 1, "{warnings:?}");
-    let expected = "session 1 wrote 3 lines, and the file has 2 of it";
-    assert!(warnings[0].contains(expected), "{warnings:?}");
+    let mut journal = Journal::open(folder.path(), record).unwrap();
+    journal.record.sessions.push(SessionRecord::starting("boot".into()));
+    journal.append(&Sample { session: 2, ..sample(9, 1.0) }).unwrap();
+    journal.end_session().unwrap();
+    drop(journal);
+    open(folder.path()).unwrap().inconsistencies
+}
+
+#[test]
+fn edited_lines_are_inconsistent() {
+    let owned = |lines: &[&str]| lines.iter().map(|line| line.to_string()).collect::<Vec<_>>();
+    let of = inconsistencies_after;
+    assert_eq!(of(&|lines| owned(&lines)), [""; 0]);
+    let line = &of(&|lines| owned(&lines[1..]))[0];
+    let expected = "session 1 wrote 3 lines of samples.jsonl, and the file has 2 of it; restore";
+    assert!(line.contains(expected), "{line}");
+    // The same number of lines, one of them with another value, or in another order.
+    let with_other_value = |lines: Vec<&str>| {
+        let mut lines = owned(&lines);
+        lines[1] = lines[1].replace(":1.0", ":2.0");
+        lines
+    };
+    for edited in [of(&with_other_value), of(&|lines| owned(&[lines[1], lines[0], lines[2]]))] {
+        let expected = "the lines of session 1 in samples.jsonl are not those that it wrote";
+        assert!(edited.len() == 1 && edited[0].contains(expected), "{edited:?}");
+    }
+}
+
+#[test]
+fn a_session_before_the_last_without_its_lines_is_inconsistent() {
+    let folder = tempfile::tempdir().unwrap();
+    record().write(folder.path()).unwrap();
+    let lines = open(folder.path()).unwrap().inconsistencies;
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    assert!(lines[0].contains("run.json does not state what session 1 wrote"), "{lines:?}");
+}
+
+/// Repeated rounds would count as further evidence.
+#[test]
+fn a_sample_counts_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = written(folder.path(), 2);
+    fs::write(folder.path().join(SAMPLES), [&text[..], &text[..]].concat()).unwrap();
+    let expected = "line 3 is not a sample (it repeats round 0, session 1, attempt 1 of its point)";
+    let read = open(folder.path()).unwrap_err().to_string();
+    assert!(read.contains(expected), "{read}");
+    assert_eq!(Journal::open(folder.path(), record).unwrap_err().to_string(), read);
+    fs::write(folder.path().join(SAMPLES), text).unwrap();
+    let mut journal = Journal::open(folder.path(), record).unwrap();
+    let refused = journal.append(&sample(1, 3.0)).unwrap_err().to_string();
+    assert!(refused.contains("a sample is not written: it repeats round 1"), "{refused}");
+    for sample in [
+        Sample { twin: true, ..sample(1, 3.0) },
+        Sample { attempt: 2, ..sample(1, 3.0) },
+        Sample { session: 2, ..sample(1, 3.0) },
+        Sample { error: Some(Failure::void("busy")), ..sample(1, 3.0) },
+    ] {
+        journal.append(&sample).unwrap();
+    }
 }
 
 /// Each of these would count as evidence if it were not refused.
 #[test]
 fn impossible_samples_are_damaged_lines() {
     let clock = Clock { tsc_hertz: 0.0, core_before: 4e9, core_after: 4e9, ..Clock::default() };
+    let slow = Clock { tsc_hertz: 2e9, core_after: 1e-3, ..clock };
     let sample = || sample(1, 1.0);
     for (what, impossible) in [
         ("'session' is 0 of 3", Sample { session: 0, ..sample() }),
@@ -171,10 +227,11 @@ fn impossible_samples_are_damaged_lines() {
         ("'at' is -1", Sample { at: -1.0, ..sample() }),
         ("'seconds' is 1000", Sample { seconds: 1e300, ..sample() }),
         ("a clock is 0 Hz", Sample { clock: Some(clock), ..sample() }),
+        ("a clock is 0.001 Hz", Sample { clock: Some(slow), ..sample() }),
     ] {
         let folder = tempfile::tempdir().unwrap();
         let mut journal = Journal::open(folder.path(), record).unwrap();
-        journal.append(&sample()).unwrap();
+        journal.append(&self::sample(0, 1.0)).unwrap();
         journal.append(&impossible).unwrap();
         drop(journal);
         let read = open(folder.path()).unwrap_err().to_string();

@@ -239,7 +239,7 @@ fn is_self_test(suite: &str) -> bool {
     lab::suite::find(SUITES, suite).is_some_and(|suite| suite.purpose() == Purpose::SelfTest)
 }
 
-/// Opens a run, given its folder or a folder of runs, of which the newest is opened; warns of deleted lines.
+/// Opens a run, given its folder or a folder of runs, of which the newest is opened; warns if it was edited.
 pub(crate) fn open(results: &Path) -> Result<Run, CliError> {
     open_run(&journal::newest(results)?)
 }
@@ -253,10 +253,10 @@ pub(crate) fn open_any(results: &Path) -> Result<Option<Run>, CliError> {
     }
 }
 
-/// Opens the run in a folder; warns of deleted lines.
+/// Opens the run in a folder; warns if it was edited.
 pub(crate) fn open_run(folder: &Path) -> Result<Run, CliError> {
     let run = journal::open(folder)?;
-    run.line_warnings().iter().for_each(|line| print_message(line));
+    run.inconsistencies.iter().for_each(|line| print_message(&format!("warning: {line}")));
     Ok(run)
 }
 
@@ -346,12 +346,13 @@ pub(crate) fn with_metric<'r>(
     Ok(with)
 }
 
-/// Returns contradictions between values of a run that the suites detect.
+/// Returns what shows that a run was edited, and contradictions between its values that the suites detect.
 pub(crate) fn inconsistencies(run: &Run) -> Vec<String> {
-    SUITES.iter().flat_map(|suite| suite.inconsistencies(run)).collect()
+    let of_suites = SUITES.iter().flat_map(|suite| suite.inconsistencies(run));
+    run.inconsistencies.iter().cloned().chain(of_suites).collect()
 }
 
-/// Prints contradictions between values of a run.
+/// Prints what [`inconsistencies`] returns.
 pub(crate) fn print_inconsistencies(run: &Run) -> Result<(), CliError> {
     for line in inconsistencies(run) {
         print_plain(&format!("inconsistent: {line}"))?;

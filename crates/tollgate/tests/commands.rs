@@ -87,8 +87,11 @@ fn keep_last_attempts(bench: &Bench) {
         let lines = last.iter().map(|sample| serde_json::to_string(sample).unwrap() + "\n");
         std::fs::write(folder.join(lab::journal::SAMPLES), lines.collect::<String>()).unwrap();
         let mut record = lab::journal::RunRecord::read(&folder).unwrap();
-        record.sessions.iter_mut().for_each(|session| session.lines = None);
+        record.sessions.iter_mut().for_each(|session| session.written = None);
         record.write(&folder).unwrap();
+        // Records the lines of each session.
+        let journal = lab::journal::Journal::open(&folder, || panic!("{}", folder.display()));
+        journal.unwrap().save_record().unwrap();
     }
 }
 
@@ -297,14 +300,23 @@ expect = { at_least = 50 }
     assert_eq!(check(&["edge-holds", "planted-20"]), 0);
     assert_eq!(check(&["edge-holds", "planted-20", "--require", "decided"]), 1);
     assert_eq!(check(&["planted-20"]), 3, "no claim was judged");
-    let record = bench.journal().folder.join("run.json");
+    let folder = bench.journal().folder;
+    let samples = folder.join("samples.jsonl");
+    let lines = std::fs::read_to_string(&samples).unwrap();
+    std::fs::write(&samples, lines.replacen("\"position\":", "\"position\": ", 1)).unwrap();
+    assert_eq!(check(&["edge-holds"]), 1, "the journal was edited");
+    let json = bench.json(&["claims", "-e", user_file, "edge-holds", "--json"]);
+    let line = json["inconsistencies"][0].as_str().unwrap();
+    assert!(line.contains("the lines of session 1 in samples.jsonl are not those"), "{line}");
+    std::fs::write(&samples, lines).unwrap();
+    let record = folder.join("run.json");
     let kept = std::fs::read(&record).unwrap();
     std::fs::write(&record, "damaged").unwrap();
     assert_eq!(check(&["edge-holds"]), 2, "the run cannot be read");
     std::fs::write(&record, kept).unwrap();
     let json = bench.json(&["claims", "-e", user_file, "me", "--json"]);
     assert_eq!(
-        (&json[0]["verdict"], &json[1]["verdict"]),
+        (&json["claims"][0]["verdict"], &json["claims"][1]["verdict"]),
         (&"reproduced".into(), &"contradicted".into())
     );
 }

@@ -8,12 +8,14 @@ mod folder;
 mod read;
 mod record;
 mod write;
+mod written;
 
 pub use folder::{RunLocation, check_host, latest, newest, runs};
 pub use read::{Run, open};
 pub(crate) use record::now;
 pub use record::{FORMAT, RunRecord, SessionRecord};
 pub use write::{Journal, Settled, Voids};
+pub use written::Written;
 
 use std::path::{Path, PathBuf};
 

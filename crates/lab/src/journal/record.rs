@@ -7,7 +7,7 @@ use machine::environment::Environment;
 use machine::file;
 use serde::{Deserialize, Serialize};
 
-use super::{JournalError, MAX_RECORD, RECORD, UNREADABLE, system};
+use super::{JournalError, MAX_RECORD, RECORD, UNREADABLE, Written, system};
 use crate::experiment::{Experiment, Profile, suite_name};
 use crate::metric::MetricRecord;
 use crate::sample::Sample;
@@ -15,7 +15,7 @@ use crate::side::SideRecord;
 use crate::terminal;
 
 /// The version of the format that this program writes and reads.
-pub const FORMAT: u64 = 11;
+pub const FORMAT: u64 = 12;
 
 /// The record of a session: one start of the lab for a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,15 +24,14 @@ pub struct SessionRecord {
     pub start: String,
     /// The ID of the boot of the host that ran the lab.
     pub boot_id: String,
-    /// The number of lines of `samples.jsonl` that it wrote; `None` until it ends, or if it was killed until the next
-    /// starts.
-    pub lines: Option<u64>,
+    /// The lines of `samples.jsonl` that it wrote; `None` until it ends, or if it was killed until the next starts.
+    pub written: Option<Written>,
 }
 
 impl SessionRecord {
     /// Returns the record of a session that starts now.
     pub fn starting(boot_id: String) -> Self {
-        Self { start: now(), boot_id, lines: None }
+        Self { start: now(), boot_id, written: None }
     }
 }
 

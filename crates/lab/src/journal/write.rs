@@ -1,11 +1,12 @@
 //! Writing a journal, which one lab at a time may do.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::fs::{File, TryLockError};
 use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use super::read::each_line;
+use super::written::{Key, Lines, key_of};
 use super::{JournalError, RunRecord, SAMPLES, UNREADABLE, system};
 use crate::point::Point;
 use crate::sample::{FailureKind, Item, Sample};
@@ -22,8 +23,7 @@ pub struct Journal {
     /// Points that a session found unavailable; with the session in place of the round.
     unavailable: HashSet<Key>,
     voids: HashMap<Key, Voids>,
-    /// The number of lines of each session.
-    lines: BTreeMap<u32, u64>,
+    lines: Lines,
 }
 
 /// The void attempts at an item in one environment, over all rounds and sessions.
@@ -50,14 +50,10 @@ pub enum Settled {
     Failed,
 }
 
-/// The hash of experiment, item, round and environment, which saves memory in long runs.
-type Key = u128;
-
+/// Returns the key of an item in a round and environment.
 fn key(experiment: &str, item: (&Point, bool), round: u32, environment: &str) -> Key {
     let (point, twin) = item;
-    let text = format!("{experiment}\n{point}\n{twin}\n{round}\n{environment}");
-    let hash = blake3::hash(text.as_bytes());
-    u128::from_le_bytes(std::array::from_fn(|at| hash.as_bytes()[at]))
+    key_of(&format!("{experiment}\n{point}\n{twin}\n{round}\n{environment}"))
 }
 
 impl Journal {
@@ -98,7 +94,7 @@ impl Journal {
             settled: HashMap::new(),
             unavailable: HashSet::new(),
             voids: HashMap::new(),
-            lines: BTreeMap::new(),
+            lines: Lines::default(),
         };
         journal.recover()?;
         Ok(journal)
@@ -109,7 +105,8 @@ impl Journal {
         let mut reading = self.file.try_clone().map_err(system(&self.path, UNREADABLE))?;
         reading.seek(SeekFrom::Start(0)).map_err(system(&self.path, UNREADABLE))?;
         let path = self.path.clone();
-        let whole = each_line(&path, reading, |sample| {
+        let mut lines = Lines::default();
+        let whole = each_line(&path, reading, &mut lines, |sample| {
             self.record.check_session(&sample)?;
             self.remember(&sample);
             Ok(())
@@ -118,31 +115,30 @@ impl Journal {
         if self.file.metadata().map_err(system(&self.path, UNREADABLE))?.len() > whole {
             self.file.set_len(whole).map_err(system(&self.path, UNREADABLE))?;
         }
-        self.length = whole;
-        // A session that was killed has no count.
-        self.count_lines();
+        (self.length, self.lines) = (whole, lines);
+        // A session that was killed did not record its lines.
+        self.record_lines();
         Ok(())
     }
 
-    /// Sets the number of lines in the record of each session that has none.
-    fn count_lines(&mut self) {
+    /// Sets the lines in the record of each session that has none.
+    fn record_lines(&mut self) {
         for (session, record) in (1..).zip(&mut self.record.sessions) {
-            record.lines.get_or_insert(self.lines.get(&session).copied().unwrap_or_default());
+            record.written.get_or_insert_with(|| self.lines.of(session));
         }
     }
 
-    /// Ends the last session: flushes all samples to disk and records their number.
+    /// Ends the last session: flushes all samples to disk and records its lines.
     ///
     /// # Errors
     /// Returns an error if a system call fails.
     pub fn end_session(&mut self) -> Result<(), JournalError> {
         self.sync()?;
-        self.count_lines();
+        self.record_lines();
         self.save_record()
     }
 
     fn remember(&mut self, sample: &Sample) {
-        *self.lines.entry(sample.session).or_default() += 1;
         let item = (&sample.point, sample.twin);
         let all_rounds = key(&sample.experiment, item, u32::MAX, &sample.environment);
         if let Some(cause) = &sample.void {
@@ -194,12 +190,17 @@ impl Journal {
             what: format!("a sample cannot be written as JSON: {e}"),
         })?;
         line.push(b'\n');
+        self.lines.check_new(sample).map_err(|why| JournalError::Damaged {
+            path: self.path.clone(),
+            what: format!("a sample is not written: {why}; report this fault"),
+        })?;
         if let Err(error) = self.file.write_all(&line) {
             let _ = self.file.set_len(self.length);
             let remedy = "the samples before this one are kept: free space and run again";
             return Err(system(&self.path, remedy)(error));
         }
         self.length += line.len() as u64;
+        self.lines.add(sample.session, &line);
         self.remember(sample);
         Ok(())
     }
@@ -227,7 +228,7 @@ impl Journal {
 
     /// Returns the number of samples in the journal.
     pub fn lines(&self) -> u64 {
-        self.lines.values().sum()
+        self.lines.count()
     }
 
     /// Returns the void attempts at an item in an environment; `None` if there were none.

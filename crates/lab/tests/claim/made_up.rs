@@ -45,7 +45,12 @@ impl MadeUp {
                 samples.push(self.sample(point, twin, round, truth(point) * drift * noise));
             }
         }
-        Run { folder: "results/here-standard-1".into(), record: self.record(), samples }
+        Run {
+            folder: "results/here-standard-1".into(),
+            record: self.record(),
+            samples,
+            inconsistencies: Vec::new(),
+        }
     }
 
     pub(crate) fn sample(&self, point: &Point, twin: bool, round: u32, value: f64) -> Sample {

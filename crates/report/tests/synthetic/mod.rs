@@ -178,6 +178,7 @@ pub(crate) fn empty(experiment: &Experiment) -> Run {
             metrics: [("copy".to_string(), metrics)].into(),
         },
         samples: Vec::new(),
+        inconsistencies: Vec::new(),
     }
 }
 

@@ -45,7 +45,7 @@ impl Parts {
             let values = [("u2t".to_owned(), self.u2t * drift)];
             samples.push(sample("crossing/tracepoint", &traced, round, values.into()));
         }
-        Run { record: record(), samples, folder: "synthetic".into() }
+        Run { record: record(), samples, folder: "synthetic".into(), inconsistencies: Vec::new() }
     }
 
     fn contradictions(&self) -> Vec<String> {

@@ -7,6 +7,7 @@ use lab::experiment::Experiment;
 use lab::journal::{self, Run};
 use lab::run::is_lab_experiment;
 use report::table::{self, Page};
+use serde_json::json;
 
 use crate::arguments::{Claims, Requirement};
 use crate::error::CliError;
@@ -15,7 +16,7 @@ use crate::select;
 
 /// Prints each published value next to the measured one, with the verdict.
 pub(crate) fn claims(args: &Claims) -> Result<u8, CliError> {
-    // The status 1 of a check means that a claim is contradicted.
+    // The status 1 of a check means that a claim is contradicted, or that the journal was edited.
     print_verdicts(args).map_err(|error| if args.check { error.with_status_2() } else { error })
 }
 
@@ -26,7 +27,9 @@ fn print_verdicts(args: &Claims) -> Result<u8, CliError> {
     run.as_ref().map_or(Ok(()), select::check_one_program)?;
     let judged = judge(claims, run.as_ref());
     if args.json {
-        print_json(&table::verdicts_json(&judged))?;
+        let inconsistencies = run.as_ref().map(select::inconsistencies).unwrap_or_default();
+        let claims = table::verdicts_json(&judged);
+        print_json(&json!({ "claims": claims, "inconsistencies": inconsistencies }))?;
     } else {
         let is_named = |(claim, _): &(Claim, Verdict)| args.names.contains(&claim.id);
         let whole = args.all || judged.iter().any(is_named);
@@ -35,7 +38,12 @@ fn print_verdicts(args: &Claims) -> Result<u8, CliError> {
         run.as_ref().map_or(Ok(()), select::print_inconsistencies)?;
     }
     let kinds: Vec<_> = judged.iter().map(|(_, verdict)| verdict.kind).collect();
-    Ok(if args.check { check_status(&kinds, args.require) } else { 0 })
+    let is_edited = run.is_some_and(|run| !run.inconsistencies.is_empty());
+    Ok(match args.check {
+        true if is_edited => 1,
+        true => check_status(&kinds, args.require),
+        false => 0,
+    })
 }
 
 /// Returns the exit status of a check: 3 if no claim was judged; 1 if a claim is contradicted or lacks
