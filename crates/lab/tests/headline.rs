@@ -9,10 +9,11 @@
 #[allow(dead_code, reason = "the tests of claims use the other parts")]
 mod made_up;
 
-use lab::headline::{Headline, fill, rounds};
+use lab::headline::{Headline, SlotKind, fill, rounds};
 use lab::journal::Run;
 use lab::point::Point;
 use lab::proximity::ROUND_TRIP;
+use lab::sample::{Failure, Sample};
 use made_up::{EXPERIMENT, MadeUp, product};
 
 const HEADLINE: &str = r#"
@@ -102,4 +103,53 @@ fn near_and_far_cores_are_not_mixed() {
     }
     let text = sentence(&mixed).unwrap();
     assert!(text.starts_with("ours copies at 2") && text.ends_with(" (near cores)"), "{text}");
+}
+
+/// All rounds of `ours` are far, most of glibc near: a sentence about one class has no value of the other.
+#[test]
+fn values_of_another_class_are_not_stated() {
+    let mut mixed = run(&made_up(), 0.5);
+    for sample in &mut mixed.samples {
+        let is_far = is_ours(&sample.point) || sample.round < 2;
+        sample.covariates.insert(ROUND_TRIP.into(), if is_far { "400" } else { "100" }.into());
+    }
+    let mut headline: Headline = toml::from_str(HEADLINE).unwrap();
+    let of_glibc = headline.slots["ours"].clone();
+    headline.slots.insert("glibc".into(), of_glibc);
+    if let SlotKind::Value(filter) = &mut headline.slots.get_mut("glibc").unwrap().kind {
+        *filter = toml::from_str("function = \"glibc\"").unwrap();
+    }
+    headline.says = vec!["ours copies at {ours}, glibc at {glibc}".into()];
+    assert_eq!(fill(&headline, &mixed), None);
+    headline.says = vec!["glibc copies at {glibc}".into()];
+    let text = fill(&headline, &mixed).unwrap().sentence;
+    assert!(text.ends_with(" (near cores)"), "{text}");
+}
+
+#[test]
+fn a_point_that_fails_too_often_has_no_headline() {
+    let fails = |rounds: u32| {
+        let mut run = run(&made_up(), 2.0);
+        let is_failed = |sample: &&mut Sample| is_ours(&sample.point) && sample.round < rounds;
+        let repeated: Vec<_> = run
+            .samples
+            .iter_mut()
+            .filter(is_failed)
+            .map(|sample| {
+                let repeated = Sample { session: 2, ..sample.clone() };
+                sample.error = Some(Failure::check("byte 3 is 7"));
+                sample.values.clear();
+                repeated
+            })
+            .collect();
+        (run.clone(), {
+            run.samples.extend(repeated);
+            run
+        })
+    };
+    let (twice, repeated) = fails(2);
+    assert!(sentence(&twice).is_some() && sentence(&repeated).is_some());
+    // A later session that repeats the rounds does not erase their failures.
+    let (three, repeated) = fails(3);
+    assert_eq!((sentence(&three), sentence(&repeated)), (None, None));
 }

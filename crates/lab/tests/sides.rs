@@ -153,8 +153,14 @@ fn a_point_that_one_side_cannot_measure_has_the_reason() {
     let row = changed(&rows(&once)).clone();
     assert_eq!(row.lacks.as_deref(), Some("new: failed in 1 round: it broke"));
     assert_eq!(row.resolution, Some(Resolution::Higher));
+    let good = once.samples.clone();
     fails(&mut once, &Failure::failed("it broke"), 3);
     let row = changed(&rows(&once)).clone();
+    assert!(row.ratio.is_some() && row.resolution.is_none(), "{row:?}");
+    // A later session that repeats all rounds does not erase the failures.
+    once.samples.extend(good.into_iter().map(|sample| Sample { session: 2, ..sample }));
+    let row = changed(&rows(&once)).clone();
+    assert_eq!(row.lacks.as_deref(), Some("new: failed in 3 rounds: it broke"));
     assert!(row.ratio.is_some() && row.resolution.is_none(), "{row:?}");
 }
 

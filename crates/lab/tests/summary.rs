@@ -10,9 +10,9 @@ mod made_up;
 
 use lab::journal::Run;
 use lab::proximity::ROUND_TRIP;
-use lab::sample::{Failure, FailureKind};
+use lab::sample::{Failure, FailureKind, Sample};
 use lab::statistics::{LostRounds, StatisticsError};
-use lab::summary::{Samples, Summary, SummaryError, Unit, paired, summarise};
+use lab::summary::{RoundCounts, Samples, Summary, SummaryError, Unit, paired, summarise};
 use machine::proximity::Class;
 use made_up::{EXPERIMENT, MadeUp, fail, product};
 
@@ -151,6 +151,26 @@ fn failures_are_counted_with_the_remedy() {
     let fault = &row.errors[&FailureKind::Unavailable];
     assert_eq!((fault.count, fault.why.as_str()), (1, "no huge pages"));
     assert_eq!(fault.remedy.as_deref(), Some("reserve some"));
+}
+
+/// Otherwise runs could be repeated until no round fails.
+#[test]
+fn a_round_that_failed_counts_although_a_later_session_repeats_it() {
+    let made_up = two_lengths();
+    let mut run = made_up.run(|_| 10e9);
+    let point = made_up.points[0].clone();
+    let is_failed = |sample: &Sample| sample.point == point && !sample.twin && sample.round < 3;
+    let repeated: Vec<_> = run.samples.iter().filter(|it| is_failed(it)).cloned().collect();
+    for sample in run.samples.iter_mut().filter(|sample| is_failed(sample)) {
+        sample.error = Some(Failure::check("byte 3 is 7"));
+        sample.values.clear();
+    }
+    let counts = RoundCounts { measured: 17, failed: 3, void: 0 };
+    assert_eq!(summary(&run).rows[0].counts, counts);
+    run.samples.extend(repeated.into_iter().map(|sample| Sample { session: 2, ..sample }));
+    let row = summary(&run).rows[0].clone();
+    assert_eq!((row.rounds, row.counts), (20, counts));
+    assert_eq!(row.errors[&FailureKind::Check].count, 3);
 }
 
 #[test]

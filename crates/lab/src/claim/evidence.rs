@@ -12,22 +12,12 @@ use crate::journal::Run;
 use crate::metric::MetricRecord;
 use crate::point::{Filter, Point};
 use crate::run::{OUTSIDE_SAMPLES, is_lab_experiment};
-use crate::sample::{FailureKind, Sample};
+use crate::sample::Sample;
 use crate::statistics::{INTERVAL_ROUNDS, Interval, IntervalKind};
 use crate::summary::{
-    Floors, MAX_FAILED, Observed, Rounds, Samples, TwinAlarm, Unit, metric_record, recorded,
+    Floors, MAX_FAILED, Observed, RoundCounts, Rounds, Samples, TwinAlarm, Unit, metric_record,
+    recorded,
 };
-
-/// Number of rounds by result.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct RoundCounts {
-    /// Valid rounds.
-    pub(super) measured: usize,
-    /// Rounds that failed, crashed, timed out or gave a wrong result.
-    pub(super) failed: usize,
-    /// Void rounds.
-    pub(super) void: usize,
-}
 
 /// Points on one side of a ratio.
 pub(super) struct Side<'a> {
@@ -151,7 +141,7 @@ impl<'a> Evidence<'a> {
         // That a claimed class does not occur is a property of the machine.
         let is_claimed_class = |one| self.claim.class.is_some() && self.is_of_other_class(one);
         let mut faults =
-            samples.iter().flatten().filter(|one| !is_absence(one) && !is_claimed_class(one));
+            samples.iter().flatten().filter(|one| !one.is_absence() && !is_claimed_class(one));
         match (faults.next(), samples.first()) {
             (Some(fault), _) => self.reason(fault, None).into(),
             (None, Some(Some(absent))) if samples.iter().all(Option::is_some) => {
@@ -171,7 +161,7 @@ impl<'a> Evidence<'a> {
         let mut missing = Missing::default();
         for (point, sample) in self.without_values(matches) {
             let why = match sample {
-                Some(sample) if is_absence(sample) => {
+                Some(sample) if sample.is_absence() => {
                     let why = self.reason(sample, None);
                     leave_out(&mut missing.left_out, why, [name(point)]);
                     continue;
@@ -366,44 +356,23 @@ impl<'a> Evidence<'a> {
         kind: &mut VerdictKind,
         reasons: &mut Vec<Reason>,
     ) {
-        let RoundCounts { measured, failed, .. } = *counts;
-        let rounds = measured + failed;
-        if failed as f64 > MAX_FAILED * rounds as f64 {
+        if counts.fails_too_often() {
+            let (failed, rounds) = (counts.failed, counts.rounds());
             *kind = VerdictKind::Inconclusive;
             reasons.push(Reason::TooManyFailed { failed, rounds, max: MAX_FAILED });
         }
     }
 
-    /// Counts rounds by the result at some points. A round in which any of them failed is failed, even if a later
-    /// session repeated it: otherwise runs could be repeated until no round fails.
+    /// Counts rounds by the result at some points.
     pub(super) fn round_counts(&self, points: &[&Point]) -> RoundCounts {
-        let mut rounds: BTreeMap<u32, (bool, bool)> = BTreeMap::new();
-        for (round, sample) in points.iter().flat_map(|point| self.samples.rounds(point, false)) {
-            if !is_absence(sample) {
-                let (_, void) = rounds.entry(round).or_default();
-                let fault = sample.error.as_ref().map(|failure| failure.kind);
-                *void |= sample.void.is_some() || fault == Some(FailureKind::Void);
-            }
-        }
-        for sample in self.failed_samples().filter(|one| !one.twin) {
-            if points.contains(&&sample.point) {
-                rounds.entry(sample.round).or_default().0 = true;
-            }
-        }
-        let failed = rounds.values().filter(|(failed, _)| *failed).count();
-        let void = rounds.values().filter(|(failed, void)| *void && !failed).count();
-        RoundCounts { measured: rounds.len() - failed - void, failed, void }
+        self.samples.round_counts(points, false)
     }
 
     /// Returns every sample of the claim's points and their twins that failed, crashed, timed out or gave a wrong
     /// result, in any session.
     pub(super) fn failed_samples(&self) -> impl Iterator<Item = &'a Sample> {
-        let is_failed = |sample: &&Sample| {
-            let fault = sample.error.as_ref().map(|failure| failure.kind);
-            fault.is_some_and(|kind| kind.is_fault() && kind != FailureKind::Void)
-        };
         let is_claimed = |sample: &&Sample| self.known.contains(&sample.point);
-        self.samples.all().filter(is_failed).filter(is_claimed)
+        self.samples.all().filter(|sample| sample.has_failed()).filter(is_claimed)
     }
 
     /// Returns a reason if no twins near some points have enough rounds for a noise floor. A promise
@@ -459,9 +428,4 @@ pub(super) fn open_factors<'p>(
     }
     let open = |(factor, levels): &(&str, BTreeSet<_>)| levels.len() > 1 && !named.contains(factor);
     seen.into_iter().filter(open).map(|(factor, _)| factor.to_string()).collect()
-}
-
-/// Returns whether the machine lacks what the point requires, which is a result and not a fault.
-fn is_absence(sample: &Sample) -> bool {
-    sample.error.as_ref().is_some_and(|failure| !failure.kind.is_fault())
 }

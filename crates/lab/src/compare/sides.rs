@@ -12,8 +12,8 @@ use crate::point::Point;
 use crate::side::{FACTOR, LEVELS};
 use crate::statistics::{Estimate, NoiseFloor, Ratio, Resolution, estimate, resolve};
 use crate::summary::{
-    Floors, MAX_FAILED, Observed, Rounds, Row, Summary, SummaryError, TwinAlarm, Unit, paired,
-    resolution, summarise,
+    Floors, Observed, Rounds, Row, Summary, SummaryError, TwinAlarm, Unit, paired, resolution,
+    summarise,
 };
 
 /// One metric of an experiment, measured by both sides.
@@ -76,7 +76,7 @@ fn compared(summary: &Summary, point: &Point) -> Vec<ComparedSides> {
     let sides = LEVELS.map(|level| point.with(FACTOR, level));
     let rows = sides.each_ref().map(|side| summary.rows.iter().find(|row| row.point == *side));
     let lacks = lacks(rows);
-    let is_judged = !rows.into_iter().flatten().any(fails_too_often);
+    let is_judged = !rows.into_iter().flatten().any(|row| row.counts.fails_too_often());
     let rounds = sides.iter().filter_map(|side| summary.observed.points.get(side));
     let classes: BTreeSet<Class> =
         rounds.flat_map(Rounds::values).filter_map(|one| one.class).collect();
@@ -117,12 +117,6 @@ fn row(observed: &Observed, point: &Point, sides: &[Point; 2], is_judged: bool) 
         lacks: ratio.err().map(|why| why.to_string()),
         ratio: ratio.ok(),
     }
-}
-
-/// Returns whether too many rounds failed, because slow rounds may fail more often.
-fn fails_too_often(row: &Row) -> bool {
-    let failed: usize = row.errors.values().map(|failure| failure.count).sum();
-    failed as f64 > MAX_FAILED * (row.rounds + failed) as f64
 }
 
 /// Returns the failures of a point, or that all of its rounds are void, by side.

@@ -32,7 +32,7 @@ pub struct Filled {
 
 /// Returns a headline with the numbers of a run; `None` if no sentence has a value for every slot.
 ///
-/// A slot has a value if at least 6 rounds gave one. Half of its 95% interval must be at most 25% of it, except for a
+/// A slot has a value if at least 6 rounds gave one, and at most 10% of the rounds of each of its points failed. Half of its 95% interval must be at most 25% of it, except for a
 /// number of rounds; a ratio must also be resolved. Rounds with near and with far cores are not mixed: the
 /// sentence is about those of which there are more, and names them.
 pub fn fill(headline: &Headline, run: &Run) -> Option<Filled> {
@@ -131,8 +131,12 @@ impl<'a> Source<'a> {
         rounds.flat_map(Rounds::values).filter_map(|one| one.class).collect()
     }
 
-    /// Returns its number as text, of the rounds with a class.
+    /// Returns its number as text, of the rounds with a class; `None` if too many rounds of one of its points failed.
     fn text(&self, class: Option<Class>) -> Option<String> {
+        let mut points = self.points();
+        if points.any(|point| self.samples.round_counts(&[&point], false).fails_too_often()) {
+            return None;
+        }
         match self.kind {
             SlotKind::Value(filter) => self.value(&self.point(filter)?, class),
             SlotKind::Ratio { of, to } => self.ratio(of, to, class),
@@ -142,10 +146,20 @@ impl<'a> Source<'a> {
         }
     }
 
+    /// Returns the values of a point in the rounds of a class, as far as their class is known.
+    fn observed(&self, point: &Point, class: Option<Class>) -> Option<Rounds> {
+        let mut rounds = self.summary.observed.points.get(point)?.clone();
+        rounds.retain(|_, one| one.class.is_none_or(|it| class.is_none_or(|class| it == class)));
+        Some(rounds)
+    }
+
     fn value(&self, point: &Point, class: Option<Class>) -> Option<String> {
         let row = self.summary.rows.iter().find(|row| row.point == *point)?;
+        let all = self.summary.observed.points.get(point)?.len();
         let estimate = match class {
             Some(class) if !row.by_class.is_empty() => row.by_class.get(&class),
+            // All of its rounds are of another class.
+            Some(_) if self.observed(point, class)?.len() < all => None,
             _ => row.estimate.as_ref(),
         };
         let estimate = estimate.filter(|one| one.rounds >= INTERVAL_ROUNDS)?;
@@ -164,14 +178,8 @@ impl<'a> Source<'a> {
         to: &Filter,
         class: Option<Class>,
     ) -> Option<(Point, Point, Ratio)> {
-        let rounds = |point: &Point| -> Option<Rounds> {
-            let mut rounds = self.summary.observed.points.get(point)?.clone();
-            rounds
-                .retain(|_, one| one.class.is_none_or(|it| class.is_none_or(|class| it == class)));
-            Some(rounds)
-        };
         let (above, below) = (self.point(of)?, self.point(to)?);
-        let ratio = paired(&rounds(&above)?, &rounds(&below)?).ok()?;
+        let ratio = paired(&self.observed(&above, class)?, &self.observed(&below, class)?).ok()?;
         let is_known =
             ratio.rounds >= INTERVAL_ROUNDS && ratio.relative_half_width() <= MAX_HALF_WIDTH;
         is_known.then_some((above, below, ratio))

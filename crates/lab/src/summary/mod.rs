@@ -6,6 +6,7 @@
 
 mod contest;
 mod environments;
+mod failures;
 mod observed;
 mod row;
 mod samples;
@@ -18,6 +19,8 @@ use serde::Serialize;
 
 pub use contest::Contest;
 pub use environments::OtherEnvironment;
+pub(crate) use failures::MAX_FAILED;
+pub use failures::RoundCounts;
 pub use observed::{Floors, Observation, Observed, Rounds, alike, paired, pairs};
 pub(crate) use observed::{Pair, pair_states, paired_in_state, quotient, resolution};
 pub use row::{FailureCount, Outlier, Row};
@@ -33,9 +36,6 @@ use crate::point::Point;
 use crate::proximity::Classes;
 use crate::sharing::SharingCounts;
 use crate::statistics::Ratio;
-
-/// Maximum share of a point's rounds that may have failed if the others are to be judged.
-pub(crate) const MAX_FAILED: f64 = 0.1;
 
 /// An error of a summary, in one line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, thiserror::Error)]
@@ -82,7 +82,7 @@ pub struct Summary {
     pub record: MetricRecord,
     /// ID of the summarised environment.
     pub environment: String,
-    /// Other environments of the run with valid samples of the experiment.
+    /// Other environments of the run with valid or failed samples of the experiment.
     pub other_environments: Vec<OtherEnvironment>,
     /// Number of samples by whether a busy SMT sibling shared their core.
     pub sharing: SharingCounts,

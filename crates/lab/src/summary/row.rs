@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::observed::{alike, resolution};
 use super::samples::{is_capped, recorded, value};
 use super::voids::first_attempts;
-use super::{Observed, Rounds, Samples, Unit};
+use super::{Observed, RoundCounts, Rounds, Samples, Unit};
 use crate::metric::STEP;
 use crate::point::{Level, Point};
 use crate::proximity::ROUND_TRIP;
@@ -39,7 +39,9 @@ pub struct Row {
     pub void_rounds: usize,
     /// Number of void samples by cause.
     pub void_causes: BTreeMap<String, usize>,
-    /// Failures by kind.
+    /// Number of rounds by result.
+    pub counts: RoundCounts,
+    /// Failures by kind. A round that failed counts even if a later session repeated it.
     pub errors: BTreeMap<FailureKind, FailureCount>,
     /// Number of valid rounds by level of each covariate. The class of the cores replaces the time of their round trip.
     pub covariates: BTreeMap<String, Vec<(Level, usize)>>,
@@ -138,6 +140,7 @@ impl PointSamples<'_> {
             voids: self.all.iter().filter(|s| s.void.is_some()).count(),
             void_rounds: self.last.iter().filter(|s| s.void.is_some()).count(),
             void_causes: counted(self.all.iter().filter_map(|s| s.void.clone())),
+            counts: self.samples.round_counts(&[self.point], false),
             errors: self.errors(),
             covariates: self.covariates(&valid),
             by_class: self.by_class(),
@@ -162,8 +165,12 @@ impl PointSamples<'_> {
     }
 
     fn errors(&self) -> BTreeMap<FailureKind, FailureCount> {
+        let last = self.last.iter().map(|sample| (sample.round, *sample));
+        let failed = self.all.iter().map(|sample| (sample.round, *sample));
+        let by_round: BTreeMap<u32, &Sample> =
+            last.chain(failed.filter(|(_, sample)| sample.has_failed())).collect();
         let mut errors: BTreeMap<_, FailureCount> = BTreeMap::new();
-        for failure in self.last.iter().filter_map(|sample| sample.error.as_ref()) {
+        for failure in by_round.values().filter_map(|sample| sample.error.as_ref()) {
             let count = errors.get(&failure.kind).map_or(0, |earlier| earlier.count);
             let latest = FailureCount {
                 count: count + 1,
