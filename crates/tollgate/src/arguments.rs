@@ -267,8 +267,8 @@ pub(crate) struct Claims {
     /// Print every claim whole, also those that cannot be measured
     #[arg(long)]
     pub(crate) all: bool,
-    /// Exit with 0 if all judged claims are reproduced, 1 if one is contradicted or the journal was edited,
-    /// 2 if the run or a file cannot be read, 3 if no claim was judged
+    /// Exit with 0 if all judged claims are reproduced, 1 if one is contradicted or doubted by
+    /// another environment of the run or the journal was edited, 2 if the run or a file cannot be read, 3 if no claim was judged
     #[arg(long)]
     pub(crate) check: bool,
     /// With --check, also exit with 1 unless all claims have this verdict; still 3 if no claim was judged

@@ -8,7 +8,6 @@ use machine::proximity::Class;
 
 use super::reason::{LeftOut, NoVerdict, Reason, leave_out};
 use super::{Claim, VerdictKind};
-use crate::journal::Run;
 use crate::metric::MetricRecord;
 use crate::point::{Filter, Point};
 use crate::run::{OUTSIDE_SAMPLES, is_lab_experiment};
@@ -37,7 +36,7 @@ pub(super) struct Missing {
     pub(super) left_out: Vec<LeftOut>,
 }
 
-/// Samples that a claim is judged by, in the newest environment of its experiment.
+/// Samples that a claim is judged by, in one environment of its experiment.
 #[derive(Clone)]
 pub(super) struct Evidence<'a> {
     pub(super) claim: &'a Claim,
@@ -67,10 +66,9 @@ pub(super) struct Evidence<'a> {
 }
 
 impl<'a> Evidence<'a> {
-    /// Collects the samples of a run that a claim is judged by.
-    pub(super) fn gather(claim: &'a Claim, run: &'a Run) -> Result<Self, NoVerdict> {
+    /// Collects the values that a claim is judged by from samples of its experiment.
+    pub(super) fn gather(claim: &'a Claim, samples: Samples<'a>) -> Result<Self, NoVerdict> {
         let experiment = claim.experiment.as_str();
-        let samples = Samples::newest(run, experiment).ok_or_else(|| claim.not_measured())?;
         let declared = samples.declared();
         let metric = claim.metric.as_deref().or(declared.map(|e| e.metric.as_str()));
         let metric = metric.ok_or_else(|| Reason::NoMetric { experiment: experiment.into() })?;

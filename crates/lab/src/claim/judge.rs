@@ -25,16 +25,33 @@ const LOWEST: f64 = -HIGHEST;
 /// Judges a claim by a run. `cores` is the number of physical cores of this machine; if the run
 /// records the machine that measured, the number of that machine applies.
 pub fn judge(claim: &Claim, run: Option<&Run>, cores: usize) -> Verdict {
-    let preferred = preferred(claim, run);
+    let newest = run.and_then(|run| Samples::newest_environment(run, &claim.experiment));
+    let verdict = judge_in(claim, run, newest, cores);
+    match run.zip(newest) {
+        Some((run, newest)) => verdict.with_others(claim, run, newest, cores),
+        None => verdict,
+    }
+}
+
+/// Judges a claim by the samples of one environment of a run; `None` if no environment has any.
+pub(super) fn judge_in(
+    claim: &Claim,
+    run: Option<&Run>,
+    environment: Option<&str>,
+    cores: usize,
+) -> Verdict {
+    let samples = || Some(Samples::in_environment(run?, &claim.experiment, environment?));
+    let machine = run.zip(environment).and_then(|(run, id)| run.record.environments.get(id));
+    let preferred = preferred(claim, samples);
     let claim = preferred.as_ref().unwrap_or(claim);
     let unmeasurable = claim.unmeasurable.clone();
     let evidence = unmeasurable
         .map(|why| NoVerdict::unmeasurable(Reason::NoMethod { why }))
-        .or_else(|| lacking_cores(claim, run, cores))
-        .or_else(|| other_machine(claim, run))
-        .or_else(|| other_profile(claim, run))
-        .map_or_else(|| run.ok_or_else(|| claim.not_measured()), Err)
-        .and_then(|run| Evidence::gather(claim, run));
+        .or_else(|| lacking_cores(claim, machine, cores))
+        .or_else(|| other_machine(claim, machine))
+        .or_else(|| other_profile(claim, run, machine))
+        .map_or_else(|| samples().ok_or_else(|| claim.not_measured()), Err)
+        .and_then(|samples| Evidence::gather(claim, samples));
     let mut judgements = match &evidence {
         Ok(evidence) => evidence.judge(),
         Err(lack) => vec![Judgement::missing("", lack.clone())],
@@ -53,10 +70,8 @@ pub fn judge(claim: &Claim, run: Option<&Run>, cores: usize) -> Verdict {
         evidence.project(&mut judgements);
     }
     let published = claim.published.clone();
-    let others =
-        evidence.as_ref().map(|it| it.samples.other_environments(|one| claim.is_about(one)));
-    let not_judged = others.unwrap_or_default();
-    Verdict { kind, quantifier, judgements, published, alarms, not_judged }
+    let (elsewhere, doubt) = (Vec::new(), None);
+    Verdict { kind, quantifier, judgements, published, alarms, elsewhere, doubt }
 }
 
 /// Replaces the judgements of points without samples by one that counts them; by the first if no point has a sample.
@@ -71,18 +86,17 @@ fn join_unmeasured(judgements: &mut Vec<Judgement>, lacks_levels: bool, evidence
     judgements.extend(joined.into_iter().chain(others));
 }
 
-/// Returns the claim about its preferred points only, if the run has a value of one of them.
-fn preferred(claim: &Claim, run: Option<&Run>) -> Option<Claim> {
+/// Returns the claim about its preferred points only, if the samples have a value of one of them.
+fn preferred<'a>(claim: &Claim, samples: impl Fn() -> Option<Samples<'a>>) -> Option<Claim> {
     let filter = claim.filter.with(claim.prefer.as_ref()?);
-    let samples = Samples::newest(run?, &claim.experiment)?;
-    let is_measured = samples.all().any(|one| one.is_valid() && filter.matches(&one.point));
+    let is_measured = samples()?.all().any(|one| one.is_valid() && filter.matches(&one.point));
     is_measured.then(|| Claim { filter, ..claim.clone() })
 }
 
 /// Returns a reason if the machine that measured has fewer physical cores than the claim requires.
-fn lacking_cores(claim: &Claim, run: Option<&Run>, cores: usize) -> Option<NoVerdict> {
+fn lacking_cores(claim: &Claim, machine: Option<&Environment>, cores: usize) -> Option<NoVerdict> {
     let needed = claim.cores?;
-    let topology = measured_on(claim, run).map(|environment| &environment.topology);
+    let topology = machine.map(|environment| &environment.topology);
     let cores = topology.map_or(cores, |topology| topology.physical_cores());
     let threads_per_core =
         topology.map(|topology| topology.online.len() as f64 / cores.max(1) as f64);
@@ -90,25 +104,23 @@ fn lacking_cores(claim: &Claim, run: Option<&Run>, cores: usize) -> Option<NoVer
     (cores < needed).then(|| NoVerdict::unmeasurable(reason))
 }
 
-/// Returns the machine that measured the claim's experiment last, if the run records it.
-fn measured_on<'r>(claim: &'r Claim, run: Option<&'r Run>) -> Option<&'r Environment> {
-    let run = run?;
-    run.record.environments.get(Samples::newest_environment(run, &claim.experiment)?)
-}
-
 /// Returns a reason if the machine that measured lacks what the claim requires.
-fn other_machine(claim: &Claim, run: Option<&Run>) -> Option<NoVerdict> {
-    let unmet = claim.requires.as_ref()?.unmet(Some(measured_on(claim, run)?));
+fn other_machine(claim: &Claim, machine: Option<&Environment>) -> Option<NoVerdict> {
+    let unmet = claim.requires.as_ref()?.unmet(Some(machine?));
     (!unmet.is_empty()).then(|| NoVerdict::unmeasurable(Reason::OtherMachine { unmet }))
 }
 
 /// Returns a reason if the claim requires another profile. A value that does not apply needs none.
-fn other_profile(claim: &Claim, run: Option<&Run>) -> Option<NoVerdict> {
+fn other_profile(
+    claim: &Claim,
+    run: Option<&Run>,
+    machine: Option<&Environment>,
+) -> Option<NoVerdict> {
     let (needed, profile) = (claim.profile?, run?.record.profile);
     if profile == needed {
         return None;
     }
-    let (_, unmet) = applies_to(claim, measured_on(claim, run));
+    let (_, unmet) = applies_to(claim, machine);
     Some(match unmet.is_empty() {
         true => Reason::OtherProfile { needed, profile, command: claim.command() }.into(),
         false => NoVerdict::incomparable(Reason::NotComparable { unmet }),

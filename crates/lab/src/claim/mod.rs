@@ -6,6 +6,7 @@ mod best;
 mod capped;
 mod check;
 mod classes;
+mod elsewhere;
 mod every_sample;
 mod evidence;
 mod expect;
@@ -27,6 +28,7 @@ use serde::Serialize;
 
 pub use check::{check, needs, needs_of_profiles};
 pub use classes::ClassResult;
+pub use elsewhere::OtherVerdict;
 pub use expect::{Bounds, Condition, Expect, Quantifier, SpreadUnit, Trend};
 pub use judge::judge;
 pub(crate) use read::{Declared, DeclaredTable};

@@ -9,7 +9,7 @@ use super::{Bounds, ClassResult, Unmet, VerdictKind};
 use crate::experiment::Profile;
 use crate::sample::Failure;
 use crate::statistics::{LostRounds, Ratio, Resolution, StatisticsError};
-use crate::summary::SummaryError;
+use crate::summary::{OtherEnvironment, SummaryError};
 
 /// Direction of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -231,6 +231,20 @@ pub enum Reason {
     ClassesDiffer {
         /// Result of each class with enough rounds.
         results: Vec<ClassResult>,
+    },
+    /// The samples of another environment of the run decide the claim otherwise.
+    EnvironmentsDiffer {
+        /// Result in the environment that is judged.
+        here: VerdictKind,
+        /// Result in the other one.
+        there: VerdictKind,
+        /// The other environment.
+        environment: OtherEnvironment,
+    },
+    /// Too many rounds failed in another environment of the run.
+    FailedElsewhere {
+        /// The other environment.
+        environment: OtherEnvironment,
     },
     /// A class has too few rounds to count.
     ClassNotJudged {

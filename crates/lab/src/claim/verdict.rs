@@ -6,9 +6,9 @@ use machine::proximity::Class;
 use serde::Serialize;
 
 use super::reason::{LeftOut, NoVerdict, Reason};
-use super::{Published, Quantifier};
+use super::{OtherVerdict, Published, Quantifier};
 use crate::statistics::{Interval, LostRounds};
-use crate::summary::{OtherEnvironment, TwinAlarm};
+use crate::summary::TwinAlarm;
 
 /// Result of judging a claim by a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -71,8 +71,10 @@ pub struct Verdict {
     pub published: Option<Published>,
     /// Twins of the experiment that differ.
     pub alarms: Vec<TwinAlarm>,
-    /// Other environments of the run that measured the claim's points, whose samples are not judged.
-    pub not_judged: Vec<OtherEnvironment>,
+    /// Verdicts from the other environments of the run that measured the claim's points.
+    pub elsewhere: Vec<OtherVerdict>,
+    /// Why it is inconclusive although its judgements decide: samples of another environment speak against it.
+    pub doubt: Option<Reason>,
 }
 
 impl Verdict {

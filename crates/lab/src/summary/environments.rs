@@ -1,6 +1,6 @@
 //! Environments of a run that count together, and those that are left out.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use machine::environment::Environment;
 use serde::Serialize;
@@ -14,33 +14,44 @@ use crate::sample::Sample;
 pub struct OtherEnvironment {
     /// ID of the environment.
     pub environment: String,
-    /// Number of rounds with a valid sample.
+    /// Number of rounds with a valid or a failed sample.
     pub rounds: usize,
+    /// Number of rounds with a failed sample.
+    pub failed: usize,
     /// Names of the recorded properties that differ from those of the environment in use.
     pub differences: Vec<String>,
 }
 
 impl OtherEnvironment {
-    /// Returns the environments of samples that are not used, unless none of their samples is valid.
+    /// Returns the environments of samples that are not used, the last measured first, unless all of their samples are
+    /// void or of points that they cannot measure.
     pub(super) fn of<'a>(
         unused: impl Iterator<Item = &'a Sample>,
         in_use: &Samples<'a>,
     ) -> Vec<Self> {
-        let mut rounds: BTreeMap<&str, BTreeSet<u32>> = BTreeMap::new();
-        for sample in unused.filter(|sample| sample.is_valid()) {
-            rounds.entry(&sample.environment).or_default().insert(sample.round);
+        let mut rounds: BTreeMap<&str, BTreeMap<u32, bool>> = BTreeMap::new();
+        let mut order: Vec<&str> = Vec::new();
+        for sample in unused.filter(|sample| sample.is_valid() || sample.has_failed()) {
+            let environment = sample.environment.as_str();
+            let has_failed = rounds.entry(environment).or_default().entry(sample.round);
+            *has_failed.or_default() |= sample.has_failed();
+            if order.last() != Some(&environment) {
+                order.retain(|earlier| *earlier != environment);
+                order.push(environment);
+            }
         }
         let recorded = &in_use.run.record.environments;
         let differences = |other: &str| {
             let both = in_use.machine().zip(recorded.get(other));
             both.map(|(this, other)| this.differences(other)).unwrap_or_default()
         };
-        let other = |(environment, rounds): (&str, BTreeSet<u32>)| Self {
+        let other = |environment: &str| Self {
             environment: environment.into(),
-            rounds: rounds.len(),
+            rounds: rounds[environment].len(),
+            failed: rounds[environment].values().filter(|failed| **failed).count(),
             differences: differences(environment),
         };
-        rounds.into_iter().map(other).collect()
+        order.into_iter().rev().map(other).collect()
     }
 }
 

@@ -129,7 +129,7 @@ impl<'a> Samples<'a> {
             .get_or_init(|| relative_deviation(clocks().map(|clock| clock.core_hertz())))
     }
 
-    /// Returns the other environments of the run with valid samples of some points of the experiment.
+    /// Returns the other environments of the run with valid or failed samples of some points of the experiment.
     pub fn other_environments(&self, is_wanted: impl Fn(&Point) -> bool) -> Vec<OtherEnvironment> {
         let is_other = |sample: &&Sample| {
             sample.experiment == self.experiment

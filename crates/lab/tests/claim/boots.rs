@@ -65,14 +65,14 @@ fn settings_that_change_without_a_boot_do_not_make_more_boots() {
         environment.governor = Some(format!("governor {number}"));
     }
     let verdict = assert_kind(KEYS, &run, Inconclusive);
-    assert_eq!(verdict.not_judged.len(), 12, "{:?}", verdict.not_judged);
+    assert_eq!(verdict.elsewhere.len(), 12, "{:?}", verdict.elsewhere);
     // Boots with another setting are other machines.
     for (environment, boot) in run.record.environments.values_mut().zip(&boots) {
         environment.boot_id.clone_from(boot);
     }
     let verdict = assert_kind(KEYS, &run, Inconclusive);
-    let other = &verdict.not_judged[0];
-    assert_eq!((verdict.not_judged.len(), other.rounds), (12, 8));
+    let other = &verdict.elsewhere[0].environment;
+    assert_eq!((verdict.elsewhere.len(), other.rounds), (12, 8));
     assert_eq!(other.differences, ["boot", "governor"]);
 }
 
@@ -81,8 +81,9 @@ fn a_rerun_in_another_environment_states_the_rounds_that_it_replaces() {
     let mut run = in_boots([1, 1]);
     run.record.experiments.get_mut(EXPERIMENT).unwrap().blocking.clear();
     let verdict = verdict(KEYS, &run);
-    let [other] = verdict.not_judged.as_slice() else { panic!("{:?}", verdict.not_judged) };
+    let [other] = verdict.elsewhere.as_slice() else { panic!("{:?}", verdict.elsewhere) };
+    let other = &other.environment;
     assert_eq!((other.rounds, other.differences.as_slice()), (8, ["boot".to_string()].as_slice()));
     let keys = "where = { length = \"4 KiB\" }\nexpect = { at_least = 1.0 }";
-    assert_eq!(crate::verdict(keys, &run).not_judged, []);
+    assert_eq!(crate::verdict(keys, &run).elsewhere, []);
 }

@@ -9,6 +9,7 @@ mod boots;
 mod bounds;
 mod choice;
 mod classes;
+mod environments;
 mod every_sample;
 mod made_up;
 #[path = "../mutation/mod.rs"]

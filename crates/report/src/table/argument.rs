@@ -26,6 +26,9 @@ pub(super) fn why(verdict: &Verdict) -> String {
     if judgements.len() > 1 {
         text = format!("{}; {text}", counted(judgements));
     }
+    if let Some(doubt) = &verdict.doubt {
+        text = format!("{}; here {text}", reason(doubt));
+    }
     let against = judgements.iter().filter(|one| one.kind == VerdictKind::Contradicted);
     let labels: Vec<_> =
         against.flat_map(|one| &one.values).map(|value| value.label.as_str()).collect();

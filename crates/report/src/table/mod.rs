@@ -19,6 +19,7 @@ mod verdicts;
 pub use compare::{compare, compare_json};
 pub use inventory::{Declared, describe, doctor, doctor_json, list, list_json, options};
 pub use lab::table::Page;
+pub use notes::differing;
 pub use screen::{NoHeadline, Screen};
 pub use show::{ShowOptions, measured, show, show_json};
 pub use sides::{sides, sides_json};

@@ -167,15 +167,25 @@ pub(crate) fn others_left_out(others: &[OtherEnvironment]) -> Option<String> {
         several => format!("{several} other environments"),
     };
     let rounds = others.iter().map(|other| other.rounds).sum();
+    let verb = if rounds == 1 { "is" } else { "are" };
+    let rounds = format::count(rounds, "round");
+    let failed = match others.iter().map(|other| other.failed).sum() {
+        0 => String::new(),
+        failed => format!(" ({failed} failed)"),
+    };
+    Some(format!("{rounds}{failed} of {environments}{} {verb}", differing(others)))
+}
+
+/// Returns in which properties environments differ from the one in use, e.g. ` (differing in libc tunables)`; empty if in
+/// none that is recorded.
+pub fn differing(others: &[OtherEnvironment]) -> String {
     let differences: BTreeSet<&str> =
         others.iter().flat_map(|other| &other.differences).map(String::as_str).collect();
     let differences: Vec<_> = differences.into_iter().collect();
-    let differing = match differences.is_empty() {
+    match differences.is_empty() {
         true => String::new(),
         false => format!(" (differing in {})", differences.join(", ")),
-    };
-    let verb = if rounds == 1 { "is" } else { "are" };
-    Some(format!("{} of {environments}{differing} {verb}", format::count(rounds, "round")))
+    }
 }
 
 fn is_time(unit: &str) -> bool {

@@ -9,7 +9,11 @@ use lab::statistics::{Resolution, Unresolved};
 use lab::summary::SummaryError;
 use machine::proximity::Class;
 
+use super::notes::differing;
 use super::statistic::{limits, lost_rounds, ratio};
+
+/// The remedy if environments of a run disagree.
+const FRESH: &str = "measure again with --fresh";
 
 /// Returns whether a reason continues the clause of the value.
 pub(super) fn is_clause(reason: &Reason) -> bool {
@@ -158,6 +162,16 @@ pub(super) fn reason(reason: &Reason) -> String {
                 .iter()
                 .map(|one| format!("{} with {} cores", one.kind.name(), one.class.name()));
             each.collect::<Vec<_>>().join(" and ")
+        }
+        Reason::EnvironmentsDiffer { here, there, environment } => {
+            let differing = differing(std::slice::from_ref(environment));
+            let (here, there) = (here.name(), there.name());
+            format!("{here} here and {there} in another environment{differing}: {FRESH}")
+        }
+        Reason::FailedElsewhere { environment } => {
+            let differing = differing(std::slice::from_ref(environment));
+            let (failed, rounds) = (environment.failed, count(environment.rounds, "round"));
+            format!("{failed} of {rounds} failed in another environment{differing}: {FRESH}")
         }
         Reason::ClassNotJudged { class, rounds } => {
             format!("{} with {} cores: too few to judge", count(*rounds, "round"), class.name())

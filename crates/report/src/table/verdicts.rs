@@ -112,7 +112,8 @@ pub fn verdicts_json(judged: &[(Claim, Verdict)]) -> Value {
             "judgements": verdict.judgements,
             "published": verdict.published,
             "alarms": verdict.alarms,
-            "not_judged": verdict.not_judged,
+            "elsewhere": verdict.elsewhere,
+            "doubt": verdict.doubt,
         })
     };
     judged.iter().map(object).collect()
@@ -163,16 +164,19 @@ pub(super) fn emphasis(kind: VerdictKind) -> Emphasis {
     }
 }
 
-/// Returns the reason of a verdict, the measured values that it does not state, and the rounds that are not judged.
+/// Returns the reason of a verdict, the measured values that it does not state, and the verdicts from other environments.
 fn reasons(verdict: &Verdict) -> Vec<String> {
     let stated = stated(verdict);
     let is_other = |value: &&MeasuredValue| !stated.iter().any(|one| std::ptr::eq(*one, *value));
     let others: Vec<_> =
         verdict.values().filter(is_other).filter_map(|it| part(it, false)).collect();
     let others = (!others.is_empty()).then(|| format!("other values: {}", limited(&others)));
-    let not_judged =
-        others_left_out(&verdict.not_judged).map(|others| format!("{others} not judged"));
-    [why(verdict)].into_iter().chain(others).chain(not_judged).collect()
+    let elsewhere: Vec<_> = verdict.elsewhere.iter().map(|it| it.environment.clone()).collect();
+    let kinds: BTreeSet<_> = verdict.elsewhere.iter().map(|it| it.verdict.kind.name()).collect();
+    let kinds = kinds.into_iter().collect::<Vec<_>>().join(" or ");
+    let elsewhere =
+        others_left_out(&elsewhere).map(|others| format!("{others} judged separately: {kinds}"));
+    [why(verdict)].into_iter().chain(others).chain(elsewhere).collect()
 }
 
 /// Returns the source of a claim with the published value.

@@ -16,7 +16,8 @@ use crate::select;
 
 /// Prints each published value next to the measured one, with the verdict.
 pub(crate) fn claims(args: &Claims) -> Result<u8, CliError> {
-    // The status 1 of a check means that a claim is contradicted, or that the journal was edited.
+    // The status 1 of a check means that a claim is contradicted, also by
+    // another environment of the run, or that the journal was edited.
     print_verdicts(args).map_err(|error| if args.check { error.with_status_2() } else { error })
 }
 
@@ -39,8 +40,9 @@ fn print_verdicts(args: &Claims) -> Result<u8, CliError> {
     }
     let kinds: Vec<_> = judged.iter().map(|(_, verdict)| verdict.kind).collect();
     let is_edited = run.is_some_and(|run| !run.inconsistencies.is_empty());
+    let is_doubted = judged.iter().any(|(_, verdict)| verdict.doubt.is_some());
     Ok(match args.check {
-        true if is_edited => 1,
+        true if is_edited || is_doubted => 1,
         true => check_status(&kinds, args.require),
         false => 0,
     })

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use lab::capability::State;
 use lab::catalogue::{Catalogue, Declaration, DeclaredFigure};
-use lab::claim::{Claim, Verdict};
+use lab::claim::{Claim, OtherVerdict, Verdict};
 use lab::experiment::{Experiment, Profile};
 use lab::headline::{self, Headline};
 use lab::journal::Run;
@@ -154,38 +154,21 @@ impl Explainer<'_> {
     fn claim(&self, claim: &Claim) -> String {
         let judged = super::claims::judge(vec![claim.clone()], self.run.as_ref());
         let verdicts = judged.iter().map(|(claim, verdict)| {
-            table::claim(claim, verdict, self.page) + &self.elsewhere(claim, verdict)
+            table::claim(claim, verdict, self.page) + &self.elsewhere(verdict)
         });
         self.title("claim", &claim.id)
             + &verdicts.collect::<String>()
             + &self.measured(&claim.experiment)
     }
 
-    /// Returns the verdict in each environment of the run that `verdict` does not judge, the last one measured first.
-    fn elsewhere(&self, claim: &Claim, verdict: &Verdict) -> String {
-        let mut text = String::new();
-        let (Some(run), mut others) = (&self.run, verdict.not_judged.clone()) else { return text };
-        let mut rest = run.clone();
-        while !others.is_empty() {
-            rest.samples.retain(|sample| {
-                others.iter().any(|other| other.environment == sample.environment)
-            });
-            let measured = rest.samples.iter().rev().find(|it| it.experiment == claim.experiment);
-            let is_measured = |id: &str| measured.is_some_and(|it| it.environment == id);
-            let other = verdict.not_judged.iter().find(|it| is_measured(&it.environment));
-            let differing = match other.map_or(&[][..], |other| &other.differences) {
-                [] => String::new(),
-                names => format!(" (differing in {})", names.join(", ")),
-            };
-            text += &self.line(&format!("in another environment{differing}:"));
-            let judged = super::claims::judge(vec![claim.clone()], Some(&rest));
-            others.clear();
-            for (_, mut verdict) in judged {
-                others.append(&mut verdict.not_judged);
-                text += &table::verdict(&verdict, self.page);
-            }
-        }
-        text
+    /// Returns the verdict from each other environment of the run, the last one measured first.
+    fn elsewhere(&self, verdict: &Verdict) -> String {
+        let text = |other: &OtherVerdict| {
+            let differing = table::differing(std::slice::from_ref(&other.environment));
+            self.line(&format!("in another environment{differing}:"))
+                + &table::verdict(&other.verdict, self.page)
+        };
+        verdict.elsewhere.iter().map(text).collect()
     }
 
     fn figure(&self, declared: &DeclaredFigure) -> String {
