@@ -110,7 +110,8 @@ impl<'a> Evidence<'a> {
 
     /// Sets the values, given those of all points of the experiment.
     pub(super) fn with_values(self, mut all: Observed) -> Self {
-        let (floors, twin_rounds) = (Floors::of(&all), all.twin_rounds());
+        let (mut floors, twin_rounds) = (Floors::of(&all), all.twin_rounds());
+        floors.retain(|twin| !self.samples.round_counts(&[twin], true).fails_too_often());
         let alarms = TwinAlarm::all(&self.samples, self.metric, &all);
         all.points.retain(|point, _| self.claim.filter.matches(point));
         all.twins.retain(|point, _| self.claim.filter.matches(point));

@@ -36,7 +36,23 @@ impl Evidence<'_> {
                 self.saturated(&steps, along, knee, combination, within.unwrap_or_default())
             }
         };
-        Judgement { left_out, ..Judgement::of_all(values.unwrap_or_else(missing)) }
+        let mut judgement = Judgement::of_all(values.unwrap_or_else(missing));
+        self.limit_failures_of(&steps, &mut judgement);
+        Judgement { left_out, ..judgement }
+    }
+
+    /// Weakens a trend if too many rounds of a level failed, also of one between those whose ratio it states.
+    fn limit_failures_of(&self, steps: &[Step], judgement: &mut Judgement) {
+        for (point, _) in steps {
+            let mut reasons = Vec::new();
+            if matches!(judgement.kind, VerdictKind::Reproduced | VerdictKind::Contradicted) {
+                let counts = self.round_counts(&[point]);
+                Self::limit_failures(&counts, &mut judgement.kind, &mut reasons);
+            }
+            let label = self.name(point, &Point::default());
+            let at = |why| Reason::At { label: label.clone(), why: Box::new(why) };
+            judgement.reasons.extend(reasons.into_iter().map(at));
+        }
     }
 
     /// Returns the points with values in the order of their levels, at least two, and the levels

@@ -230,6 +230,11 @@ impl Floors {
         Self(observed.twin_ratios().into_iter().filter_map(floor).collect())
     }
 
+    /// Keeps the floors of the twins that match a predicate.
+    pub(crate) fn retain(&mut self, matches: impl Fn(&Point) -> bool) {
+        self.0.retain(|(twin, _)| matches(twin));
+    }
+
     /// Returns the floor for a comparison of some points: the highest of the floors of each point.
     /// That of a point is the floor of its nearest twins, which differ from it in the fewest
     /// factors; of equally near ones, the highest. `None` without twins.

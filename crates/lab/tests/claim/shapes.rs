@@ -6,7 +6,7 @@ use lab::point::Point;
 use lab::sample::{Failure, FailureKind};
 
 use crate::made_up::{MadeUp, fail, product};
-use crate::{assert_kind, reasons};
+use crate::{assert_kind, fail_rounds, reasons};
 
 const WINNER: &str = "expect = { winner_changes = \"function\", along = \"length\" }";
 
@@ -107,6 +107,35 @@ fn a_level_that_crashed_may_differ() {
             r#""why":"two CPUs only","remedy":"add some"},"command":null},"names":["threads=2"]"#;
         assert!(reasons(&verdict).contains(left_out), "{verdict:?}");
     }
+}
+
+/// Every level counts, also one between those whose ratio is stated.
+#[test]
+fn a_level_that_often_fails_leaves_the_trend_open() {
+    let whole = threads(|threads| 10e9 + threads.min(8.0) * 1e9);
+    let is_2 = |point: &Point| point.text("threads") == "2";
+    let flat = shape("flat", ", within = \"99%\"");
+    for keys in [flat, shape("rises", ""), shape("saturates", ", beyond = 8, within = \"10%\"")] {
+        let mut run = whole.clone();
+        fail_rounds(&mut run, 2, is_2);
+        assert_kind(&keys, &run, Reproduced);
+        fail_rounds(&mut run, 12, is_2);
+        let verdict = assert_kind(&keys, &run, Inconclusive);
+        let why = r#""reason":"too-many-failed","failed":12,"rounds":20"#;
+        assert!(reasons(&verdict).contains(why), "{}", reasons(&verdict));
+    }
+}
+
+#[test]
+fn a_twin_that_often_fails_gives_no_floor() {
+    let mut run = threads(|threads| 10e9 + threads * 1e9);
+    let keys = shape("rises", "");
+    for sample in run.samples.iter_mut().filter(|sample| sample.twin && sample.round < 12) {
+        sample.values.clear();
+        sample.error = Some(Failure::check("byte 3 is 7, not 8"));
+    }
+    let verdict = assert_kind(&keys, &run, Inconclusive);
+    assert!(reasons(&verdict).contains("no-floor"), "{}", reasons(&verdict));
 }
 
 #[test]
