@@ -10,6 +10,7 @@
 //! The intervals are those of single points. Whether a point differs is corrected for the number of points compared, by
 //! Holm's method: if nothing changed, the probability that any of them is called higher or lower is at most 5%.
 
+mod medians;
 mod sides;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,9 +25,11 @@ use crate::journal::{Run, RunRecord, SessionRecord};
 use crate::metric::MetricRecord;
 use crate::option;
 use crate::point::Point;
-use crate::statistics::{CONFIDENCE, holm, median};
-use crate::summary::{Summary, SummaryError, Unit, alike, resolution, summarise};
+use crate::sharing::Sharing;
+use crate::statistics::{CONFIDENCE, holm};
+use crate::summary::{Summary, SummaryError, Unit, summarise};
 
+use medians::RunMedian;
 pub use sides::{ComparedSides, SideComparison, compare_sides};
 
 /// The minimum number of runs per side for a verdict.
@@ -74,7 +77,8 @@ pub struct Comparison {
     pub a: Vec<String>,
     /// Names of the runs of B.
     pub b: Vec<String>,
-    /// A row per point with values in both.
+    /// A row per point with values in both; one per proximity of its cores, if they were near in some rounds and far in
+    /// others.
     pub rows: Vec<Compared>,
     /// Number of points with values only in A.
     pub only_a: usize,
@@ -89,6 +93,10 @@ pub struct Comparison {
 pub struct Compared {
     /// The point.
     pub point: Point,
+    /// Proximity of the cores in the rounds of this row, if there are rounds of several.
+    pub class: Option<Class>,
+    /// State of the core in all rounds of this row; `None` if it differs, so that they are not judged.
+    pub state: Option<Sharing>,
     /// Median of each run of A with a value.
     pub a: Vec<f64>,
     /// Median of each run of B with a value.
@@ -115,12 +123,16 @@ pub enum Difference {
     Unresolved,
     /// The interval excludes 1, as those of some of so many equal points do.
     Chance,
-    /// All runs of each side have equal values with no known resolution, so the variance between runs is unknown.
+    /// All runs of each side have equal values, so the variance between runs is unknown.
     NoSpread,
     /// A side has fewer than [`MIN_RUNS`] runs; the number of the smaller side.
     TooFewRuns(usize),
     /// A value is not above zero.
     NotPositive,
+    /// The core was alone in most rounds of some runs and shared in those of others.
+    OtherState,
+    /// The cores were near in all runs of one side and far in those of the other.
+    OtherClass,
 }
 
 impl fmt::Display for Difference {
@@ -134,6 +146,12 @@ impl fmt::Display for Difference {
             Self::TooFewRuns(1) => f.write_str("not judged: one run each"),
             Self::TooFewRuns(runs) => write!(f, "not judged: {runs} runs of {MIN_RUNS} needed"),
             Self::NotPositive => f.write_str("not judged: a value is not above zero"),
+            Self::OtherState => {
+                f.write_str("not judged: the core was alone in some runs and shared in others")
+            }
+            Self::OtherClass => {
+                f.write_str("not judged: the cores were near in one side and far in the other")
+            }
         }
     }
 }
@@ -164,12 +182,17 @@ pub fn compare(
     Ok(comparisons)
 }
 
-/// Checks that no two runs are copies of one: these have the seed and the start of a session in common.
+/// Checks that no two runs are copies of one: these have the samples of a session in common, or its start and the seed.
 fn check_distinct<'r>(runs: impl Iterator<Item = &'r Run>) -> Result<(), CompareError> {
-    let mut known: BTreeMap<(u64, &str, &str), &Path> = BTreeMap::new();
+    let mut known: BTreeMap<String, &Path> = BTreeMap::new();
     for run in runs {
-        let session = |one: &'r SessionRecord| (run.record.seed, &*one.start, &*one.boot_id);
-        let sessions: BTreeSet<_> = run.record.sessions.iter().map(session).collect();
+        let marks = |one: &'r SessionRecord| {
+            let SessionRecord { start, boot_id, written } = one;
+            let samples = written.as_ref().filter(|written| written.lines > 0);
+            let start = format!("{} {start} {boot_id}", run.record.seed);
+            [Some(start), samples.map(|written| written.digest.clone())].into_iter().flatten()
+        };
+        let sessions: BTreeSet<_> = run.record.sessions.iter().flat_map(marks).collect();
         for session in sessions {
             if let Some(first) = known.insert(session, &run.folder) {
                 let name = |folder: &Path| folder.display().to_string();
@@ -217,26 +240,28 @@ fn compare_experiment(
     check_definitions(&all().zip(in_a.iter().chain(&in_b)).collect::<Vec<_>>())?;
     let record = in_a.first().map(|first| first.record.clone());
     let record = record.ok_or_else(|| CompareError::NoMetric(experiment.into()))?;
-    let (medians_a, medians_b) = (medians(&in_a), medians(&in_b));
     let in_order = in_a.iter().flat_map(|summary| summary.rows.iter().map(|row| &row.point));
     let mut seen = BTreeSet::new();
-    let rows: Vec<_> = in_order
+    let rows = in_order
         .filter(|point| seen.insert(*point))
-        .filter_map(|point| Some(compared(point, medians_a.get(point)?, medians_b.get(point)?)))
-        .collect();
-    let mut notes = differences(a, b, experiment);
-    notes.extend(class_note(&rows, &in_a, &in_b));
+        .flat_map(|point| medians::rows(point, &in_a, &in_b))
+        .collect::<Vec<_>>();
+    let with_row: BTreeSet<&Point> = rows.iter().map(|row| &row.point).collect();
+    let only = |runs: &[Summary]| {
+        let points = runs.iter().flat_map(|summary| summary.observed.points.keys());
+        points.filter(|point| !with_row.contains(point)).collect::<BTreeSet<_>>().len()
+    };
     let names = |runs: &[Run]| runs.iter().map(|run| run.record.name.clone()).collect();
     Ok(Comparison {
         experiment: experiment.into(),
-        only_a: medians_a.len() - rows.len(),
-        only_b: medians_b.len() - rows.len(),
+        only_a: only(&in_a),
+        only_b: only(&in_b),
         record,
         metric,
         a: names(a),
         b: names(b),
+        notes: differences(a, b, experiment),
         rows,
-        notes,
     })
 }
 
@@ -266,28 +291,7 @@ fn check_definitions(runs: &[(&Run, &Summary)]) -> Result<(), CompareError> {
     Ok(())
 }
 
-/// The median of one run at a point.
-#[derive(Debug, Clone, Copy)]
-struct RunMedian {
-    value: f64,
-    /// Resolution of the values, in their unit; 0 if it is not limited.
-    resolution: f64,
-}
-
-/// Returns the median of each run at each point with values.
-fn medians(runs: &[Summary]) -> BTreeMap<Point, Vec<RunMedian>> {
-    let mut medians: BTreeMap<Point, Vec<RunMedian>> = BTreeMap::new();
-    for (point, rounds) in runs.iter().flat_map(|summary| &summary.observed.points) {
-        let rounds = alike(rounds);
-        let values: Vec<f64> = rounds.values().map(|one| one.value).collect();
-        if let Some(value) = median(&values) {
-            let resolution = resolution(&rounds);
-            medians.entry(point.clone()).or_default().push(RunMedian { value, resolution });
-        }
-    }
-    medians
-}
-
+/// Compares the medians of the runs at a point, of one class and state.
 fn compared(point: &Point, a: &[RunMedian], b: &[RunMedian]) -> Compared {
     let logarithms = |side: &[RunMedian]| -> Option<Vec<f64>> {
         side.iter().map(|run| (run.value > 0.0).then(|| run.value.ln())).collect()
@@ -307,6 +311,8 @@ fn compared(point: &Point, a: &[RunMedian], b: &[RunMedian]) -> Compared {
     let values = |side: &[RunMedian]| side.iter().map(|run| run.value).collect();
     Compared {
         point: point.clone(),
+        class: None,
+        state: None,
         a: values(a),
         b: values(b),
         ratio,
@@ -337,8 +343,8 @@ struct Welch {
 
 impl Welch {
     /// Tests whether two sets of values have equal means. `resolution` is the resolution of the difference, and the
-    /// minimum half-width. `None` if a set has one value, or without variance and resolution. The number of degrees of
-    /// freedom is that of Welch and Satterthwaite.
+    /// minimum half-width; the test is of the difference beyond it. `None` if a set has one value, or if no set has
+    /// variance. The number of degrees of freedom is that of Welch and Satterthwaite.
     fn of(above: &[f64], below: &[f64], resolution: f64) -> Option<Self> {
         let difference = mean(above) - mean(below);
         // Variance of the mean, and degrees of freedom.
@@ -350,20 +356,15 @@ impl Welch {
         let ((above, above_freedom), (below, below_freedom)) = (of(above)?, of(below)?);
         let variance = above + below;
         // The mean of equal values may differ from them by rounding.
-        let is_constant = variance.sqrt() < ROUNDING;
-        if is_constant {
-            let p_value = if difference.abs() > resolution { 0.0 } else { 1.0 };
-            return (resolution > 0.0).then_some(Self {
-                difference,
-                half_width: resolution,
-                p_value,
-            });
+        if variance.sqrt() < ROUNDING {
+            return None;
         }
         let freedom =
             variance.powi(2) / (above.powi(2) / above_freedom + below.powi(2) / below_freedom);
         let student = StudentsT::new(0.0, 1.0, freedom).ok()?;
         let half_width = student.inverse_cdf(f64::midpoint(1.0, CONFIDENCE)) * variance.sqrt();
-        let p_value = 2.0 * student.sf(difference.abs() / variance.sqrt());
+        let beyond = (difference.abs() - resolution).max(0.0);
+        let p_value = 2.0 * student.sf(beyond / variance.sqrt());
         Some(Self { difference, half_width: half_width.max(resolution), p_value })
     }
 
@@ -392,33 +393,6 @@ fn differences(a: &[Run], b: &[Run], experiment: &str) -> Vec<String> {
     all.extend(options.map(|(name, a, b)| (format!("--set {name}"), a, b)));
     let different = all.into_iter().filter(|(_, a, b)| a != b);
     different.map(|(what, a, b)| format!("note: {what} is {a} in A and {b} in B")).collect()
-}
-
-/// Returns a note if the proximity of the cores of a point differs between rounds, because its ratio then compares
-/// proximities too.
-fn class_note(rows: &[Compared], a: &[Summary], b: &[Summary]) -> Option<String> {
-    let classes = |runs: &[Summary], point: &Point| -> BTreeSet<Class> {
-        let rounds = runs.iter().filter_map(|summary| summary.observed.points.get(point));
-        rounds.flat_map(|rounds| rounds.values().filter_map(|one| one.class)).collect()
-    };
-    let differ = |row: &&Compared| {
-        let (a, b) = (classes(a, &row.point), classes(b, &row.point));
-        a != b || a.len() > 1
-    };
-    let differing: Vec<_> = rows.iter().filter(differ).collect();
-    let point = &differing.first()?.point;
-    let describe = |runs: &[Summary]| {
-        let names: Vec<_> = classes(runs, point).into_iter().map(Class::name).collect();
-        if names.is_empty() { "unknown".into() } else { names.join(" and ") }
-    };
-    Some(format!(
-        "note: the proximity of the cores differs between rounds at {} of {} points, which affects the ratio; the \
-         first is {point}: {} in A, {} in B",
-        differing.len(),
-        rows.len(),
-        describe(a),
-        describe(b)
-    ))
 }
 
 #[cfg(test)]
@@ -462,18 +436,21 @@ mod tests {
     }
 
     #[test]
-    fn equal_runs_resolve_nothing_below_their_resolution() {
-        let equal = judge(&[135.0; 3], &[135.1; 3]);
-        assert_eq!((equal.difference, equal.interval), (Difference::NoSpread, None));
-        let quantised = |b| judge_with(0.5, &[100.0; 3], &[b; 3]);
+    fn equal_runs_resolve_nothing() {
+        for resolution in [0.0, 0.5] {
+            let equal = judge_with(resolution, &[135.0; 3], &[170.0; 3]);
+            assert_eq!((equal.difference, equal.interval), (Difference::NoSpread, None));
+        }
+        // A small spread does not make an interval narrower than the resolution.
+        let quantised =
+            |b: f64| judge_with(0.5, &[100.0, 100.001, 100.002], &[b, b + 0.001, b + 0.002]);
         assert_eq!(quantised(100.5).difference, Difference::Unresolved);
         assert_eq!(quantised(102.0).difference, Difference::Higher);
         let (low, high) = quantised(100.0).interval.unwrap();
         let expected = 0.005 * 2.0_f64.sqrt();
-        assert!((high.ln() - expected).abs() < 1e-9 && (low.ln() + expected).abs() < 1e-9);
-        // A small spread does not make an interval narrower than the resolution.
-        let close = judge_with(0.5, &[100.0, 100.001, 100.002], &[100.5, 100.501, 100.502]);
-        assert_eq!(close.difference, Difference::Unresolved);
+        assert!((high.ln() - expected).abs() < 1e-6 && (low.ln() + expected).abs() < 1e-6);
+        // The p-value, by which many points are corrected, excludes the resolution too.
+        assert!(quantised(100.5).p_value.unwrap() > 0.99);
     }
 
     /// Runs that differ by 3% each, of 40 points at which nothing changed.

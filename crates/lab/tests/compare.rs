@@ -11,12 +11,15 @@ mod made_up;
 
 use std::time::Duration;
 
-use lab::compare::{Comparison, Difference, compare, experiments};
-use lab::journal::{Run, SessionRecord};
+use lab::compare::{Compared, Comparison, Difference, compare, experiments};
+use lab::journal::{Run, SessionRecord, Written};
 use lab::metric::{Better, MetricRecord};
 use lab::point::Point;
 use lab::proximity::ROUND_TRIP;
+use lab::sample::Sample;
+use lab::sharing::Sharing;
 use lab::summary::Unit;
+use machine::proximity::Class;
 use made_up::{EXPERIMENT, MadeUp, product};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -112,6 +115,18 @@ fn copies_of_one_run_are_refused() {
         "{line}"
     );
     assert_eq!(refused(&a, &[&b[..], std::slice::from_ref(&copied)].concat()), line);
+    // Neither is one with another seed and start.
+    let written = Written { lines: 1, digest: "digest of the samples".into() };
+    let mut original = a[1].clone();
+    original.record.sessions[0].written = Some(written.clone());
+    let mut renamed = copied.clone();
+    renamed.record.seed += 100;
+    renamed.record.sessions = vec![SessionRecord::starting("another".into())];
+    assert!(
+        compare(&[original.clone()], &[renamed.clone()], &[EXPERIMENT], None, Unit::Own).is_ok()
+    );
+    renamed.record.sessions[0].written = Some(written);
+    assert_eq!(refused(&[original], &[renamed]), line);
     // A copy that was resumed is no other run.
     copied.record.sessions.push(SessionRecord::starting("later".into()));
     assert_eq!(refused(&a, &[copied]), line);
@@ -170,18 +185,83 @@ fn differences_between_compared_runs_are_noted() {
     let set = |b: &mut Run| {
         b.record.options.insert("file-folder".into(), "/mnt".into());
     };
-    let far = |b: &mut Run| {
-        for sample in b.samples.iter_mut().filter(|it| it.point.text("length") == "4 KiB") {
-            sample.covariates.insert(ROUND_TRIP.into(), "400".into());
-        }
-    };
     for (noted, what) in [
         (notes(&budget), "the budget of a sample is "),
         (notes(&|b| b.record.nice += 3), "the nice value is "),
         (notes(&set), "--set file-folder is not set in A and /mnt in B"),
-        (notes(&far), "differs between rounds at 1 of 2 points"),
     ] {
         assert!(noted.len() == 1 && noted[0].contains(what), "{noted:?}");
     }
-    assert!(notes(&far)[0].ends_with(": unknown in A, far in B"), "{:?}", notes(&far));
+}
+
+/// Returns two sides of three runs. A sample of 4 KiB in one of the first rounds is as in `first`, as many as `rounds`
+/// states for each side; the others are as in `rest`, and half as fast.
+fn divided(
+    rounds: [u32; 2],
+    first: impl Fn(&mut Sample),
+    rest: impl Fn(&mut Sample),
+) -> [Vec<Run>; 2] {
+    [0, 1].map(|side: usize| {
+        let start = 3 * side as u64;
+        let mut runs = runs(start..start + 3, 1.0);
+        for sample in runs.iter_mut().flat_map(|run| &mut run.samples) {
+            if sample.point.text("length") != "4 KiB" {
+                continue;
+            }
+            if sample.round < rounds[side] {
+                first(sample);
+            } else {
+                rest(sample);
+                sample.values.values_mut().for_each(|value| *value *= 0.5);
+            }
+        }
+        runs
+    })
+}
+
+/// How many rounds a run has with near cores is chance.
+#[test]
+fn near_and_far_cores_are_compared_separately() {
+    let place = |round_trip: &'static str| {
+        move |sample: &mut Sample| {
+            sample.covariates.insert(ROUND_TRIP.into(), round_trip.into());
+        }
+    };
+    let rows = |rounds: [u32; 2]| {
+        let [a, b] = divided(rounds, place("100"), place("400"));
+        let comparison = compared(&a, &b);
+        let of_4_kib = |row: &&Compared| row.point.text("length") == "4 KiB";
+        comparison.rows.iter().filter(of_4_kib).cloned().collect::<Vec<_>>()
+    };
+    let mixed = rows([14, 6]);
+    let classes: Vec<_> = mixed.iter().map(|row| row.class).collect();
+    assert_eq!(classes, [Some(Class::Near), Some(Class::Far)]);
+    for row in &mixed {
+        assert_eq!(row.difference, Difference::Unresolved, "{row:?}");
+    }
+    // All near against all far.
+    let [row] = &rows([20, 0])[..] else { panic!() };
+    assert_eq!((row.difference, row.ratio), (Difference::OtherClass, None));
+}
+
+/// A busier neighbour during the runs of one side is no regression.
+#[test]
+fn medians_of_different_states_of_the_core_are_not_compared() {
+    let rates = |rate: f64| {
+        move |sample: &mut Sample| {
+            let clock = sample.clock.as_mut().unwrap();
+            (clock.issue_before, clock.issue_after) = (Some(rate), Some(rate));
+        }
+    };
+    let row = |rounds: [u32; 2]| {
+        let [a, b] = divided(rounds, rates(5.1), rates(4.0));
+        let comparison = compared(&a, &b);
+        comparison.rows.into_iter().find(|row| row.point.text("length") == "4 KiB").unwrap()
+    };
+    for (rounds, state) in [([14, 6], Sharing::Alone), ([14, 5], Sharing::Shared)] {
+        let row = row(rounds);
+        assert_eq!((row.difference, row.state), (Difference::Unresolved, Some(state)), "{row:?}");
+    }
+    let row = row([16, 4]);
+    assert_eq!((row.difference, row.ratio), (Difference::OtherState, None), "{row:?}");
 }

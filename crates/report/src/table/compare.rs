@@ -9,6 +9,7 @@ use lab::journal::Run;
 use lab::metric::Better;
 use lab::point::Point;
 use lab::table::{ColumnHeader, Emphasis, Page, TableCell};
+use machine::proximity::Class;
 use serde_json::{Value, json};
 
 use super::cell::ValueFormat;
@@ -52,19 +53,20 @@ fn comparison_text(comparison: &Comparison, experiment: Option<&Experiment>, pag
 
 fn table(comparison: &Comparison, section: &Section, page: Page) -> String {
     let record = &comparison.record;
-    let by_point: BTreeMap<&Point, &Compared> =
-        comparison.rows.iter().map(|row| (&row.point, row)).collect();
-    let row = |point: Point| by_point.get(&point).copied();
-    let rows: Vec<&Compared> = section.in_order().into_iter().filter_map(row).collect();
+    let of_point = |point: Point| comparison.rows.iter().filter(move |row| row.point == point);
+    let rows: Vec<&Compared> = section.in_order().into_iter().flat_map(of_point).collect();
     let values = rows.iter().flat_map(|row| [centre(&row.a), centre(&row.b)]);
     let format = ValueFormat { unit: &record.unit, scale: Scale::common(values, &record.unit) };
     let mut headers: Vec<ColumnHeader> =
         section.axes.iter().map(|axis| ColumnHeader::left(&axis.factor)).collect();
+    let has_classes = rows.iter().any(|row| row.class.is_some());
+    headers.extend(has_classes.then(|| ColumnHeader::left("cores")));
     headers.extend(["A", "B", "B / A", "95% interval"].map(ColumnHeader::right));
     headers.push(ColumnHeader::left("B is"));
     let line = |row: &&Compared| {
         let mut cells: Vec<TableCell> =
             section.axes.iter().map(|axis| row.point.text(&axis.factor).into()).collect();
+        cells.extend(has_classes.then(|| row.class.map_or("", Class::name).into()));
         cells.extend(cells_of(row, &format).map(TableCell::from));
         cells.push(verdict(row.difference, record.better));
         cells
@@ -102,7 +104,13 @@ fn verdict(difference: Difference, better: Better) -> TableCell {
         (Difference::Unresolved | Difference::Chance | Difference::NoSpread, _) => {
             ("unresolved", Emphasis::Faint)
         }
-        (Difference::TooFewRuns(_) | Difference::NotPositive, _) => ("not judged", Emphasis::Faint),
+        (
+            Difference::TooFewRuns(_)
+            | Difference::NotPositive
+            | Difference::OtherState
+            | Difference::OtherClass,
+            _,
+        ) => ("not judged", Emphasis::Faint),
         (Difference::Higher, Better::Higher) | (Difference::Lower, Better::Lower) => good,
         (Difference::Higher, Better::Lower) | (Difference::Lower, Better::Higher) => bad,
         (Difference::Higher, Better::Neither) => ("higher", Emphasis::Plain),
