@@ -335,6 +335,29 @@ pub fn append(path: &Path) -> io::Result<File> {
     open_with(path, OpenOptions::new().read(true).append(true).create(true))
 }
 
+/// Opens a regular file that all users share for reading and writing under the rules of [`open`], and creates it if
+/// absent.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_shared(path: &Path) -> io::Result<File> {
+    let existing = || open_with(path, OpenOptions::new().read(true).write(true));
+    // In a sticky folder the kernel refuses O_CREAT for a file of another user.
+    match existing() {
+        Err(why) if why.kind() == ErrorKind::NotFound => {}
+        other => return other,
+    }
+    match OpenOptions::new().read(true).write(true).create_new(true).open(path) {
+        Ok(file) => {
+            file.set_permissions(Permissions::from_mode(0o666))?;
+            Ok(file)
+        }
+        // Another process was faster.
+        Err(why) if why.kind() == ErrorKind::AlreadyExists => existing(),
+        Err(why) => Err(why),
+    }
+}
+
 /// Creates a file that must not exist; a link counts as existing.
 ///
 /// # Errors

@@ -119,6 +119,9 @@ pub(crate) struct MeasureArgs {
     /// Random seed of a new run
     #[arg(long, allow_negative_numbers = true, value_parser = seed)]
     pub(crate) seed: Option<u64>,
+    /// Wait while another run measures on this machine, instead of failing
+    #[arg(long)]
+    pub(crate) wait: bool,
     /// Enable an opt-in feature, e.g. 'physical'; see 'tollgate doctor' (repeatable)
     #[arg(long, value_name = "FEATURE")]
     pub(crate) allow: Vec<String>,

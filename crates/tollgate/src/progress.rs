@@ -118,6 +118,9 @@ impl Progress {
 impl RunObserver for Progress {
     fn event(&mut self, event: Event<'_>) {
         match event {
+            Event::Waiting(holder) => {
+                self.report(&format!("waiting for another run on this machine: {holder}"));
+            }
             Event::Opened { folder, samples } => {
                 let folder_name = folder.display();
                 self.report(&match samples {

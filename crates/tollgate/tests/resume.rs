@@ -3,6 +3,7 @@
 mod harness;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -261,8 +262,64 @@ fn a_folder_has_one_running_run() {
     let bench = Bench::new();
     let mut first = bench.start(&["run", "planted/delay", "--rounds", "2000", "--quiet"]);
     bench.wait_for_sample();
-    let line = bench.refused(&RUN, 1);
+    let other_lock = bench.command(&RUN).env("TOLLGATE_LOCK", bench.path().join("other")).output();
+    let line = String::from_utf8(other_lock.unwrap().stderr).unwrap();
     assert!(line.contains("another run writes here") && line.contains("--fresh"), "{line}");
+    first.kill().unwrap();
+    first.wait().unwrap();
+}
+
+#[test]
+fn a_machine_has_one_running_run() {
+    let (bench, other) = (Bench::new(), Bench::new());
+    let mut first = bench.start(&["run", "planted/delay", "--rounds", "2000", "--quiet"]);
+    bench.wait_for_sample();
+    let second = |words: &[&str]| {
+        let mut command = other.command(words);
+        command.env("TOLLGATE_LOCK", bench.path().join("lock"));
+        command.stdout(Stdio::null()).stderr(Stdio::piped());
+        command
+    };
+    let refused = second(&RUN).output().unwrap();
+    let line = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!(refused.status.code(), Some(1), "{line}");
+    let holder = format!("pid {}, since 20", first.id());
+    let results = format!("results in {}", bench.path().join("results").display());
+    assert!(line.contains(&holder) && line.contains(&results), "{line}");
+    assert!(line.contains("tollgate run --wait") && other.samples() == 0, "{line}");
+    // The other one waits, and measures once the first has ended.
+    let mut waiting = Started::new(second(&[&RUN[..], &["--wait"]].concat()));
+    std::thread::sleep(Duration::from_secs(1));
+    assert_eq!(other.samples(), 0);
+    first.kill().unwrap();
+    first.wait().unwrap();
+    let mut errors = String::new();
+    waiting.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+    waiting.wait().unwrap();
+    let expected = format!("waiting for another run on this machine: {holder}");
+    assert!(errors.contains(&expected), "{errors}");
+    assert!(other.samples() > 0, "{errors}");
+}
+
+#[test]
+fn a_run_that_waits_can_be_interrupted() {
+    let bench = Bench::new();
+    let mut first = bench.start(&["run", "planted/delay", "--rounds", "2000", "--quiet"]);
+    bench.wait_for_sample();
+    let other = bench.path().join("other");
+    let words = [&RUN[..], &["--wait", "--results", other.to_str().unwrap()]].concat();
+    let mut command = bench.command(&words);
+    command.stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut waiting = Started::new(command);
+    let mut line = String::new();
+    let mut lines = BufReader::new(waiting.stderr.take().unwrap());
+    while !line.contains("waiting for another run") {
+        line.clear();
+        assert!(lines.read_line(&mut line).unwrap() > 0, "it did not wait");
+    }
+    send(&waiting, libc::SIGINT);
+    assert_eq!(waiting.wait().unwrap().code(), Some(130));
+    assert!(!other.exists());
     first.kill().unwrap();
     first.wait().unwrap();
 }

@@ -7,6 +7,7 @@
 mod dispatcher;
 mod execution;
 mod import;
+mod machine_lock;
 mod passes;
 mod record;
 mod remaining;
@@ -56,6 +57,8 @@ pub struct RunRequest<'a> {
     /// The two sides of a comparison, with which the experiments are crossed ([`cross`](crate::side::cross)); empty
     /// without one.
     pub sides: Vec<Side>,
+    /// Whether to wait while another run measures on this machine; otherwise the run is refused.
+    pub waits: bool,
     /// The options that the user enabled or set.
     pub options: BTreeMap<String, String>,
     /// Set by Ctrl-C: ends the run cleanly.
@@ -68,6 +71,8 @@ pub const MAX_SEED: u64 = 1 << 53;
 /// An event of a run.
 #[derive(Debug)]
 pub enum Event<'a> {
+    /// The run waits for another one on this machine, with this process, start and folder.
+    Waiting(&'a str),
     /// The run's journal is open.
     Opened {
         /// The folder.
@@ -140,6 +145,8 @@ pub struct RunSummary {
     pub samples: u64,
     /// The failed samples of this session.
     pub faults: Vec<Sample>,
+    /// Its wall time, without the wait for another run and the start of the workers.
+    pub time: Duration,
     /// Whether the user interrupted it.
     pub interrupted: bool,
 }
@@ -160,6 +167,20 @@ pub enum RunError {
         folder: PathBuf,
         /// The difference.
         what: String,
+    },
+    /// Another run measures on this machine: its process, start and folder.
+    #[error(
+        "another run measures on this machine: {0}; two would disturb each other, so repeat this later, or wait with \
+         'tollgate run --wait'"
+    )]
+    Busy(String),
+    /// The lock of the machine cannot be used.
+    #[error("{}: {error}; remove it, or name another file in TOLLGATE_LOCK", path.display())]
+    Lock {
+        /// The file.
+        path: PathBuf,
+        /// The error.
+        error: std::io::Error,
     },
     /// A worker does not start.
     #[error("cannot start: {0}")]

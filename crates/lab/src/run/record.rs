@@ -263,6 +263,7 @@ mod tests {
             min_rounds: 0,
             is_enough: None,
             sides: Vec::new(),
+            waits: false,
             options: BTreeMap::new(),
             interrupted: &INTERRUPTED,
         }

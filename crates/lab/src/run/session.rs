@@ -5,6 +5,7 @@ use std::time::Instant;
 use machine::setting::Left;
 
 use super::dispatcher::Dispatcher;
+use super::machine_lock::MachineLock;
 use super::passes::Passes;
 use super::record::{Conditions, check_resumable, describe, new_record};
 use super::remaining::RemainingWork;
@@ -23,13 +24,15 @@ pub(super) struct Session<'a> {
     request: &'a RunRequest<'a>,
     dispatcher: Dispatcher<'a>,
     sink: JournalSink<'a>,
+    /// Held until the workers have ended.
+    _lock: MachineLock,
 }
 
 impl<'a> Session<'a> {
-    /// Starts the first worker, of each side, and opens the journal of its host.
+    /// Takes the lock of the machine, starts the first worker, of each side, and opens the journal of its host.
     ///
     /// # Errors
-    /// Returns an error if the worker does not start, a system setting cannot be restored, or the journal cannot be
+    /// Returns an error if another run measures on this machine, the worker does not start, a system setting cannot be restored, or the journal cannot be
     /// opened or has samples of another definition.
     pub(super) fn open(
         lab: &'a Lab<'a>,
@@ -37,6 +40,7 @@ impl<'a> Session<'a> {
         observer: &'a mut dyn RunObserver,
     ) -> Result<Self, RunError> {
         descendants::adopt().map_err(|e| RunError::Start(e.to_string()))?;
+        let lock = MachineLock::take(request, observer)?;
         // Before the worker captures the environment, so that settings of a killed run are not part of it.
         report_restored(machine::setting::restore_left(), observer)?;
         let (processes, mut supervisors) = (Processes::default(), Vec::new());
@@ -84,6 +88,7 @@ impl<'a> Session<'a> {
                 (remaining, request.time),
                 observer,
             ),
+            _lock: lock,
         })
     }
 

@@ -63,8 +63,14 @@ impl<'a> JournalSink<'a> {
     ) -> Self {
         let folder = journal.folder().to_owned();
         observer.event(Event::Opened { folder: &folder, samples: journal.lines() });
-        let summary =
-            RunSummary { folder, environment, samples: 0, faults: Vec::new(), interrupted: false };
+        let summary = RunSummary {
+            folder,
+            environment,
+            samples: 0,
+            faults: Vec::new(),
+            time: Duration::ZERO,
+            interrupted: false,
+        };
         Self {
             profile: journal.record.profile,
             session: journal.record.last_session(),
@@ -234,7 +240,7 @@ impl<'a> JournalSink<'a> {
             self.journal.append(&overhead)?;
         }
         self.journal.end_session()?;
-        Ok(RunSummary { interrupted, ..self.summary })
+        Ok(RunSummary { time: self.start.elapsed(), interrupted, ..self.summary })
     }
 
     /// Returns the overhead of the lab as a sample.

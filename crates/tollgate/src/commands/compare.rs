@@ -28,7 +28,7 @@ pub(crate) fn compare(args: &Compare) -> Result<u8, CliError> {
 fn compare_sides(args: &Compare) -> Result<u8, CliError> {
     let sides = [&args.a, &args.b].map(|text| side_of(text));
     let sides = sides.into_iter().collect::<Result<Vec<_>, _>>()?;
-    let MeasureArgs { results, rounds: _, time, fresh, seed, allow, set } = &args.measure;
+    let MeasureArgs { results, rounds: _, time, fresh, seed, wait, allow, set } = &args.measure;
     let options = option::read(SUITES, allow, set);
     let experiments = crossed_experiments(args)?;
     match time {
@@ -46,6 +46,7 @@ fn compare_sides(args: &Compare) -> Result<u8, CliError> {
         min_rounds: 0,
         is_enough: None,
         sides,
+        waits: *wait,
         options: options.map_err(CliError::usage)?,
         interrupted: &interrupted,
     };

@@ -67,18 +67,15 @@ struct Results<'a> {
     declared: &'a [Headline],
     headlines: Vec<Filled>,
     judged: Vec<(Claim, Verdict)>,
-    /// Wall time of this session.
-    time: Duration,
 }
 
 /// Prints one screen, or tables and verdicts, and writes figures and a CSV file. Returns the first
-/// error of a user's figure at the end. `time` is the wall time of the session.
+/// error of a user's figure at the end.
 pub(super) fn print_results(
     args: &arguments::Run,
     request: &RunRequest,
     summary: &RunSummary,
     declared: &Declared,
-    time: Duration,
 ) -> Result<(), CliError> {
     let run = select::open(&summary.folder)?;
     let experiments = select::measured(&run, &request.experiments);
@@ -106,7 +103,6 @@ pub(super) fn print_results(
         headlines: headlines.filter_map(|one| headline::fill(one, &run)).collect(),
         declared: &declared.headlines,
         judged,
-        time,
     };
     if args.json {
         results.print_json(&figures)?;
@@ -187,7 +183,7 @@ impl Results<'_> {
         let of_suites = self.run.samples.iter().filter(|it| !is_lab_experiment(&it.experiment));
         let all = of_suites.count();
         let now = usize::try_from(self.summary.samples).unwrap_or(usize::MAX);
-        let time = format_duration(Duration::from_secs(self.time.as_secs().max(1)));
+        let time = format_duration(Duration::from_secs(self.summary.time.as_secs().max(1)));
         let (host, profile) = (&record.host, record.profile.name());
         let samples = count(all, "sample");
         let measured = match now {
@@ -211,7 +207,8 @@ impl Results<'_> {
     fn incomplete(&self) -> Option<String> {
         let rounds = Rounds::of(self.run, &self.request.experiments, self.args);
         let Rounds { complete, experiments, missing } = rounds;
-        let seconds = missing as f64 * self.time.as_secs_f64() / self.summary.samples as f64;
+        let seconds =
+            missing as f64 * self.summary.time.as_secs_f64() / self.summary.samples as f64;
         let time = Duration::try_from_secs_f64(seconds.ceil()).ok();
         let time = time.map(|time| format!("; the rest takes about {}", format_duration(time)));
         (!rounds.is_complete()).then(|| {

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use lab::experiment::{Experiment, Profile};
 use lab::format::count;
@@ -68,19 +68,18 @@ pub(crate) fn run(args: &Run) -> Result<u8, CliError> {
         min_rounds: if is_default(args) { INTERVAL_ROUNDS as u32 } else { 0 },
         is_enough: args.until_decided.is_some().then_some(&is_precise as &dyn Fn(&Path) -> bool),
         sides: Vec::new(),
+        waits: args.measure.wait,
         options,
         interrupted: &interrupted,
     };
     let mut progress = Progress::new(args.resolve.is_some(), declared.headlines.clone());
-    let start = Instant::now();
     let summary = LAB.run(&request, &mut progress);
-    let time = start.elapsed();
     let reported = progress.finish();
     let summary = summary.map_err(error)?;
     report_interruption(&summary);
     report_failures(&request, &summary, &reported);
     if !args.quiet {
-        end::print_results(args, &request, &summary, &declared, time)?;
+        end::print_results(args, &request, &summary, &declared)?;
     }
     status(&summary)
 }
@@ -90,7 +89,11 @@ pub(super) fn error(error: RunError) -> CliError {
     match error {
         RunError::Journal(error) => CliError::from(error),
         RunError::Limits(_) | RunError::Changed { .. } => CliError::usage(error),
-        RunError::Start(_) | RunError::Lost(_) | RunError::Settings(_) => CliError::failed(error),
+        RunError::Busy(_)
+        | RunError::Lock { .. }
+        | RunError::Start(_)
+        | RunError::Lost(_)
+        | RunError::Settings(_) => CliError::failed(error),
         RunError::Interrupted => CliError::interrupted(error),
     }
 }

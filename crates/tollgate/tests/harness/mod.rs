@@ -40,6 +40,8 @@ impl Bench {
             .current_dir(self.path())
             .env(name, value)
             .env("XDG_CACHE_HOME", self.path().join("cache"))
+            // Tests run in parallel.
+            .env("TOLLGATE_LOCK", self.path().join("lock"))
             .stdin(Stdio::null());
         command
     }
