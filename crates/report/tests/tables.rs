@@ -16,7 +16,7 @@ use lab::summary::Unit;
 use machine::capability::{Capability, State};
 use proptest::prelude::*;
 use report::table::{
-    Declared, Page, ShowOptions, compare, compare_json, describe, doctor, doctor_json, list,
+    Declared, Lack, Page, ShowOptions, compare, compare_json, describe, doctor, doctor_json, list,
     list_json, measured, show, show_json, sides, sides_json, verdicts, verdicts_json,
 };
 
@@ -317,8 +317,13 @@ fn doctor_lists_capabilities() {
         ("copy".to_string(), vec![capability("dev-mem", absent)]),
         ("bounds".to_string(), Vec::new()),
     ];
-    insta::assert_snapshot!(doctor(&groups, Page { width: 80, colour: false }));
-    let json = doctor_json(&groups, &[]);
+    let lacks = [Lack {
+        cause: "no /dev/mem".into(),
+        remedy: Some("boot another kernel".into()),
+        claims: 12,
+    }];
+    insta::assert_snapshot!(doctor(&groups, &lacks, Page { width: 80, colour: false }));
+    let json = doctor_json(&groups, &lacks, &[]);
     assert_eq!(json[1]["capabilities"][0]["state"]["state"], "absent");
 }
 

@@ -118,6 +118,15 @@ fn doctor_lists_capabilities() {
             assert!(state[text].as_str().is_some_and(|text| !text.is_empty()), "{text}: {one}");
         }
     }
+    // Every machine lacks something that a claim needs, e.g. MPX or 64 cores.
+    let of_claims = json.as_array().unwrap().iter().find(|one| one["of"] == "claims").unwrap();
+    let lacks = of_claims["unavailable"].as_array().unwrap();
+    assert!(!lacks.is_empty() && text.contains("cannot be judged"), "{text}");
+    let claims: Vec<_> = lacks.iter().map(|one| one["claims"].as_u64().unwrap()).collect();
+    assert!(claims.is_sorted_by(|a, b| a >= b) && claims.iter().all(|count| *count > 0), "{json}");
+    let causes: std::collections::BTreeSet<_> =
+        lacks.iter().map(|one| one["cause"].as_str().unwrap()).collect();
+    assert_eq!(causes.len(), lacks.len(), "{json}");
 }
 
 #[test]

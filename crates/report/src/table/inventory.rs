@@ -247,10 +247,34 @@ pub fn describe(title: &str, suites: &[&Suite], experiment: &Experiment, page: P
     text + &page.table(&headers, factors(experiment).iter().map(row).collect())
 }
 
-/// Renders how many capabilities are missing, then all by group (`machine`, then the suites): details of available ones,
-/// cause and fix of missing ones.
-pub fn doctor(groups: &[(String, Vec<Capability>)], page: Page) -> String {
-    let mut text = page.paragraph(&conclusion(groups), 2, Emphasis::Plain) + "\n";
+/// What this machine lacks for points of claims.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lack {
+    /// The cause, e.g. `this CPU has no MPX`.
+    pub cause: String,
+    /// The remedy, if there is one.
+    pub remedy: Option<String>,
+    /// Number of claims with points that are unavailable for this cause.
+    pub claims: usize,
+}
+
+/// Renders how many capabilities are missing and which claims that affects, then all capabilities by group (`machine`,
+/// then the suites): details of available ones, cause and fix of missing ones.
+pub fn doctor(groups: &[(String, Vec<Capability>)], lacks: &[Lack], page: Page) -> String {
+    let mut text = page.paragraph(&conclusion(groups), 2, Emphasis::Plain);
+    if !lacks.is_empty() {
+        let headers = [
+            ColumnHeader::right("claims"),
+            ColumnHeader::left("cannot be judged, or not at all points, because"),
+        ];
+        let row = |lack: &Lack| {
+            let remedy = lack.remedy.iter().map(|remedy| format!("; {remedy}"));
+            let cause = lack.cause.clone() + &remedy.collect::<String>();
+            vec![TableCell::from(lack.claims.to_string()), cause.into()]
+        };
+        text += &page.table(&headers, lacks.iter().map(row).collect());
+    }
+    text.push('\n');
     for (name, capabilities) in groups.iter().filter(|(_, all)| !all.is_empty()) {
         let present = capabilities.iter().filter(|c| c.state.is_present()).count();
         let line = format!("{name}: {present} of {} available", capabilities.len());
@@ -285,12 +309,22 @@ pub fn options(known: &[SuiteOption], page: Page) -> String {
         + &page.table(&headers, known.iter().map(row).collect())
 }
 
-/// Returns capabilities and options as JSON.
-pub fn doctor_json(groups: &[(String, Vec<Capability>)], known: &[SuiteOption]) -> Value {
+/// Returns capabilities, what claims lack, and options as JSON.
+pub fn doctor_json(
+    groups: &[(String, Vec<Capability>)],
+    lacks: &[Lack],
+    known: &[SuiteOption],
+) -> Value {
     let groups = groups.iter().map(|(name, all)| json!({"of": name, "capabilities": all}));
     let option = |option: &SuiteOption| json!({"usage": option.usage(), "enables": option.enables});
     let options: Value = known.iter().map(option).collect();
-    groups.chain([json!({"of": "options", "options": options})]).collect()
+    let lack = |it: &Lack| json!({"cause": it.cause, "remedy": it.remedy, "claims": it.claims});
+    let lacks: Value = lacks.iter().map(lack).collect();
+    let others = [
+        json!({"of": "claims", "unavailable": lacks}),
+        json!({"of": "options", "options": options}),
+    ];
+    groups.chain(others).collect()
 }
 
 fn capability_row(capability: &Capability) -> Vec<TableCell> {

@@ -17,7 +17,7 @@ mod statistic;
 mod verdicts;
 
 pub use compare::{compare, compare_json};
-pub use inventory::{Declared, describe, doctor, doctor_json, list, list_json, options};
+pub use inventory::{Declared, Lack, describe, doctor, doctor_json, list, list_json, options};
 pub use lab::table::Page;
 pub use notes::differing;
 pub use screen::{NoHeadline, Screen};
