@@ -16,8 +16,9 @@ use lab::metric::Better;
 use lab::point::Point;
 use lab::run::is_narrow;
 use lab::statistics::{
-    Estimate, Interval, LostRounds, NOTABLE_CORRELATION, NoiseFloor, Ratio, Resolution, estimate,
-    median, order, paired_ratio, resolve, spread,
+    CONFIDENCE, Estimate, Interval, IntervalKind, LostRounds, NOTABLE_CORRELATION, NoiseFloor,
+    Ratio, Resolution, confidence_of_look, estimate, estimate_at, median, order, paired_ratio,
+    resolve, spread,
 };
 use lab::summary::{Contest, Floors, Observation, Observed, Rounds};
 use rand::RngExt;
@@ -242,6 +243,56 @@ fn values_of_correlated_rounds_are_covered() {
     }
 }
 
+/// Returns the share of wrong decisions on a value exactly at its bound, in which each session measures more rounds if
+/// the earlier ones left it inconclusive. `rounds` returns the number of all rounds after the next session.
+fn wrong_decisions(looks: usize, is_widened: bool, rounds: impl Fn(&Estimate) -> usize) -> f64 {
+    let decides = |seed: u64| {
+        let mut machine = Machine::new(seed);
+        let (mut values, mut needed) = (Vec::new(), 10);
+        for look in 1..=looks {
+            while values.len() < needed {
+                let stall = if machine.random.random::<f64>() < 0.05 { 5.0 } else { 1.0 };
+                values.push(stall * machine.normal());
+            }
+            let confidence = if is_widened { confidence_of_look(look) } else { CONFIDENCE };
+            let estimate = estimate_at(&values, confidence).unwrap();
+            let is_interval = estimate.interval.kind == IntervalKind::Confidence;
+            if is_interval && !estimate.interval.includes(0.0) {
+                return true;
+            }
+            needed = rounds(&estimate).max(values.len() + 1);
+            if needed > 400 {
+                return false;
+            }
+        }
+        false
+    };
+    share((0..REPLICATIONS).filter(|seed| decides(*seed)).count(), REPLICATIONS as usize)
+}
+
+/// A user who measures more rounds until a claim is decided is rarely wrong.
+#[test]
+fn repeated_looks_rarely_decide_wrongly() {
+    let projected = |one: &Estimate| {
+        let end = if one.median > 0.0 { one.interval.low } else { one.interval.high };
+        (one.rounds as f64 * ((one.median - end) / one.median).powi(2)).ceil() as usize
+    };
+    type Rounds = fn(&Estimate) -> usize;
+    let more: [(&str, usize, Rounds); 5] = [
+        ("one session", 1, |_| 0),
+        ("as projected, up to 6 sessions", 6, projected),
+        ("twice as many, 6 sessions", 6, |one| 2 * one.rounds),
+        ("4 more, 20 sessions", 20, |one| one.rounds + 4),
+        ("4 more, 50 sessions", 50, |one| one.rounds + 4),
+    ];
+    for (name, looks, rounds) in more {
+        let [plain, widened] = [false, true].map(|it| wrong_decisions(looks, it, rounds));
+        println!("{name}: wrong in {plain:.3}, with widened intervals {widened:.3}");
+        assert!(widened < 0.1, "{name}: {widened}");
+        assert!(looks == 1 || plain > 1.3 * widened, "{name}: {plain} {widened}");
+    }
+}
+
 /// The interval of the spread of rounds covers the true one, and a spread 1.3 times above or below a bound is rarely judged
 /// to be on the other side, whatever the number of rounds.
 #[test]
@@ -268,11 +319,12 @@ fn spreads_are_covered() {
     for (name, least, machine) in machines {
         let mut next = machine(0);
         let many: Vec<f64> = (0..400_000).map(|_| next()).collect();
-        let truth = spread(&many).unwrap().width;
+        let truth = spread(&many, CONFIDENCE).unwrap().width;
         for rounds in [6, 7, 8, 10, 20, 50] {
             let spreads = (1..=REPLICATIONS).map(|seed| {
                 let mut next = machine(seed);
-                spread(&(0..rounds).map(|_| next()).collect::<Vec<_>>()).unwrap().interval
+                let values: Vec<f64> = (0..rounds).map(|_| next()).collect();
+                spread(&values, CONFIDENCE).unwrap().interval
             });
             let spreads: Vec<Interval> = spreads.collect();
             let of = |is: &dyn Fn(&Interval) -> bool| {

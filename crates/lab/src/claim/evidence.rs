@@ -12,7 +12,7 @@ use crate::metric::MetricRecord;
 use crate::point::{Filter, Point};
 use crate::run::{OUTSIDE_SAMPLES, is_lab_experiment};
 use crate::sample::Sample;
-use crate::statistics::{INTERVAL_ROUNDS, Interval, IntervalKind};
+use crate::statistics::{INTERVAL_ROUNDS, Interval, IntervalKind, confidence_of_look};
 use crate::summary::{
     Floors, MAX_FAILED, Observed, RoundCounts, Rounds, Samples, TwinAlarm, Unit, metric_record,
     recorded,
@@ -298,6 +298,19 @@ impl<'a> Evidence<'a> {
     pub(super) fn open_factors(&self, combination: &Point, named: &[&str]) -> Vec<String> {
         let points = self.known.iter().filter(|point| includes(point, combination));
         open_factors(points, named)
+    }
+
+    /// Returns the coverage of the interval of a value, and a reason if several sessions could have decided it.
+    ///
+    /// After each session with more rounds the user may look, and measure more only if the verdict is inconclusive.
+    /// Sessions after which the rounds were fewer than required do not count.
+    pub(super) fn confidence(&self, rounds: &Rounds) -> (f64, Option<Reason>) {
+        let mut sessions: Vec<u32> = rounds.values().map(|one| one.session).collect();
+        sessions.sort_unstable();
+        let deciding = sessions.iter().skip(self.claim.rounds_needed().saturating_sub(1));
+        let looks = deciding.collect::<BTreeSet<_>>().len().max(1);
+        let confidence = confidence_of_look(looks);
+        (confidence, (looks > 1).then_some(Reason::RepeatedLooks { looks, confidence }))
     }
 
     /// Weakens a result that too few rounds judged.

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::journal::Run;
 use crate::point::{Filter, Point};
-use crate::statistics::{Estimate, estimate};
+use crate::statistics::{Estimate, estimate_at};
 use crate::summary::{Rounds, Samples, alike, resolution};
 
 /// Above every value, and small enough that the sum of two is finite.
@@ -244,8 +244,10 @@ impl Evidence<'_> {
         let resolution = resolution(rounds);
         // At the limit of its search, a value does not depend on the clock.
         let drift = if self.capped(point) > 0 { 0.0 } else { self.observed.drift };
+        let (confidence, looks) = self.confidence(rounds);
         let estimate = |values: &[f64]| {
-            estimate(values).map(|one| one.with_resolution(resolution).with_drift(drift))
+            let estimated = estimate_at(values, confidence);
+            estimated.map(|one| one.with_resolution(resolution).with_drift(drift))
         };
         let Ok(estimated) = estimate(&values) else {
             return MeasuredValue::missing(self.label(point), self.lack_of(point));
@@ -254,7 +256,8 @@ impl Evidence<'_> {
         let floor = self.floors.of_point(point);
         let judge = |one: &Estimate| within_bounds((one.median, one.interval), bounds, floor);
         let (mut kind, unresolved) = judge(&estimated);
-        let mut reasons: Vec<_> = iter::once(claimed.clone()).chain(unresolved).collect();
+        let mut reasons: Vec<_> =
+            iter::once(claimed.clone()).chain(unresolved).chain(looks).collect();
         // A failed round may have had any value.
         let differs = |extreme: f64| {
             let all = values.iter().copied().chain(repeat_n(extreme, counts.failed));

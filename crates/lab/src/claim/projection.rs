@@ -5,13 +5,15 @@ use super::reason::{Reason, Relation};
 use super::verdict::{Judgement, MeasuredValue, Statistic, Verdict};
 use super::{Bounds, Claim, VerdictKind};
 use crate::metric::Better;
-use crate::statistics::MAX_PROJECTED_ROUNDS;
+use crate::statistics::{MAX_PROJECTED_ROUNDS, widening_at_next_look};
 
 /// A value on the scale on which its interval is symmetric: logarithmic for ratios.
 struct Scaled {
     centre: f64,
     low: f64,
     high: f64,
+    /// Factor by which the part of the half-width that narrows with rounds is wider after another session.
+    widening: f64,
     /// Part of the half-width that does not narrow with rounds.
     drift: f64,
     /// Noise floor on the same scale; 0 without one.
@@ -59,6 +61,7 @@ impl Evidence<'_> {
             centre: scale(centre),
             low: scale(interval.low),
             high: scale(interval.high),
+            widening: value.widening(),
             drift: interval.drift * centre.abs(),
             floor: if is_ratio { floor } else { floor * centre.abs() },
             bounds: Bounds {
@@ -93,6 +96,7 @@ impl Evidence<'_> {
                 }
                 Reason::NearBound { floor: noise } => floor = *noise,
                 Reason::TooFewRounds { .. }
+                | Reason::RepeatedLooks { .. }
                 | Reason::ManyLost { agrees: true, .. }
                 | Reason::Correlated { .. }
                 | Reason::NoFloor { rounds: Some(_), .. } => {}
@@ -121,7 +125,7 @@ impl Scaled {
             let width =
                 if distance > 0.0 { self.centre - self.low } else { self.high - self.centre };
             let without_drift = |width: f64| (width.powi(2) - self.drift.powi(2)).max(0.0).sqrt();
-            without_drift(width).max(self.floor) / without_drift(distance)
+            (self.widening * without_drift(width)).max(self.floor) / without_drift(distance)
         };
         let Bounds { at_least, at_most } = self.bounds;
         let bounds = at_least.iter().map(|bound| (self.centre < *bound, *bound));
@@ -186,6 +190,20 @@ impl Verdict {
 }
 
 impl MeasuredValue {
+    /// Returns the factor by which its interval is wider after another session with the same rounds.
+    fn widening(&self) -> f64 {
+        let looks = self.reasons.iter().find_map(|reason| match reason {
+            Reason::RepeatedLooks { looks, .. } => Some(*looks),
+            _ => None,
+        });
+        let is_first = self.reasons.iter().any(|one| matches!(one, Reason::TooFewRounds { .. }));
+        match self.statistic {
+            _ if is_first => 1.0,
+            Some(Statistic::Ratio { .. } | Statistic::BetweenBoots) => 1.0,
+            _ => widening_at_next_look(looks.unwrap_or(1)),
+        }
+    }
+
     /// Returns the claimed upper bound of a spread; `None` for other values.
     fn spread_bound(&self) -> Option<f64> {
         self.statistic.as_ref().filter(|it| matches!(it, Statistic::Spread { .. }))?;
@@ -209,7 +227,8 @@ mod tests {
 
     fn scaled(low: f64, high: f64, at_least: Option<f64>, at_most: Option<f64>) -> Scaled {
         let bounds = Bounds { at_least, at_most };
-        Scaled { centre: f64::midpoint(low, high), low, high, drift: 0.0, floor: 0.0, bounds }
+        let centre = f64::midpoint(low, high);
+        Scaled { centre, low, high, widening: 1.0, drift: 0.0, floor: 0.0, bounds }
     }
 
     #[test]

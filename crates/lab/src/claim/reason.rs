@@ -136,6 +136,13 @@ pub enum Reason {
         /// Whether the result with them is the same; always if they cannot make it less certain.
         agrees: bool,
     },
+    /// Several sessions could have decided the value, so its interval is wider.
+    RepeatedLooks {
+        /// Number of sessions after which a value of enough rounds could be looked at.
+        looks: usize,
+        /// Coverage of the interval.
+        confidence: f64,
+    },
     /// The claim requires more rounds.
     TooFewRounds {
         /// Number of rounds that judged.

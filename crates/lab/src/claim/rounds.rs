@@ -1,12 +1,14 @@
 //! Conditions on single points: differences of twins, and the spread of rounds.
 
+use std::iter;
+
 use super::evidence::Evidence;
 use super::reason::{NoVerdict, Reason};
 use super::verdict::{Judgement, MeasuredValue, Statistic};
 use super::{Bounds, SpreadUnit};
 use crate::point::Point;
 use crate::sample::Sample;
-use crate::statistics::{estimate, spread};
+use crate::statistics::{estimate_at, spread};
 use crate::summary::{Rounds, alike, pairs, resolution};
 
 /// Maximum share of a sample's time during which its thread waited for a core that counts as idle.
@@ -37,7 +39,8 @@ impl Evidence<'_> {
         let twin = self.observed.twins.get(point).unwrap_or(&none);
         let (pairs, lost) = pairs(rounds, twin);
         let differences: Vec<f64> = pairs.iter().map(|(point, twin)| point - twin).collect();
-        let estimate = match estimate(&differences) {
+        let (confidence, looks) = self.confidence(rounds);
+        let estimate = match estimate_at(&differences, confidence) {
             Ok(estimate) => estimate,
             Err(error) => {
                 let lack = Reason::NotSummarised { error }.into();
@@ -47,7 +50,8 @@ impl Evidence<'_> {
         let unit = self.record.unit.clone();
         let bounds = Bounds { at_least: Some(-max), at_most: Some(max) };
         let mut kind = bounds.judge(&estimate.interval);
-        let mut reasons = vec![Reason::Claimed { bounds, unit: unit.clone() }];
+        let claimed = Reason::Claimed { bounds, unit: unit.clone() };
+        let mut reasons: Vec<_> = iter::once(claimed).chain(looks).collect();
         self.require_rounds(&mut kind, estimate.rounds, &mut reasons);
         self.require_interval(&mut kind, &estimate.interval, estimate.lag_1, &mut reasons);
         MeasuredValue {
@@ -88,7 +92,8 @@ impl Evidence<'_> {
         let idle = rounds.iter().filter(|(round, _)| is_idle(round));
         let idle = alike(&idle.map(|(round, one)| (*round, one.clone())).collect());
         let values: Vec<f64> = idle.values().map(|one| one.value).collect();
-        let spread = spread(&values).map_err(|_| Reason::NeverIdle)?;
+        let (confidence, looks) = self.confidence(&idle);
+        let spread = spread(&values, confidence).map_err(|_| Reason::NeverIdle)?;
         let step = idle.keys().find_map(|round| step_of(sample(*round)?));
         let (name, size, step) = match unit {
             SpreadUnit::Steps => ("steps", step.unwrap_or(f64::NAN), step),
@@ -99,7 +104,8 @@ impl Evidence<'_> {
         let spread = spread.with_resolution(2.0 * resolution(&idle)).in_units_of(size);
         let at_most = |max: f64| Bounds { at_least: None, at_most: Some(max) };
         let mut kind = at_most(max * (1.0 + ROUNDING)).judge(&spread.interval);
-        let mut reasons = vec![Reason::Claimed { bounds: at_most(max), unit: name.into() }];
+        let claimed = Reason::Claimed { bounds: at_most(max), unit: name.into() };
+        let mut reasons: Vec<_> = iter::once(claimed).chain(looks).collect();
         self.require_rounds(&mut kind, spread.rounds, &mut reasons);
         Ok(MeasuredValue {
             label: self.label(point),

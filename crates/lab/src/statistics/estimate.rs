@@ -54,16 +54,24 @@ impl Estimate {
     }
 }
 
-/// Estimates a point from one value per round, in the order of the rounds.
+/// Estimates a point from one value per round, in the order of the rounds, with its 95% interval.
 ///
 /// # Errors
 /// Returns an error without values, or if a value is not finite.
 pub fn estimate(values: &[f64]) -> Result<Estimate, StatisticsError> {
+    estimate_at(values, CONFIDENCE)
+}
+
+/// Estimates a point with an interval of the coverage `confidence`.
+///
+/// # Errors
+/// As [`estimate`].
+pub fn estimate_at(values: &[f64], confidence: f64) -> Result<Estimate, StatisticsError> {
     let sorted = sorted(values)?;
     let lag_1 = lag_1(values);
     Ok(Estimate {
         median: median_of_sorted(&sorted),
-        interval: Interval::of_sorted(&sorted, inflation(lag_1, values.len()), CONFIDENCE),
+        interval: Interval::of_sorted(&sorted, inflation(lag_1, values.len()), confidence),
         lag_1,
         mad: mad(&sorted).ok_or(StatisticsError::Empty)?,
         minimum: sorted[0],

@@ -23,7 +23,7 @@ const MAX_ERROR: f64 = 2.0;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum IntervalKind {
-    /// A 95% confidence interval.
+    /// A confidence interval, of 95% unless [another coverage](super::estimate_at) is requested.
     Confidence,
     /// The lowest and the highest of too few rounds for a confidence interval: 2 to 5, or a few
     /// more that are correlated.
@@ -41,8 +41,8 @@ pub struct Interval {
     pub high: f64,
     /// What the ends are.
     pub kind: IntervalKind,
-    /// Probability (0 to 1) that such an interval contains the true median: 0.95, or less if even
-    /// the extremes cover it with less. It accounts for the correlation of the rounds, and is 0 for
+    /// Probability (0 to 1) that such an interval contains the true median: that [requested](estimate_at), by default
+    /// 0.95, or less if even the extremes cover it with less. It accounts for the correlation of the rounds, and is 0 for
     /// a single round.
     pub coverage: f64,
     /// Half-width that the drift of the core clock adds in quadrature to that of the rounds, as a share of the median; 0
@@ -119,6 +119,20 @@ impl Interval {
     pub fn includes(&self, value: f64) -> bool {
         self.low <= value && value <= self.high
     }
+}
+
+/// Returns the coverage of the interval of a value that is looked at for the `looks`-th time, each time with more rounds.
+/// If all looks together were to be wrong in 5%, each may be in the share `1 / looks` of it (Bonferroni). The earlier ones
+/// had larger shares, but the looks are correlated; docs/method.md gives the resulting rate.
+pub fn confidence_of_look(looks: usize) -> f64 {
+    1.0 - (1.0 - CONFIDENCE) / looks.max(1) as f64
+}
+
+/// Returns the factor by which the interval is wider at the next look, with the same rounds.
+pub fn widening_at_next_look(looks: usize) -> f64 {
+    let deviate =
+        |looks| Normal::standard().inverse_cdf(f64::midpoint(1.0, confidence_of_look(looks)));
+    deviate(looks + 1) / deviate(looks)
 }
 
 /// Returns the interval of at least two sorted values that covers the median with probability

@@ -17,10 +17,13 @@ mod unpaired;
 
 pub use correlation::{NOTABLE_CORRELATION, lag_1};
 pub use estimate::{
-    Estimate, MAX_PROJECTED_ROUNDS, estimate, mad, median, minimum, quantile, relative_deviation,
-    rounds_needed, stopping_half_width,
+    Estimate, MAX_PROJECTED_ROUNDS, estimate, estimate_at, mad, median, minimum, quantile,
+    relative_deviation, rounds_needed, stopping_half_width,
 };
-pub use interval::{CONFIDENCE, INTERVAL_ROUNDS, Interval, IntervalKind, interval_rounds};
+pub use interval::{
+    CONFIDENCE, INTERVAL_ROUNDS, Interval, IntervalKind, confidence_of_look, interval_rounds,
+    widening_at_next_look,
+};
 pub use rate::rate_upper_limit;
 pub use ratio::{
     LostRound, LostRounds, NoiseFloor, Ratio, Resolution, Unresolved, holm, paired_ratio,

@@ -1,7 +1,7 @@
 //! Spread of the rounds of a point.
 
 use super::estimate::{median_of_sorted, sorted};
-use super::{CONFIDENCE, Interval, StatisticsError};
+use super::{Interval, StatisticsError};
 
 /// Spread of some values, one per round.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -37,20 +37,20 @@ impl Spread {
 /// Estimates the spread of values, one per round: twice the median distance of a value from their median, which is the
 /// interquartile range if the distribution is symmetric.
 ///
-/// Its interval is that of the median of the distances, as if they were independent. So it narrows with the number of
+/// Its interval, with the coverage `confidence`, is that of the median of the distances, as if they were independent. So it narrows with the number of
 /// rounds but does not move with it, as the span of all values does. Correlation of the rounds is ignored, because 6
 /// rounds cannot show that of their distances.
 ///
 /// # Errors
 /// Returns an error without values, or if a value is not finite.
-pub fn spread(values: &[f64]) -> Result<Spread, StatisticsError> {
+pub fn spread(values: &[f64], confidence: f64) -> Result<Spread, StatisticsError> {
     let centre = median_of_sorted(&sorted(values)?);
     let distances: Vec<f64> = values.iter().map(|value| 2.0 * (value - centre).abs()).collect();
     let distances = sorted(&distances)?;
     Ok(Spread {
         centre,
         width: median_of_sorted(&distances),
-        interval: Interval::of_sorted(&distances, 1.0, CONFIDENCE),
+        interval: Interval::of_sorted(&distances, 1.0, confidence),
         rounds: values.len(),
     })
 }
@@ -58,12 +58,12 @@ pub fn spread(values: &[f64]) -> Result<Spread, StatisticsError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::statistics::IntervalKind;
+    use crate::statistics::{CONFIDENCE, IntervalKind};
 
     #[test]
     fn the_width_is_that_of_the_middle_half() {
         let values: Vec<f64> = (0..=100).map(f64::from).collect();
-        let spread = spread(&values).unwrap();
+        let spread = spread(&values, CONFIDENCE).unwrap();
         assert_eq!((spread.centre, spread.width, spread.rounds), (50.0, 50.0, 101));
         let Interval { low, high, kind, .. } = spread.interval;
         assert_eq!(kind, IntervalKind::Confidence);
@@ -77,8 +77,8 @@ mod tests {
     #[test]
     fn a_stall_does_not_change_the_width() {
         let values = [10.0, 10.1, 9.9, 10.0, 10.1, 9.9, 10.05, 9.95, 1e6];
-        assert!(spread(&values).unwrap().width < 0.3);
-        assert_eq!(spread(&[7.0; 6]).unwrap().width, 0.0);
-        assert_eq!(spread(&[]), Err(StatisticsError::Empty));
+        assert!(spread(&values, CONFIDENCE).unwrap().width < 0.3);
+        assert_eq!(spread(&[7.0; 6], CONFIDENCE).unwrap().width, 0.0);
+        assert_eq!(spread(&[], CONFIDENCE), Err(StatisticsError::Empty));
     }
 }

@@ -333,6 +333,26 @@ fn a_value_closer_to_its_bound_than_the_floor_of_its_twins_is_inconclusive() {
 }
 
 #[test]
+fn sessions_that_could_have_decided_widen_the_interval() {
+    let whole = two_lengths().run(|_| 10e9);
+    let keys = "where = { length = \"64 KiB\" }\nexpect = { at_least = 1e9 }";
+    let with_sessions = |session: &dyn Fn(u32) -> u32| {
+        let mut run = whole.clone();
+        run.samples.iter_mut().for_each(|sample| sample.session = session(sample.round));
+        let verdict = assert_kind(keys, &run, Reproduced);
+        let interval = verdict.values().next().unwrap().interval.unwrap();
+        (interval.high - interval.low, interval.coverage, reasons(&verdict))
+    };
+    let (width, coverage, why) = with_sessions(&|_| 1);
+    assert!(coverage == 0.95 && !why.contains("repeated-looks"), "{why}");
+    // Sessions with fewer than 6 rounds in all decided nothing.
+    assert_eq!(with_sessions(&|round| 1 + round.min(5)), (width, coverage, why));
+    let (wider, coverage, why) = with_sessions(&|round| 1 + round / 7);
+    assert!(wider > 1.1 * width && (coverage - (1.0 - 0.05 / 3.0)).abs() < 1e-9, "{why}");
+    assert!(why.contains(r#""reason":"repeated-looks","looks":3"#), "{why}");
+}
+
+#[test]
 fn a_spread_near_its_bound_is_inconclusive() {
     let keys = |max: &str| format!("expect = {{ rounds_differ_at_most = \"{max}\" }}");
     for rounds in [6, 20] {

@@ -114,6 +114,10 @@ pub(super) fn reason(reason: &Reason) -> String {
             let change = if *agrees { "" } else { " and the verdict another" };
             format!("{lost} of {rounds} rounds are lost; with them the ratio is {ratio}{change}")
         }
+        Reason::RepeatedLooks { looks, confidence } => {
+            let confidence = share(*confidence);
+            format!("an interval of {confidence}, because {looks} sessions could have decided it")
+        }
         Reason::TooFewRounds { rounds, needed } => {
             format!("{rounds} of the {needed} required rounds")
         }
