@@ -81,10 +81,10 @@ pub enum Reason {
         /// Noise floor, as a share.
         floor: Option<f64>,
     },
-    /// A step of a trend is resolved in the other direction, but among several steps chance may explain it.
-    OneOfSteps {
-        /// Number of steps.
-        steps: usize,
+    /// Two levels of a trend are resolved in the other direction, but among several pairs chance may explain it.
+    OneOfPairs {
+        /// Number of pairs of levels.
+        pairs: usize,
     },
     /// The ratio is closer to the bound than the noise floor.
     NearBound {

@@ -87,9 +87,9 @@ impl Evidence<'_> {
         if factors.is_empty() { Ok(()) } else { Err(Reason::OpenFactors { factors }.into()) }
     }
 
-    /// Judges the last level over the first, and adds each step between neighbours whose interval is on the other side
-    /// of 1: it contradicts if it is resolved and the p-value of its sign test passes Holm's correction for all steps, and
-    /// leaves the trend open otherwise.
+    /// Judges the last level over the first, and adds every two levels whose interval is on the other side of 1, the
+    /// widest difference first: it contradicts if it is resolved and the p-value of its sign test passes Holm's correction
+    /// for all pairs, and leaves the trend open otherwise.
     fn monotonic(
         &self,
         steps: &[Step],
@@ -105,22 +105,29 @@ impl Evidence<'_> {
             };
             Ok((directed, self.resolved(&paired, &directed, relation, combination)))
         };
-        let neighbours = steps.windows(2).map(|pair| {
-            let (ratio, value) = judged(&pair[0], &pair[1])?;
-            // A step in the claimed direction is no evidence against the trend.
-            let p = sign_test(&pairs(pair[1].1, pair[0].1).0).ok().filter(|_| ratio.ratio < 1.0);
-            Ok((ratio.interval.high < 1.0, p.unwrap_or(1.0), value))
+        let last = steps.len() - 1;
+        let mut values = vec![judged(&steps[0], &steps[last])?.1];
+        let others =
+            (0..=last).flat_map(|below| (below + 1..=last).map(move |above| (below, above)));
+        let others = others.filter(|pair| *pair != (0, last)).map(|(below, above)| {
+            let (ratio, value) = judged(&steps[below], &steps[above])?;
+            // A difference in the claimed direction is no evidence against the trend.
+            let p = sign_test(&pairs(steps[above].1, steps[below].1).0).ok();
+            Ok((ratio, p.filter(|_| ratio.ratio < 1.0).unwrap_or(1.0), value))
         });
-        let neighbours = neighbours.collect::<Result<Vec<_>, NoVerdict>>()?;
-        let p_values: Vec<f64> = neighbours.iter().map(|(_, p, _)| *p).collect();
-        let (steps_judged, certain) = (neighbours.len(), holm(&p_values, 1.0 - CONFIDENCE));
-        let mut values = vec![judged(&steps[0], &steps[steps.len() - 1])?.1];
-        for ((is_against, _, mut step), is_certain) in neighbours.into_iter().zip(certain) {
-            if step.kind == VerdictKind::Contradicted && !is_certain {
-                step.kind = VerdictKind::Inconclusive;
-                step.reasons.push(Reason::OneOfSteps { steps: steps_judged });
+        let others = others.collect::<Result<Vec<_>, NoVerdict>>()?;
+        let p_values: Vec<f64> = others.iter().map(|(_, p, _)| *p).collect();
+        let (count, certain) = (others.len(), holm(&p_values, 1.0 - CONFIDENCE));
+        let mut against: Vec<_> = others.into_iter().zip(certain).collect();
+        against
+            .retain(|((ratio, _, value), _)| ratio.interval.high < 1.0 && !value.is_below_floor());
+        against.sort_by(|((a, ..), _), ((b, ..), _)| a.ratio.total_cmp(&b.ratio));
+        for ((_, _, mut value), is_certain) in against {
+            if value.kind == VerdictKind::Contradicted && !is_certain {
+                value.kind = VerdictKind::Inconclusive;
+                value.reasons.push(Reason::OneOfPairs { pairs: count });
             }
-            values.extend(is_against.then_some(step).filter(|step| !step.is_below_floor()));
+            values.push(value);
         }
         Ok(values)
     }

@@ -186,7 +186,26 @@ fn values_rise_or_fall() {
     let mut few = peak;
     few.samples.retain(|sample| (2..8).contains(&sample.round));
     let verdict = assert_kind(&shape("rises", ""), &few, Inconclusive);
-    assert!(reasons(&verdict).contains(r#""reason":"one-of-steps","steps":3"#), "{verdict:?}");
+    assert!(reasons(&verdict).contains(r#""reason":"one-of-pairs","pairs":5"#), "{verdict:?}");
+}
+
+#[test]
+fn a_decline_in_steps_below_the_noise_floor_is_no_rise() {
+    let counts: Vec<String> = (0..10).map(|threads| threads.to_string()).collect();
+    let counts: Vec<&str> = counts.iter().map(String::as_str).collect();
+    let made_up = MadeUp::new(product(&["glibc"], &["64 KiB"], &counts));
+    let truth = [10.0, 100.0, 90.0, 81.0, 73.0, 66.0, 59.0, 53.0, 48.0, 43.0];
+    let threads = |point: &Point| point.get("threads").unwrap().number().unwrap();
+    let mut run = made_up.run(|point| truth[threads(point) as usize] * 1e9);
+    // Twins that differ by up to 15% hide each step of the decline, but not the decline.
+    for sample in run.samples.iter_mut().filter(|sample| sample.twin) {
+        sample.values.values_mut().for_each(|value| *value *= 1.15);
+    }
+    let verdict = assert_kind(&shape("rises", ""), &run, Contradicted);
+    let worst = verdict.values().nth(1).unwrap();
+    assert!(worst.label.contains("threads=9 over threads=1"), "{worst:?}");
+    let steps = |label: &str| label.contains("threads=3 over threads=2");
+    assert!(!verdict.values().any(|one| steps(&one.label)), "{verdict:?}");
 }
 
 #[test]

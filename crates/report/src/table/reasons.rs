@@ -95,8 +95,8 @@ pub(super) fn reason(reason: &Reason) -> String {
                 format!("unresolved: {why}{}", floor.unwrap_or_default())
             }
         },
-        Reason::OneOfSteps { steps } => {
-            format!("one of {}, so chance may explain it", count(*steps, "step"))
+        Reason::OneOfPairs { pairs } => {
+            format!("one of {} of levels, so chance may explain it", count(*pairs, "pair"))
         }
         Reason::NearBound { floor } => {
             format!("unresolved: closer to the bound than the noise floor of {}", share(*floor))
