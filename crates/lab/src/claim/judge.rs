@@ -6,6 +6,7 @@ use machine::environment::Environment;
 
 use super::capped::Capped;
 use super::evidence::Evidence;
+use super::measured::WithLost;
 use super::ratio::within_bounds;
 use super::reason::{NoVerdict, Reason};
 use super::verdict::{Judgement, MeasuredValue, Statistic, combine};
@@ -239,8 +240,10 @@ impl Evidence<'_> {
 
     fn point_value(&self, point: &Point, bounds: &Bounds, claimed: &Reason) -> MeasuredValue {
         let no_rounds = Rounds::new();
-        let rounds = &alike(self.observed.points.get(point).unwrap_or(&no_rounds));
-        let values: Vec<f64> = rounds.values().map(|observation| observation.value).collect();
+        let all_rounds = self.observed.points.get(point).unwrap_or(&no_rounds);
+        let rounds = &alike(all_rounds);
+        let values_of = |rounds: &Rounds| rounds.values().map(|one| one.value).collect();
+        let values: Vec<f64> = values_of(rounds);
         let resolution = resolution(rounds);
         // At the limit of its search, a value does not depend on the clock.
         let drift = if self.capped(point) > 0 { 0.0 } else { self.observed.drift };
@@ -253,6 +256,8 @@ impl Evidence<'_> {
             return MeasuredValue::missing(self.label(point), self.lack_of(point));
         };
         let counts = self.round_counts(&[point]);
+        let other_sharing = all_rounds.len() - rounds.len();
+        let lost = counts.failed + counts.void + other_sharing;
         let floor = self.floors.of_point(point);
         let judge = |one: &Estimate| within_bounds((one.median, one.interval), bounds, floor);
         let (mut kind, unresolved) = judge(&estimated);
@@ -268,6 +273,12 @@ impl Evidence<'_> {
             kind = VerdictKind::Inconclusive;
             reasons.push(Reason::FailuresMayDecide { failed: counts.failed });
         }
+        let with_lost = || {
+            let all = estimate(&values_of(all_rounds)).ok()?;
+            let value = (other_sharing > 0).then(|| (all.median, self.record.unit.clone()));
+            Some(WithLost { value, kind: judge(&all).0 })
+        };
+        kind.weigh_lost(lost, values.len() + lost, with_lost, &mut reasons);
         let capped = Capped { above: self.capped(point), below: 0 };
         capped.weaken(bounds, &estimated.interval, &mut kind, &mut reasons);
         Self::limit_failures(&counts, &mut kind, &mut reasons);
@@ -280,8 +291,12 @@ impl Evidence<'_> {
             unit: self.record.unit.clone(),
             class: self.class_of([rounds]),
             rounds: estimated.rounds,
-            lost: counts.failed + counts.void,
-            statistic: Some(Statistic::Median { failed: counts.failed, void: counts.void }),
+            lost,
+            statistic: Some(Statistic::Median {
+                failed: counts.failed,
+                void: counts.void,
+                other_sharing,
+            }),
             kind,
             reasons,
         }

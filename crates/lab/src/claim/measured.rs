@@ -1,12 +1,69 @@
-//! How much of a claim a run measures.
+//! How much of a claim a run measures, and whether what it lacks may change the result.
 
 use std::collections::BTreeSet;
 
+use super::VerdictKind;
 use super::evidence::Evidence;
 use super::reason::{NoVerdict, Reason};
 use crate::point::{Filter, Level, Point};
+use crate::statistics::LostRounds;
+use crate::summary::Rounds;
+
+/// Share of lost rounds above which a verdict states them and must not depend on them.
+const MAX_LOST: f64 = 0.2;
+
+/// What the rounds give with those lost ones that have values.
+pub(super) struct WithLost {
+    /// The value and its unit; `None` for a result without a value, or if no lost round has values.
+    pub(super) value: Option<(f64, String)>,
+    /// The result.
+    pub(super) kind: VerdictKind,
+}
+
+impl VerdictKind {
+    /// States that many rounds are lost, because the loss may depend on the values; weakens a result that would be another
+    /// with those lost rounds that have values. `rounds` is the number of rounds, lost or not.
+    pub(super) fn weigh_lost(
+        &mut self,
+        lost: usize,
+        rounds: usize,
+        with_lost: impl FnOnce() -> Option<WithLost>,
+        reasons: &mut Vec<Reason>,
+    ) {
+        if lost as f64 <= MAX_LOST * rounds as f64 {
+            return;
+        }
+        let Some(WithLost { value, kind }) = with_lost() else { return };
+        let agrees = *self == Self::Inconclusive || kind == *self;
+        if !agrees {
+            *self = Self::Inconclusive;
+        }
+        let (value, unit) = value.unzip();
+        reasons.push(Reason::ManyLost { lost, rounds, value, unit, agrees });
+    }
+}
 
 impl Evidence<'_> {
+    /// Returns whether a round of every point was requested: points that are narrow enough are not measured again.
+    pub(super) fn is_requested(&self, points: &[&Point], round: u32) -> bool {
+        points.iter().all(|point| self.samples.sample(point, round).is_some())
+    }
+
+    /// Returns lost rounds of two points without those in which only one of them was requested.
+    pub(super) fn without_unrequested(
+        &self,
+        lost: LostRounds,
+        above: (&Point, &Rounds),
+        below: (&Point, &Rounds),
+    ) -> LostRounds {
+        let unrequested = |present: &Rounds, (point, absent): (&Point, &Rounds)| {
+            let absent = present.keys().filter(|round| !absent.contains_key(round));
+            absent.filter(|round| !self.is_requested(&[point], **round)).count()
+        };
+        let unrequested = unrequested(above.1, below) + unrequested(below.1, above);
+        LostRounds { missing: lost.missing - unrequested, ..lost }
+    }
+
     /// Returns a reason if the filter of a side lists a level that the claim's points may have and none of
     /// the known points has: the run's profile does not contain it.
     pub(super) fn lacks_listed_level(&self, filter: &Filter) -> Option<NoVerdict> {

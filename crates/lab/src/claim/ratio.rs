@@ -2,19 +2,18 @@
 
 use super::capped::Capped;
 use super::evidence::{Evidence, Missing};
+use super::measured::WithLost;
 use super::reason::{LeftOut, NoVerdict, Reason, Relation, leave_out};
 use super::verdict::{Judgement, MeasuredValue, Statistic};
 use super::{Bounds, VerdictKind};
 use crate::metric::Better;
 use crate::point::{Filter, Point};
+use crate::sharing::Sharing;
 use crate::statistics::{
     INTERVAL_ROUNDS, Interval, IntervalKind, LostRounds, NoiseFloor, Ratio, Resolution,
     StatisticsError, median, paired_ratio, resolve, unpaired_ratio,
 };
 use crate::summary::{Rounds, paired, pairs};
-
-/// Share of lost rounds above which a verdict states them and must not depend on them.
-const MAX_LOST: f64 = 0.2;
 
 /// Points with values.
 pub(super) type Points<'a> = [(&'a Point, &'a Rounds)];
@@ -217,24 +216,33 @@ impl Evidence<'_> {
     }
 
     /// Returns the ratio of two points that no session measured together because a factor is chosen at boot; `None` for
-    /// other points. All rounds of a boot share its state, so each boot counts as one value, and boots are not paired.
+    /// other points. All rounds of a boot share its state, so each boot counts as one value, and boots are not paired. The
+    /// rounds of all boots are of one state of the core: alone if enough boots have such rounds.
     fn between_boots(
         &self,
         above: (&Point, &Rounds),
         below: (&Point, &Rounds),
     ) -> Result<Option<Ratio>, NoVerdict> {
-        let medians = |point: &Point| -> Option<Vec<f64>> {
-            let of_boot =
-                |rounds: &Rounds| median(&rounds.values().map(|one| one.value).collect::<Vec<_>>());
+        let medians = |point: &Point, state: Sharing| -> Option<Vec<f64>> {
+            let of_boot = |rounds: &Rounds| {
+                let counting =
+                    rounds.values().filter(|one| Sharing::counts(one.sharing, Some(state)));
+                median(&counting.map(|one| one.value).collect::<Vec<_>>())
+            };
             Some(self.observed.boots.get(point)?.iter().filter_map(of_boot).collect())
         };
-        let (Some(numerator), Some(denominator)) = (medians(above.0), medians(below.0)) else {
+        let both = |state| Some([medians(above.0, state)?, medians(below.0, state)?]);
+        let [Some(alone), Some(shared)] = [Sharing::Alone, Sharing::Shared].map(both) else {
             return Ok(None);
         };
         if !pairs(above.1, below.1).0.is_empty() {
             return Ok(None);
         }
-        let (boots, needed) = ([numerator.len(), denominator.len()], INTERVAL_ROUNDS);
+        let fewest = |sides: &[Vec<f64>; 2]| sides[0].len().min(sides[1].len());
+        let needed = INTERVAL_ROUNDS;
+        let is_shared = fewest(&alone) < fewest(&shared).min(needed);
+        let [numerator, denominator] = if is_shared { shared } else { alone };
+        let boots = [numerator.len(), denominator.len()];
         if boots.iter().any(|boots| *boots < needed) {
             return Err(Reason::TooFewBoots { boots, needed }.into());
         }
@@ -249,13 +257,14 @@ impl Evidence<'_> {
         below: (&Point, &Rounds),
         paired: impl Fn(&Rounds, &Rounds) -> Result<Ratio, StatisticsError>,
     ) -> Result<Ratio, NoVerdict> {
+        let by_cause = |lost| {
+            let lost = self.with_other_class(lost, above, below);
+            self.without_unrequested(lost, above, below)
+        };
         match paired(above.1, below.1) {
-            Ok(ratio) => {
-                let lost = self.with_other_class(ratio.lost, above, below);
-                Ok(Ratio { lost, ..ratio })
-            }
+            Ok(ratio) => Ok(Ratio { lost: by_cause(ratio.lost), ..ratio }),
             Err(StatisticsError::Empty) => {
-                let lost = self.with_other_class(pairs(above.1, below.1).1, above, below);
+                let lost = by_cause(pairs(above.1, below.1).1);
                 Err(Reason::NoCommonRound { lost, command: self.claim.command() }.into())
             }
             Err(error) => Err(Reason::NotSummarised { error }.into()),
@@ -349,18 +358,13 @@ impl<'a> Paired<'a> {
         kind: &mut VerdictKind,
         reasons: &mut Vec<Reason>,
     ) {
-        let Some(all) = self.with_lost else { return };
         let lost = self.ratio.lost.total();
-        let rounds = self.ratio.rounds + lost;
-        if lost as f64 <= MAX_LOST * rounds as f64 {
-            return;
-        }
-        let directed = if *judged == self.ratio { all } else { inverted(&all) };
-        let agrees = *kind == VerdictKind::Inconclusive || judge(&directed) == *kind;
-        if !agrees {
-            *kind = VerdictKind::Inconclusive;
-        }
-        reasons.push(Reason::ManyLost { lost, rounds, ratio: all.ratio, agrees });
+        let with_lost = || {
+            let all = self.with_lost?;
+            let directed = if *judged == self.ratio { all } else { inverted(&all) };
+            Some(WithLost { value: Some((all.ratio, "1".into())), kind: judge(&directed) })
+        };
+        kind.weigh_lost(lost, self.ratio.rounds + lost, with_lost, reasons);
     }
 
     /// Returns whether a side has several points.

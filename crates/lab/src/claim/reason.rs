@@ -125,14 +125,16 @@ pub enum Reason {
         /// Number required of each.
         needed: usize,
     },
-    /// More than a fifth of the rounds of a ratio are lost.
+    /// More than a fifth of the rounds are lost.
     ManyLost {
         /// Number of lost rounds.
         lost: usize,
         /// Number of rounds, lost or not.
         rounds: usize,
-        /// Ratio with those lost rounds that have two values.
-        ratio: f64,
+        /// Value with those lost rounds that have values; `None` if none has, or for a result without a value.
+        value: Option<f64>,
+        /// Unit of the value, `1` for a ratio.
+        unit: Option<String>,
         /// Whether the result with them is the same; always if they cannot make it less certain.
         agrees: bool,
     },

@@ -105,7 +105,8 @@ impl Evidence<'_> {
         let mut lost = LostRounds::default();
         let rounds: BTreeSet<u32> =
             above.rounds.keys().chain(below.rounds.keys()).copied().collect();
-        for round in rounds {
+        let points = [above.point, above.baseline, below.point, below.baseline];
+        for round in rounds.into_iter().filter(|round| self.is_requested(&points, *round)) {
             let of = |side: &Overhead| {
                 side.rounds.get(&round).cloned().unwrap_or(Err(LostRound::Missing))
             };

@@ -113,7 +113,7 @@ pub struct MeasuredValue {
     pub class: Option<Class>,
     /// Number of rounds with a value.
     pub rounds: usize,
-    /// Number of rounds lost to missing values, differing classes and differing sessions.
+    /// Number of rounds that give no value although they were measured; [`Statistic`] has the causes.
     pub lost: usize,
     /// How the value was derived; `None` without a value.
     pub statistic: Option<Statistic>,
@@ -133,6 +133,8 @@ pub enum Statistic {
         failed: usize,
         /// Number of rounds that are void.
         void: usize,
+        /// Number of rounds with the core in another state, shared or not.
+        other_sharing: usize,
     },
     /// Ratio within rounds.
     Ratio {

@@ -1,15 +1,16 @@
 //! Whether the best level of a factor changes along another factor.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::VerdictKind;
 use super::evidence::{Evidence, Side, includes};
+use super::measured::WithLost;
 use super::reason::{LeftOut, NoVerdict, Reason, leave_out};
 use super::shape::number;
 use super::verdict::{Judgement, MeasuredValue, Statistic};
 use crate::point::{Filter, Level, Point};
 use crate::statistics::{StatisticsError, estimate};
-use crate::summary::{Contest, Rounds, alike};
+use crate::summary::{Contest, Rounds, alike, without_conditions};
 
 /// Levels that may be the best at one level of the other factor.
 struct LevelContest<'a> {
@@ -22,6 +23,16 @@ struct LevelContest<'a> {
     rounds: &'a Rounds,
     /// Smallest number of rounds that two levels have in common.
     common: usize,
+    /// See [`Contest::lost`].
+    lost: (usize, usize),
+}
+
+/// Contests at every level of the other factor.
+struct Contests<'a> {
+    levels: Vec<LevelContest<'a>>,
+    /// Result with the rounds with two values that are not paired.
+    with_lost: VerdictKind,
+    left_out: Vec<LeftOut>,
 }
 
 impl Evidence<'_> {
@@ -32,23 +43,20 @@ impl Evidence<'_> {
     /// winner changes if no level can be the best at all levels; it does not change if one level is
     /// resolved best at all levels.
     pub(super) fn judge_winner(&self, factor: &str, along: &str, combination: &Point) -> Judgement {
-        let (contests, left_out) = match self.contests(factor, along, combination) {
+        let contests = match self.contests(factor, along, combination) {
             Ok(contests) => contests,
             Err(lack) => return Judgement::missing(combination.to_string(), lack),
         };
+        let Contests { levels: contests, with_lost, left_out } = contests;
         let rounds = contests.iter().map(|contest| contest.common).min().unwrap_or(0);
-        let sets = contests.iter().map(|contest| contest.candidates.clone());
-        let everywhere =
-            sets.reduce(|a, b| a.intersection(&b).copied().collect()).unwrap_or_default();
-        let resolved = contests.iter().all(|contest| contest.candidates.len() == 1);
-        let level = everywhere.first();
-        let mut kind = match level {
-            None => VerdictKind::Reproduced,
-            Some(_) if resolved => VerdictKind::Contradicted,
-            Some(_) => VerdictKind::Inconclusive,
-        };
-        let level = level.map(|level| level.to_string());
+        let sets: Vec<_> = contests.iter().map(|contest| contest.candidates.clone()).collect();
+        let resolved = sets.iter().all(|candidates| candidates.len() == 1);
+        let (mut kind, level) = result(&sets);
+        let level = level.map(Level::to_string);
         let mut reasons = vec![Reason::BestEverywhere { level, resolved, rounds }];
+        let (lost, all) = Contest::most_lost(contests.iter().map(|contest| contest.lost));
+        let with_lost = || Some(WithLost { value: None, kind: with_lost });
+        kind.weigh_lost(lost, all, with_lost, &mut reasons);
         let points: Vec<_> =
             self.known.iter().filter(|point| includes(point, combination)).collect();
         self.require_comparable(&mut kind, rounds, &points, &mut reasons);
@@ -61,7 +69,7 @@ impl Evidence<'_> {
         factor: &str,
         along: &str,
         combination: &Point,
-    ) -> Result<(Vec<LevelContest<'_>>, Vec<LeftOut>), NoVerdict> {
+    ) -> Result<Contests<'_>, NoVerdict> {
         self.require_fixed(combination, &[factor, along])?;
         let Side { points: side, missing } = self.side(&Filter::default(), combination)?;
         if let Some(lack) = missing.open {
@@ -108,19 +116,52 @@ impl Evidence<'_> {
                 there.collect()
             })
             .collect();
-        let contests = Contest::all(&sides, self.record.better, &self.floors);
-        let contests = contests.map_err(|error| match error {
-            StatisticsError::NoDirection => NoVerdict::from(Reason::NoDirection),
-            error => Reason::NotSummarised { error }.into(),
-        })?;
+        let contests = self.contests_of(&sides)?;
         let contests = levels.iter().zip(&contests).map(|(at, contest)| {
             let (leader, rounds) = contest.leader()?;
-            let candidates = contest.candidates().filter_map(|point| point.get(factor)).collect();
             let (leader, common) = (leader.get(factor)?, contest.rounds());
-            Some(LevelContest { at, leader, candidates, rounds, common })
+            let candidates = contest.candidates().filter_map(|point| point.get(factor)).collect();
+            let lost = contest.lost();
+            Some(LevelContest { at, leader, candidates, rounds, common, lost })
         });
         let contests: Option<Vec<_>> = contests.collect();
-        Ok((contests.ok_or_else(|| no_contest(factor, along))?, left_out))
+        let levels = contests.ok_or_else(|| no_contest(factor, along))?;
+        Ok(Contests { levels, with_lost: self.with_lost(&sides, factor)?, left_out })
+    }
+
+    /// Returns the result with the rounds with two values that are not paired.
+    fn with_lost(
+        &self,
+        sides: &[Vec<(&Point, &Rounds)>],
+        factor: &str,
+    ) -> Result<VerdictKind, NoVerdict> {
+        let bare: BTreeMap<&Point, Rounds> = sides
+            .iter()
+            .flatten()
+            .map(|(point, rounds)| (*point, without_conditions(rounds)))
+            .collect();
+        let of_side = sides.iter().map(|side| {
+            let of_point = |(point, _): &(_, _)| bare.get_key_value(point);
+            side.iter().filter_map(of_point).map(|(point, rounds)| (*point, rounds)).collect()
+        });
+        let sides: Vec<Vec<_>> = of_side.collect();
+        let contests = self.contests_of(&sides)?;
+        let sets = contests
+            .iter()
+            .map(|contest| contest.candidates().filter_map(|point| point.get(factor)).collect());
+        Ok(result(&sets.collect::<Vec<_>>()).0)
+    }
+
+    /// Compares the points of each contest.
+    fn contests_of<'s>(
+        &self,
+        sides: &[Vec<(&'s Point, &'s Rounds)>],
+    ) -> Result<Vec<Contest<'s>>, NoVerdict> {
+        let contests = Contest::all(sides, self.record.better, &self.floors);
+        contests.map_err(|error| match error {
+            StatisticsError::NoDirection => NoVerdict::from(Reason::NoDirection),
+            error => Reason::NotSummarised { error }.into(),
+        })
     }
 
     fn contest_value(&self, contest: &LevelContest, factor: &str, along: &str) -> MeasuredValue {
@@ -133,7 +174,7 @@ impl Evidence<'_> {
             unit: self.record.unit.clone(),
             class: self.class_of([contest.rounds]),
             rounds: values.len(),
-            lost: 0,
+            lost: contest.lost.0,
             statistic: Some(Statistic::Best {
                 at: contest.at.to_string(),
                 candidates: contest.candidates.iter().map(|level| level.to_string()).collect(),
@@ -145,6 +186,19 @@ impl Evidence<'_> {
             reasons: Vec::new(),
         }
     }
+}
+
+/// Returns the result of contests from the levels that may be the best in each, and a level that may be in all.
+fn result<'a>(candidates: &[BTreeSet<&'a Level>]) -> (VerdictKind, Option<&'a Level>) {
+    let common = |a: BTreeSet<&'a Level>, b| a.intersection(&b).copied().collect();
+    let everywhere = candidates.iter().cloned().reduce(common).unwrap_or_default();
+    let level = everywhere.first().copied();
+    let kind = match level {
+        None => VerdictKind::Reproduced,
+        Some(_) if candidates.iter().all(|one| one.len() == 1) => VerdictKind::Contradicted,
+        Some(_) => VerdictKind::Inconclusive,
+    };
+    (kind, level)
 }
 
 fn no_contest(factor: &str, along: &str) -> NoVerdict {

@@ -22,6 +22,8 @@ pub struct Contest<'a> {
     is_beaten: Vec<bool>,
     /// Smallest number of rounds that two points have in common.
     rounds: usize,
+    /// See [`Contest::lost`].
+    lost: (usize, usize),
 }
 
 /// Comparison of two points.
@@ -33,6 +35,8 @@ struct Comparison {
     p: f64,
     /// Number of common rounds.
     rounds: usize,
+    /// Number of rounds with two values that are not paired.
+    lost: usize,
 }
 
 impl<'a> Contest<'a> {
@@ -74,8 +78,10 @@ impl<'a> Contest<'a> {
                 .any(|(one, rejected)| rejected && one.worse == Some(index))
         };
         let rounds = of_each.iter().flatten().map(|one| one.rounds).min().unwrap_or(0);
+        let lost = of_each.iter().flatten().map(|one| (one.lost, one.rounds + one.lost));
+        let lost = Self::most_lost(lost);
         let is_beaten = of_each.iter().enumerate().map(is_beaten).collect();
-        Ok(Self { points: points.to_vec(), better, is_beaten, rounds })
+        Ok(Self { points: points.to_vec(), better, is_beaten, rounds, lost })
     }
 
     /// Returns the points that may be the best: no other one is resolved better.
@@ -105,6 +111,18 @@ impl<'a> Contest<'a> {
     pub fn rounds(&self) -> usize {
         self.rounds
     }
+
+    /// Returns the number of rounds with two values that are not paired, and of all rounds with two values, of the two
+    /// points for which the share of the former is largest.
+    pub fn lost(&self) -> (usize, usize) {
+        self.lost
+    }
+
+    /// Returns the numbers of lost and of all rounds with the largest share of lost ones.
+    pub(crate) fn most_lost(rounds: impl Iterator<Item = (usize, usize)>) -> (usize, usize) {
+        let share = |(lost, all): (usize, usize)| lost as f64 / all.max(1) as f64;
+        rounds.max_by(|a, b| share(*a).total_cmp(&share(*b))).unwrap_or_default()
+    }
 }
 
 /// Compares two points of a contest, each with its index.
@@ -121,5 +139,6 @@ fn compare(
         (Resolution::Higher, Better::Higher) | (Resolution::Lower, Better::Lower) => Some(b),
         (Resolution::Higher, Better::Lower) | (Resolution::Lower, Better::Higher) => Some(a),
     };
-    Ok(Comparison { worse, p: sign_test(&pairs(above, below).0)?, rounds: ratio.rounds })
+    let lost = ratio.lost.total() - ratio.lost.missing;
+    Ok(Comparison { worse, p: sign_test(&pairs(above, below).0)?, rounds: ratio.rounds, lost })
 }

@@ -22,7 +22,9 @@ pub use environments::OtherEnvironment;
 pub(crate) use failures::MAX_FAILED;
 pub use failures::RoundCounts;
 pub use observed::{Floors, Observation, Observed, Rounds, alike, paired, pairs};
-pub(crate) use observed::{Pair, pair_states, paired_in_state, quotient, resolution};
+pub(crate) use observed::{
+    Pair, pair_states, paired_in_state, quotient, resolution, without_conditions,
+};
 pub use row::{FailureCount, Outlier, Row};
 pub use samples::Samples;
 pub(crate) use samples::{is_capped, recorded};

@@ -89,6 +89,13 @@ pub fn alike(rounds: &Rounds) -> Rounds {
     counting.map(|(round, one)| (*round, one.clone())).collect()
 }
 
+/// Returns the same values without what keeps two of a round from being paired: class, session and sharing of the core.
+pub(crate) fn without_conditions(rounds: &Rounds) -> Rounds {
+    let bare =
+        |one: &Observation| Observation { class: None, session: 0, sharing: None, ..one.clone() };
+    rounds.iter().map(|(round, one)| (*round, bare(one))).collect()
+}
+
 /// Pair of values of a round.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Pair {

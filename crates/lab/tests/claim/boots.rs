@@ -1,13 +1,17 @@
 //! Factors that are chosen at boot: levels of different boots are compared by boot.
 
+use std::collections::BTreeSet;
+
 use lab::claim::VerdictKind::{Inconclusive, Reproduced};
 use lab::claim::{Reason, Statistic};
 use lab::journal::Run;
+use lab::sample::Sample;
 use machine::environment::Environment;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
 use crate::made_up::{EXPERIMENT, MadeUp, product};
+use crate::sharing::share;
 use crate::{assert_kind, verdict};
 
 const KEYS: &str =
@@ -46,6 +50,29 @@ fn each_boot_counts_as_one_value() {
     let interval = value.interval.unwrap();
     // Within a boot the rounds differ by a ten-thousandth; between boots by up to a tenth.
     assert!(interval.includes(2.0) && interval.high - interval.low > 0.02, "{interval:?}");
+}
+
+#[test]
+fn all_boots_are_compared_in_one_state_of_the_core() {
+    // On a shared core, in most rounds of the boots with 64 KiB, both lengths are equally fast.
+    let mut run = in_boots([7, 6]);
+    let is_long = |sample: &Sample| sample.point.text("length") == "64 KiB";
+    for sample in &mut run.samples {
+        let is_shared = is_long(sample) && sample.round < 6;
+        share(sample, is_shared);
+        let factor = if is_shared { 0.5 } else { 1.0 };
+        sample.values.values_mut().for_each(|value| *value *= factor);
+    }
+    assert_kind(KEYS, &run, Reproduced);
+    // In two of these boots the core was never alone.
+    let lost: Vec<u32> = run.samples.iter().filter(|it| is_long(it)).map(|it| it.session).collect();
+    let lost: Vec<u32> = BTreeSet::from_iter(lost).into_iter().take(2).collect();
+    for sample in run.samples.iter_mut().filter(|it| lost.contains(&it.session)) {
+        share(sample, true);
+    }
+    let verdict = assert_kind(KEYS, &run, Inconclusive);
+    let expected = Reason::TooFewBoots { boots: [5, 6], needed: 6 };
+    assert_eq!(verdict.values().next().unwrap().reasons, [expected]);
 }
 
 #[test]

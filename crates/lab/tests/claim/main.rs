@@ -20,6 +20,7 @@ mod ratios;
 mod reading;
 mod setup;
 mod shapes;
+mod sharing;
 
 use lab::catalogue::DataFile;
 use lab::claim::{Claim, MeasuredValue, Verdict, VerdictKind, judge};

@@ -10,7 +10,7 @@ use lab::summary::SummaryError;
 use machine::proximity::Class;
 
 use super::notes::differing;
-use super::statistic::{limits, lost_rounds, ratio};
+use super::statistic::{limits, lost_pairs, ratio};
 
 /// The remedy if environments of a run disagree.
 const FRESH: &str = "measure again with --fresh";
@@ -109,10 +109,17 @@ pub(super) fn reason(reason: &Reason) -> String {
             let level = level.as_deref().unwrap_or("no level");
             format!("{level} is best everywhere, {}", count(*rounds, "round"))
         }
-        Reason::ManyLost { lost, rounds, ratio, agrees } => {
-            let ratio = precise(*ratio, "1");
-            let change = if *agrees { "" } else { " and the verdict another" };
-            format!("{lost} of {rounds} rounds are lost; with them the ratio is {ratio}{change}")
+        Reason::ManyLost { lost, rounds, value, unit, agrees } => {
+            let what = if unit.as_deref() == Some("1") { "ratio" } else { "value" };
+            let value = value.map(|value| precise(value, unit.as_deref().unwrap_or_default()));
+            let value = value.map(|value| format!("the {what} is {value}"));
+            let verdict = (!agrees).then(|| "the verdict is another".to_string());
+            let change: Vec<String> = value.into_iter().chain(verdict).collect();
+            let change = match change.is_empty() {
+                true => String::new(),
+                false => format!("; with them {}", change.join(" and ")),
+            };
+            format!("{lost} of {rounds} rounds are lost{change}")
         }
         Reason::RepeatedLooks { looks, confidence } => {
             let confidence = share(*confidence);
@@ -188,7 +195,7 @@ pub(super) fn reason(reason: &Reason) -> String {
             again(&text, command.as_ref())
         }
         Reason::NoCommonRound { lost, command } => {
-            let lost = lost_rounds(lost);
+            let lost = lost_pairs(lost);
             again(&format!("no round has both in one session and class: {lost}"), Some(command))
         }
         Reason::NoDirection => "the metric has no better direction to rank by".into(),

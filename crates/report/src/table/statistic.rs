@@ -37,12 +37,13 @@ pub(super) fn value_with_interval(value: &MeasuredValue) -> String {
 pub(super) fn statistic(value: &MeasuredValue, statistic: &Statistic) -> String {
     let (text, rounds) = (value_with_interval(value), rounds(value));
     match statistic {
-        Statistic::Median { failed, void } => {
-            let lost = match failed + void {
-                0 => String::new(),
-                lost => format!(" ({lost} lost: {failed} failed, {void} void)"),
-            };
-            format!("{text} over {rounds}{lost}")
+        Statistic::Median { failed, void, other_sharing } => {
+            let causes = [
+                (*failed, "failed"),
+                (*void, "void"),
+                (*other_sharing, "with the core shared or not, unlike the others"),
+            ];
+            format!("{text} over {rounds}{}", in_brackets(&lost_rounds(&causes)))
         }
         Statistic::Ratio { of_best, lost } => ratio(&text, *of_best, &rounds, lost),
         Statistic::BetweenBoots => {
@@ -74,26 +75,30 @@ pub(super) fn statistic(value: &MeasuredValue, statistic: &Statistic) -> String 
 /// `1.02 (1.01 to 1.03), 20 rounds`
 pub(super) fn ratio(text: &str, of_best: bool, rounds: &str, lost: &LostRounds) -> String {
     let of_best = if of_best { "the best of each side, " } else { "" };
-    let lost = match lost_rounds(lost) {
-        lost if lost.is_empty() => lost,
-        lost => format!(" ({lost})"),
-    };
-    format!("{text}, {of_best}{rounds}{lost}")
+    format!("{text}, {of_best}{rounds}{}", in_brackets(&lost_pairs(lost)))
+}
+
+fn in_brackets(text: &str) -> String {
+    if text.is_empty() { String::new() } else { format!(" ({text})") }
 }
 
 /// `3 lost: 3 with the core shared for one of the two values, or for both`; empty if no round is lost.
-pub(super) fn lost_rounds(lost: &LostRounds) -> String {
-    let causes = [
+pub(super) fn lost_pairs(lost: &LostRounds) -> String {
+    lost_rounds(&[
         (lost.missing, "without one of the two values"),
         (lost.other_class, "with near cores for one value and far cores for the other"),
         (lost.other_sharing, "with the core shared for one of the two values, or for both"),
         (lost.other_session, "with the values in different sessions"),
-    ];
-    let causes = causes.iter().filter(|(rounds, _)| *rounds > 0);
-    let causes: Vec<_> = causes.map(|(rounds, cause)| format!("{rounds} {cause}")).collect();
-    match lost.total() {
+    ])
+}
+
+/// `3 lost: 1 failed, 2 void`, from the number of rounds by cause; empty if no round is lost.
+fn lost_rounds(causes: &[(usize, &str)]) -> String {
+    let causes = || causes.iter().filter(|(rounds, _)| *rounds > 0);
+    let texts: Vec<_> = causes().map(|(rounds, cause)| format!("{rounds} {cause}")).collect();
+    match causes().map(|(rounds, _)| rounds).sum() {
         0 => String::new(),
-        total => format!("{total} lost: {}", causes.join(", ")),
+        total => format!("{total} lost: {}", texts.join(", ")),
     }
 }
 

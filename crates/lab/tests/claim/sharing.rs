@@ -1,0 +1,125 @@
+//! Rounds in different states of the core, and rounds that were not requested.
+
+use lab::claim::VerdictKind::{self, Contradicted, Inconclusive, Reproduced};
+use lab::claim::{MeasuredValue, Reason, Statistic};
+use lab::journal::Run;
+use lab::sample::Sample;
+
+use crate::made_up::{MadeUp, product};
+use crate::{assert_kind, reasons};
+
+const VALUE: &str = "where = { function = \"glibc\", length = \"4 KiB\" }\nexpect";
+const WINNER: &str = "expect = { winner_changes = \"function\", along = \"length\" }";
+
+/// Records that the core of a sample was shared or alone.
+pub(crate) fn share(sample: &mut Sample, is_shared: bool) {
+    let rate = Some(if is_shared { 4.0 } else { 5.1 });
+    let clock = sample.clock.as_mut().unwrap();
+    (clock.issue_before, clock.issue_after) = (rate, rate);
+}
+
+/// Returns a run of some rounds of glibc at 100 and apex at 50 GB/s. The core is shared in those that are not `alone`;
+/// there, values are multiplied by `factor`.
+fn run(rounds: u32, alone: impl Fn(u32) -> bool, factor: impl Fn(&Sample) -> f64) -> Run {
+    let points = product(&["glibc", "apex"], &["4 KiB", "64 KiB"], &["0"]);
+    let made_up = MadeUp { rounds, ..MadeUp::new(points) };
+    let is_glibc = |function: &str| function == "glibc";
+    let truth = |function: &str| if is_glibc(function) { 100e9 } else { 50e9 };
+    let mut run = made_up.run(|point| truth(point.text("function")));
+    for sample in &mut run.samples {
+        let is_shared = !alone(sample.round);
+        share(sample, is_shared);
+        let factor = if is_shared { factor(sample) } else { 1.0 };
+        sample.values.values_mut().for_each(|value| *value *= factor);
+    }
+    run
+}
+
+fn only(run: &Run, keys: &str, kind: VerdictKind) -> MeasuredValue {
+    assert_kind(keys, run, kind).values().next().unwrap().clone()
+}
+
+fn many_lost(value: &MeasuredValue) -> Option<(usize, usize, bool)> {
+    value.reasons.iter().find_map(|reason| match reason {
+        Reason::ManyLost { lost, rounds, agrees, .. } => Some((*lost, *rounds, *agrees)),
+        _ => None,
+    })
+}
+
+#[test]
+fn rounds_in_the_other_state_are_lost_and_must_not_decide() {
+    let run = run(60, |round| round % 5 == 0, |_| 0.4);
+    let value = only(&run, &format!("{VALUE} = {{ at_least = 80e9 }}"), Inconclusive);
+    assert_eq!((value.rounds, value.lost), (12, 48));
+    let expected = Statistic::Median { failed: 0, void: 0, other_sharing: 48 };
+    assert_eq!(
+        (value.statistic.clone(), many_lost(&value)),
+        (Some(expected), Some((48, 60, false)))
+    );
+    // The same result with them.
+    let value = only(&run, &format!("{VALUE} = {{ at_least = 20e9 }}"), Reproduced);
+    assert_eq!(many_lost(&value), Some((48, 60, true)));
+}
+
+#[test]
+fn a_fifth_of_lost_rounds_is_not_stated() {
+    let run = run(60, |round| round % 10 > 0, |_| 0.4);
+    let value = only(&run, &format!("{VALUE} = {{ at_least = 80e9 }}"), Reproduced);
+    assert_eq!((value.rounds, value.lost, many_lost(&value)), (54, 6, None));
+}
+
+#[test]
+fn a_projection_expects_as_many_lost_rounds() {
+    let run = run(60, |round| round % 5 == 0, |_| 0.4);
+    let median = only(&run, &format!("{VALUE} = {{ at_least = 1 }}"), Reproduced).value.unwrap();
+    let bound = median * 0.999;
+    let value = only(&run, &format!("{VALUE} = {{ at_least = {bound} }}"), Inconclusive);
+    let Some(Reason::Leans { rounds: Some(rounds), .. }) = value.reasons.last() else {
+        panic!("{value:?}")
+    };
+    // Of five further rounds, one is alone.
+    assert!(*rounds >= 5 && rounds.is_multiple_of(5), "{value:?}");
+}
+
+#[test]
+fn lost_rounds_must_not_change_the_winner() {
+    // Alone, the winner changes; on a shared core glibc is best at both lengths.
+    let changing = |is_apex_best: bool| {
+        let mut run = run(60, |round| round % 4 == 0, |_| 1.0);
+        let is_apex = |sample: &&mut Sample| {
+            sample.point.text("function") == "apex" && sample.point.text("length") == "4 KiB"
+        };
+        for sample in run.samples.iter_mut().filter(is_apex) {
+            let is_best = sample.round % 4 == 0 || is_apex_best;
+            let factor = if is_best { 3.0 } else { 1.0 };
+            sample.values.values_mut().for_each(|value| *value *= factor);
+        }
+        run
+    };
+    let verdict = assert_kind(WINNER, &changing(false), Inconclusive);
+    let lost = r#""reason":"many-lost","lost":45,"rounds":60,"value":null,"unit":null,"agrees":"#;
+    assert!(reasons(&verdict).contains(&format!("{lost}false")), "{verdict:?}");
+    assert!(verdict.values().all(|value| value.lost == 45), "{verdict:?}");
+    let verdict = assert_kind(WINNER, &changing(true), Reproduced);
+    assert!(reasons(&verdict).contains(&format!("{lost}true")), "{verdict:?}");
+}
+
+#[test]
+fn rounds_that_were_not_requested_are_not_lost() {
+    let keys = "expect = { ratio_of = { function = \"glibc\" }, to = { function = \"apex\" }, \
+                each = [\"length\"], at_least = 1.5 }";
+    let mut run = run(20, |_| true, |_| 1.0);
+    let is_late_apex =
+        |sample: &Sample| sample.round >= 10 && sample.point.text("function") == "apex";
+    let mut failed = run.clone();
+    run.samples.retain(|sample| !is_late_apex(sample));
+    let value = only(&run, keys, Reproduced);
+    assert_eq!((value.rounds, value.lost, many_lost(&value)), (10, 0, None));
+    // Void rounds are.
+    for sample in failed.samples.iter_mut().filter(|sample| is_late_apex(sample)) {
+        sample.void = Some("busy".into());
+    }
+    let value = only(&failed, keys, Reproduced);
+    assert_eq!((value.rounds, value.lost, many_lost(&value)), (10, 10, Some((10, 20, true))));
+    assert_kind(&keys.replace("1.5", "3"), &run, Contradicted);
+}
