@@ -24,7 +24,10 @@ pub fn checked(
 /// # Errors
 /// Returns `unavailable` with the reason and the remedy.
 pub fn has(name: &str) -> Result<(), Failure> {
-    machine::capability::find(name).map_or(Ok(()), |capability| present(capability.state))
+    let Some(Capability { about, state, .. }) = machine::capability::find(name) else {
+        return Ok(());
+    };
+    present(state).map_err(|failure| failure.with_cause(format!("{about}: not available")))
 }
 
 fn present(state: State) -> Result<(), Failure> {

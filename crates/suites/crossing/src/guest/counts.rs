@@ -143,7 +143,10 @@ impl SampleCounts {
         }
         let (user, kernel) = (self.floor_user.into(), self.floor_handler.into());
         let seen = Seen { cs: self.cs, user, kernel };
-        machine::kvm::ring_0(seen, step).map_err(|why| Failure::unavailable(why, REMEDY))
+        machine::kvm::ring_0(seen, step).map_err(|why| {
+            let cause = "the guest's kernel does not run on the CPU itself";
+            Failure::unavailable(why, REMEDY).with_cause(cause)
+        })
     }
 
     /// Converts the counts to metrics: times less the guest's empty pairs, or as they are if stamped like xperf.

@@ -34,7 +34,10 @@ fn tried() -> Result<(), Failure> {
         let why = format!("{cause}: {}", failure.why);
         Failure::unavailable(why, REMEDY).with_cause(cause)
     })?;
-    kvm::ring_0(seen, tsc.step).map_err(|why| Failure::unavailable(why, REMEDY))
+    kvm::ring_0(seen, tsc.step).map_err(|why| {
+        let cause = "the guest's kernel does not run on the CPU itself";
+        Failure::unavailable(why, REMEDY).with_cause(cause)
+    })
 }
 
 /// Returns what a guest without a region observes in its two rings.
