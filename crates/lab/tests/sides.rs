@@ -178,6 +178,24 @@ fn near_and_far_cores_are_compared_separately() {
 }
 
 #[test]
+fn medians_are_of_the_state_of_the_core_that_gives_the_ratio() {
+    let mut run = run(0.5, 20, 1);
+    for sample in &mut run.samples {
+        let is_shared = sample.round >= 6;
+        let clock = sample.clock.as_mut().unwrap();
+        let rate = Some(if is_shared { 4.0 } else { 5.1 });
+        (clock.issue_before, clock.issue_after) = (rate, rate);
+        let factor = if is_shared { 10.0 } else { 1.0 };
+        sample.values.values_mut().for_each(|value| *value *= factor);
+    }
+    let rows = rows(&run);
+    let row = changed(&rows);
+    assert_eq!(row.ratio.unwrap().rounds, 6);
+    let values = row.values.map(|value| value.unwrap());
+    assert!(values.iter().all(|one| one.rounds == 6 && one.median < 500.0), "{values:?}");
+}
+
+#[test]
 fn the_summary_of_a_run_with_sides_has_a_row_per_side() {
     let run = run(0.0, 6, 1);
     let samples = Samples::newest(&run, EXPERIMENT).unwrap();
