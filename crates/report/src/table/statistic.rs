@@ -41,7 +41,7 @@ pub(super) fn statistic(value: &MeasuredValue, statistic: &Statistic) -> String 
             let causes = [
                 (*failed, "failed"),
                 (*void, "void"),
-                (*other_sharing, "with the core shared or not, unlike the others"),
+                (*other_sharing, "with the core in another state"),
             ];
             format!("{text} over {rounds}{}", in_brackets(&lost_rounds(&causes)))
         }
