@@ -259,6 +259,16 @@ fn comparison_of_two_runs() {
     let text = compare(&comparison(&a[..1], &b[..1]), &a[0], Page::default());
     assert!(text.contains("note: the nice value is 0 in A and 7 in B"), "{text}");
     assert!(text.contains("26 not judged: one run each"), "{text}");
+    // Rounds with near and with far cores are separate rows, each shown once.
+    let mut a = a;
+    for sample in a.iter_mut().chain(&mut b).flat_map(|run| &mut run.samples) {
+        let round_trip = if sample.round % 2 == 0 { "100" } else { "400" };
+        sample.covariates.insert(ROUND_TRIP.into(), round_trip.into());
+    }
+    let text = compare(&comparison(&a, &b), &a[0], Page::default());
+    for row in ["16 B    naive     near ", "16 B    naive     far "] {
+        assert_eq!(text.matches(row).count(), 1, "{text}");
+    }
 }
 
 /// Returns a run with sides. The new side is a fifth slower at 4 KiB, and cannot measure the function 'rep'.

@@ -394,7 +394,15 @@ impl<'a> Evidence<'a> {
         if self.claim.rounds_needed() < needed || self.floors.near(points).is_some() {
             return None;
         }
-        let has_twins = self.samples.declared().is_none_or(|one| !one.twins.is_empty());
+        let declared = self.samples.declared();
+        let counts = |twin| (twin, self.samples.round_counts(&[twin], true));
+        let twins = declared.into_iter().flat_map(|one| &one.twins).map(counts);
+        if let Some((twin, counts)) = twins.into_iter().find(|(_, it)| it.fails_too_often()) {
+            let (failed, rounds) = (counts.failed, counts.rounds());
+            let why = Box::new(Reason::TooManyFailed { failed, rounds, max: MAX_FAILED });
+            return Some(Reason::At { label: format!("the twin of {}", self.label(twin)), why });
+        }
+        let has_twins = declared.is_none_or(|one| !one.twins.is_empty());
         let rounds = has_twins.then_some(self.twin_rounds);
         Some(Reason::NoFloor { rounds, needed, command: self.claim.command() })
     }

@@ -135,7 +135,9 @@ fn a_twin_that_often_fails_gives_no_floor() {
         sample.error = Some(Failure::check("byte 3 is 7, not 8"));
     }
     let verdict = assert_kind(&keys, &run, Inconclusive);
-    assert!(reasons(&verdict).contains("no-floor"), "{}", reasons(&verdict));
+    let why = r#""why":{"reason":"too-many-failed","failed":12,"rounds":20"#;
+    assert!(reasons(&verdict).contains(why), "{}", reasons(&verdict));
+    assert!(reasons(&verdict).contains("the twin of threads=16"), "{}", reasons(&verdict));
 }
 
 #[test]

@@ -51,6 +51,9 @@ pub(crate) fn points<'a>(
 /// Returns one section per sweep, and one for the points outside all sweeps.
 pub(crate) fn sections(points: Vec<&Point>, experiment: Option<&Experiment>) -> Vec<Section> {
     let defaults = experiment.map(|experiment| experiment.defaults.clone()).unwrap_or_default();
+    // Several rows of a point, e.g. one per proximity of its cores, follow each other.
+    let mut points = points;
+    points.dedup();
     let mut shown: BTreeSet<&Point> = BTreeSet::new();
     let mut sections = Vec::new();
     for (sweep, baseline) in

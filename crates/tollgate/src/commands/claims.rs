@@ -40,17 +40,13 @@ fn print_verdicts(args: &Claims) -> Result<u8, CliError> {
     }
     let kinds: Vec<_> = judged.iter().map(|(_, verdict)| verdict.kind).collect();
     let is_edited = run.is_some_and(|run| !run.inconsistencies.is_empty());
-    let is_doubted = judged.iter().any(|(_, verdict)| verdict.doubt.is_some());
-    Ok(match args.check {
-        true if is_edited || is_doubted => 1,
-        true => check_status(&kinds, args.require),
-        false => 0,
-    })
+    let is_doubted = is_edited || judged.iter().any(|(_, verdict)| verdict.doubt.is_some());
+    Ok(if args.check { check_status(&kinds, args.require, is_doubted) } else { 0 })
 }
 
-/// Returns the exit status of a check: 3 if no claim was judged; 1 if a claim is contradicted or lacks
-/// the required verdict; else 0.
-fn check_status(kinds: &[VerdictKind], required: Option<Requirement>) -> u8 {
+/// Returns the exit status of a check: 1 if the journal was edited or another environment speaks against a verdict; 3 if
+/// no claim was judged; 1 if a claim is contradicted or lacks the required verdict; else 0.
+fn check_status(kinds: &[VerdictKind], required: Option<Requirement>, is_doubted: bool) -> u8 {
     let is_reproduced = |kind: &VerdictKind| *kind == VerdictKind::Reproduced;
     let is_contradicted = |kind: &VerdictKind| *kind == VerdictKind::Contradicted;
     let is_decided = |kind: &VerdictKind| is_reproduced(kind) || is_contradicted(kind);
@@ -59,7 +55,9 @@ fn check_status(kinds: &[VerdictKind], required: Option<Requirement>) -> u8 {
         Some(Requirement::Decided) => kinds.iter().all(is_decided),
         Some(Requirement::Reproduced) => kinds.iter().all(is_reproduced),
     };
-    if !kinds.iter().any(is_decided) {
+    if is_doubted {
+        1
+    } else if !kinds.iter().any(is_decided) {
         3
     } else if !is_met || kinds.iter().any(is_contradicted) {
         1
@@ -118,8 +116,10 @@ mod tests {
             (&[Contradicted, Unmeasurable], [1, 1, 1]),
         ];
         for (kinds, statuses) in cases {
-            let status = required.map(|required| check_status(kinds, required));
+            let status = required.map(|required| check_status(kinds, required, false));
             assert_eq!(status, statuses, "{kinds:?}");
+            let doubted = required.map(|required| check_status(kinds, required, true));
+            assert_eq!(doubted, [1; 3], "{kinds:?}");
         }
     }
 }
