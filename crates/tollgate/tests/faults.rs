@@ -69,16 +69,15 @@ fn every_fault_is_a_sample_with_its_cause() {
 fn a_killed_worker_costs_one_sample() {
     let bench = Bench::new();
     let mut child = bench.start(&["run", "planted/delay", "--quiet", "--rounds", "300"]);
-    let (mut killed, mut seen) = (0, 0);
+    // Killing a worker before its first sample would end the run.
+    const SAMPLES_BETWEEN: usize = 10;
+    let (mut killed, mut next) = (0, SAMPLES_BETWEEN);
     while killed < 3 {
-        std::thread::sleep(Duration::from_millis(200));
+        std::thread::sleep(Duration::from_millis(50));
         assert!(child.try_wait().unwrap().is_none(), "the run ended with {killed} workers killed");
-        // Killing a worker before its first sample would end the run.
-        let samples = bench.samples();
-        if samples == seen {
+        if bench.samples() < next {
             continue;
         }
-        seen = samples;
         for process in bench.processes() {
             let (number, words) = process.split_once(' ').unwrap();
             if words.trim_end().ends_with("exe worker") {
@@ -87,6 +86,7 @@ fn a_killed_worker_costs_one_sample() {
                 killed += 1;
             }
         }
+        next = bench.samples() + SAMPLES_BETWEEN;
     }
     let status = child.wait().unwrap();
     assert_eq!(status.code(), Some(1), "the exit status reports the lost workers");
@@ -99,6 +99,7 @@ fn a_killed_worker_costs_one_sample() {
         crashed.iter().all(|error| error.why.contains("worker was killed by SIGKILL")),
         "{crashed:?}"
     );
-    assert!(run.samples.iter().filter(|sample| sample.error.is_none()).count() > 2000);
+    let valid = run.samples.iter().filter(|sample| sample.error.is_none()).count();
+    assert!(valid > 2000, "{valid} samples, the last {:?}", run.samples.last());
     bench.wait_for_no_processes(TIMEOUT);
 }

@@ -92,8 +92,7 @@ pub(super) fn each_line(
         let sample = serde_json::from_slice::<Sample>(&line).map_err(|why| why.to_string());
         let kept = sample.and_then(|sample| {
             sample.check_ranges()?;
-            lines.check_new(&sample)?;
-            lines.add(sample.session, &line);
+            lines.add(lines.key_of_new(&sample)?, sample.session, &line);
             each(sample)
         });
         kept.map_err(|why| damaged(path, number, &why))?;

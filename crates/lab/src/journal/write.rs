@@ -190,7 +190,7 @@ impl Journal {
             what: format!("a sample cannot be written as JSON: {e}"),
         })?;
         line.push(b'\n');
-        self.lines.check_new(sample).map_err(|why| JournalError::Damaged {
+        let key = self.lines.key_of_new(sample).map_err(|why| JournalError::Damaged {
             path: self.path.clone(),
             what: format!("a sample is not written: {why}; report this fault"),
         })?;
@@ -200,7 +200,7 @@ impl Journal {
             return Err(system(&self.path, remedy)(error));
         }
         self.length += line.len() as u64;
-        self.lines.add(sample.session, &line);
+        self.lines.add(key, sample.session, &line);
         self.remember(sample);
         Ok(())
     }

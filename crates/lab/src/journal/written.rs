@@ -34,27 +34,29 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    /// Checks that a sample is the first of its attempt: repeated, it would count as further evidence.
+    /// Returns the key of a sample, which must be the first of its attempt: repeated, it would count as further evidence.
     ///
     /// # Errors
     /// Returns one line if it is not.
-    pub(super) fn check_new(&mut self, sample: &Sample) -> Result<(), String> {
+    pub(super) fn key_of_new(&self, sample: &Sample) -> Result<Key, String> {
         let Sample { experiment, point, twin, round, session, attempt, environment, .. } = sample;
         // The error of a point that is void in every round is in the round of its last attempt.
         let is_error = sample.error.is_some();
         let text = format!(
             "{experiment}\n{point}\n{twin}\n{round}\n{session}\n{attempt}\n{environment}\n{is_error}"
         );
-        match self.samples.insert(key_of(&text)) {
-            true => Ok(()),
-            false => Err(format!(
+        let key = key_of(&text);
+        match self.samples.contains(&key) {
+            false => Ok(key),
+            true => Err(format!(
                 "it repeats round {round}, session {session}, attempt {attempt} of its point"
             )),
         }
     }
 
-    /// Adds the line of a sample.
-    pub(super) fn add(&mut self, session: u32, line: &[u8]) {
+    /// Adds the line of the sample with a key.
+    pub(super) fn add(&mut self, key: Key, session: u32, line: &[u8]) {
+        self.samples.insert(key);
         let (count, hasher) = self.sessions.entry(session).or_default();
         *count += 1;
         hasher.update(line);
