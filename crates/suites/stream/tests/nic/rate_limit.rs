@@ -25,11 +25,12 @@ fn leaving(wired: &Wired, pipe: &mut TxPipe, flits: usize) -> u64 {
     left.fold(start, |_, last| last) - start
 }
 
-/// Returns the best of several attempts: the NIC may lose its CPU between reading the clock and sending.
-fn median_of_tries(wired: &Wired, pipe: &mut TxPipe, flits: usize) -> u64 {
-    let mut tries: Vec<_> = (0..5).map(|_| leaving(wired, pipe, flits)).collect();
+/// Returns the second longest of several attempts: packets look early if the NIC loses its CPU between reading the clock
+/// and sending, and late if it loses it before. A NIC that sends too fast does so in all.
+fn second_longest(wired: &Wired, pipe: &mut TxPipe, flits: usize) -> u64 {
+    let mut tries: Vec<_> = (0..7).map(|_| leaving(wired, pipe, flits)).collect();
     tries.sort_unstable();
-    tries[2]
+    tries[5]
 }
 
 #[test]
@@ -43,7 +44,7 @@ fn flits_leave_at_their_share_of_the_hardware_rate() {
         device.configure(limit).unwrap();
         let rate = FLITS_PER_SECOND * f64::from(numerator) / f64::from(denominator);
         let expected = Duration::from_secs_f64(f64::from(PACKETS - 1) * flits as f64 / rate);
-        let elapsed = median_of_tries(&wired, &mut pipe, flits);
+        let elapsed = second_longest(&wired, &mut pipe, flits);
         assert!(
             elapsed >= ticks(expected - MADE_UP),
             "{elapsed} ticks, {expected:?} at {rate} flits/s"
