@@ -185,9 +185,9 @@ fn four_digits(value: f64) -> String {
 pub fn interval(centre: f64, interval: &Interval, unit: &str) -> String {
     let centre = precise(centre, unit);
     // An end of the ratio of the best points may be open.
-    let ends = match (interval.low, interval.high, unit) {
-        (low, f64::INFINITY, _) => format!("at least {}", precise(low, unit)),
-        (0.0, high, "1") => format!("at most {}", precise(high, unit)),
+    let ends = match (interval.low, interval.high) {
+        (low, f64::INFINITY) => format!("at least {}", precise(low, unit)),
+        (f64::NEG_INFINITY, high) => format!("at most {}", precise(high, unit)),
         _ => ends(interval, |end| precise(end, unit)),
     };
     match interval.kind {

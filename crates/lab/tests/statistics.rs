@@ -7,14 +7,14 @@
 
 use lab::statistics::{
     Interval, IntervalKind, LostRounds, MAX_PROJECTED_ROUNDS, NoiseFloor, Ratio, Resolution,
-    StatisticsError, Unresolved, estimate, holm, interval_rounds, mad, median, minimum,
-    paired_ratio, paired_ratio_at, quantile, resolve, rounds_needed, sign_test,
+    StatisticsError, Unresolved, clock_drift, estimate, holm, interval_rounds, mad, median,
+    minimum, paired_ratio, paired_ratio_at, quantile, resolve, rounds_needed, sign_test,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
-use statrs::distribution::DiscreteCDF;
+use statrs::distribution::{ContinuousCDF, DiscreteCDF, Normal};
 use statrs::statistics::{Data, Median};
 
 /// Noise floor of twins without noise.
@@ -131,9 +131,9 @@ fn uncorrelated(rounds: usize) -> Vec<f64> {
 fn the_drift_of_the_clock_widens_intervals_in_quadrature() {
     let values: Vec<f64> = uncorrelated(20).iter().map(|value| 100.0 + value / 10.0).collect();
     let rounds = estimate(&values).unwrap();
-    let drifting = rounds.with_drift(0.01);
-    let drift = 1.96 * 2f64.sqrt() * 0.01;
-    assert!(close(drifting.interval.drift, drift));
+    let drift = 0.03;
+    let drifting = rounds.with_drift(drift);
+    assert_eq!(drifting.interval.drift, drift);
     let [narrow, wide] = [rounds, drifting].map(|one| one.relative_half_width());
     assert!(close(wide, narrow.hypot(drift)), "{narrow} {wide}");
     assert!(close(drifting.interval.half_width_of_rounds(drifting.median), narrow));
@@ -141,6 +141,23 @@ fn the_drift_of_the_clock_widens_intervals_in_quadrature() {
     // Counts do not depend on the clock.
     let equal = estimate(&[7.0; 20]).unwrap();
     assert_eq!(equal.with_drift(0.01), equal);
+}
+
+#[test]
+fn the_drift_of_a_clock_is_the_difference_of_two_moments() {
+    let normal = |at: usize| {
+        let probability = (at as f64 + 0.5) / 1000.0;
+        3.9e9 * (0.01 * Normal::standard().inverse_cdf(probability)).exp()
+    };
+    let drift = clock_drift((0..1000).map(normal));
+    assert!((drift / (1.96 * 2f64.sqrt() * 0.01) - 1.0).abs() < 0.05, "{drift}");
+    // Of two states, in any shares, two moments often differ by the whole distance.
+    for slow in [100, 300, 500] {
+        let drift = clock_drift((0..1000).map(|at| if at < slow { 3.6e9 } else { 3.9e9 }));
+        assert!(close(drift, (3.9f64 / 3.6).ln()), "{slow}: {drift}");
+    }
+    assert_eq!(clock_drift(std::iter::empty()), 0.0);
+    assert_eq!(clock_drift([4e9].into_iter()), 0.0);
 }
 
 #[test]

@@ -56,7 +56,7 @@ impl Evidence<'_> {
         let is_known = |ratio: &Ratio| ratio.interval.kind == IntervalKind::Confidence;
         let low = end(&|Rivals { by_end: [low, _], .. }| match is_known(low) {
             true => low.interval.low,
-            false => 0.0,
+            false => f64::NEG_INFINITY,
         });
         let high = end(&|Rivals { by_end: [_, high], .. }| match is_known(high) {
             true => high.interval.high,
@@ -64,8 +64,16 @@ impl Evidence<'_> {
         });
         let extremes = centre.by_end[0].interval;
         let interval = match (low, high) {
-            (0.0, f64::INFINITY) => Interval { kind: IntervalKind::Range, ..extremes },
-            _ => Interval { low, high, kind: IntervalKind::Confidence, ..extremes },
+            (f64::NEG_INFINITY, f64::INFINITY) => {
+                Interval { kind: IntervalKind::Range, ..extremes }
+            }
+            _ => Interval {
+                low,
+                high,
+                kind: IntervalKind::Confidence,
+                coverage: CONFIDENCE,
+                ..extremes
+            },
         };
         let with_lost = best(&|one| one.with_lost.map_or(f64::NAN, |all| all.ratio));
         Ok(Paired {
@@ -101,11 +109,12 @@ impl Evidence<'_> {
 }
 
 /// Returns the state of the core in which all pairs of two sides are compared: alone if each pair has enough rounds for an
-/// interval, else shared if each has, else the one with more; `None`, which means any, with fewer rounds.
+/// interval, else shared if each has, else the one with more; `None`, which means any, with fewer rounds. A pair with fewer
+/// rounds in all leaves an end open anyway and does not count.
 fn common_state(above: &Points, below: &Points) -> Option<Sharing> {
-    let states: Vec<_> =
-        above.iter().flat_map(|a| below.iter().map(|b| pair_states(a.1, b.1))).collect();
-    if states.iter().any(|pairs| pairs.len() < INTERVAL_ROUNDS) {
+    let states = above.iter().flat_map(|a| below.iter().map(|b| pair_states(a.1, b.1)));
+    let states: Vec<_> = states.filter(|pairs| pairs.len() >= INTERVAL_ROUNDS).collect();
+    if states.is_empty() {
         return None;
     }
     let count = |state: Sharing| {

@@ -3,10 +3,9 @@
 
 use serde::Serialize;
 
-use super::judge::judge_in;
+use super::judge::Judge;
 use super::reason::Reason;
 use super::{Claim, Condition, Verdict, VerdictKind};
-use crate::journal::Run;
 use crate::summary::{OtherEnvironment, Samples};
 
 /// Verdict on a claim from the samples of an environment that another one succeeded.
@@ -20,48 +19,55 @@ pub struct OtherVerdict {
     pub fails: bool,
 }
 
-impl Verdict {
-    /// Adds the verdicts from the other environments of a run than `newest`, the last measured first. The verdict is
+impl<'r> Judge<'r> {
+    /// Adds the verdicts from the other environments of the run than `newest`, the last measured first. The verdict is
     /// inconclusive if one of them is decided otherwise, or if too many rounds failed there.
     pub(super) fn with_others(
-        mut self,
+        &self,
+        mut verdict: Verdict,
         claim: &Claim,
-        run: &Run,
-        newest: &str,
-        cores: usize,
-    ) -> Self {
+        newest: &'r str,
+    ) -> Verdict {
         let experiment = claim.experiment.as_str();
-        let is_other = |id: &str| id != newest;
-        let mut samples = run.samples.iter().filter(|one| one.experiment == experiment);
-        if claim.unmeasurable.is_some() || !samples.any(|one| is_other(&one.environment)) {
-            return self;
+        let others = || -> Option<Vec<(&'r str, OtherEnvironment)>> {
+            let mut samples = self.run?.samples.iter().filter(|one| one.experiment == experiment);
+            samples.find(|one| one.environment != newest)?;
+            let newest = self.samples(experiment, newest)?;
+            let others = newest.other_environments(|point| claim.is_about(point)).into_iter();
+            Some(others.filter_map(|one| Some((self.id_of(&one.environment)?, one))).collect())
+        };
+        if claim.unmeasurable.is_some() {
+            return verdict;
         }
-        let newest = Samples::in_environment(run, experiment, newest);
-        let others = newest.other_environments(|point| claim.is_about(point)).into_iter();
-        self.elsewhere = others
-            .map(|environment| {
-                let id = environment.environment.as_str();
-                let verdict = judge_in(claim, Some(run), Some(id), cores);
-                let fails = claim.fails_in(&Samples::in_environment(run, experiment, id));
-                OtherVerdict { environment, verdict, fails }
-            })
-            .collect();
-        let is_violated = claim.is_on_every_sample() && self.kind == VerdictKind::Contradicted;
-        self.doubt = self.elsewhere.iter().find_map(|other| {
+        let others = others().unwrap_or_default().into_iter();
+        let judged = others.map(|(id, environment)| OtherVerdict {
+            environment,
+            verdict: self.judge_in(claim, Some(id)),
+            fails: self.samples(experiment, id).is_some_and(|samples| claim.fails_in(&samples)),
+        });
+        verdict.elsewhere = judged.collect();
+        let is_violated = claim.is_on_every_sample() && verdict.kind == VerdictKind::Contradicted;
+        verdict.doubt = verdict.elsewhere.iter().find_map(|other| {
             let environment = other.environment.clone();
             match other.verdict.kind {
-                _ if !self.kind.is_decided() => None,
-                there if there.is_decided() && there != self.kind => {
-                    Some(Reason::EnvironmentsDiffer { here: self.kind, there, environment })
+                _ if !verdict.kind.is_decided() => None,
+                there if there.is_decided() && there != verdict.kind => {
+                    Some(Reason::EnvironmentsDiffer { here: verdict.kind, there, environment })
                 }
                 _ if other.fails && !is_violated => Some(Reason::FailedElsewhere { environment }),
                 _ => None,
             }
         });
-        if self.doubt.is_some() {
-            self.kind = VerdictKind::Inconclusive;
+        if verdict.doubt.is_some() {
+            verdict.kind = VerdictKind::Inconclusive;
         }
-        self
+        verdict
+    }
+
+    /// Returns the ID of an environment as the run's samples state it.
+    fn id_of(&self, environment: &str) -> Option<&'r str> {
+        let mut samples = self.run?.samples.iter();
+        samples.find(|one| one.environment == environment).map(|one| one.environment.as_str())
     }
 }
 

@@ -67,7 +67,7 @@ pub(super) struct Evidence<'a> {
 
 impl<'a> Evidence<'a> {
     /// Collects the values that a claim is judged by from samples of its experiment.
-    pub(super) fn gather(claim: &'a Claim, samples: Samples<'a>) -> Result<Self, NoVerdict> {
+    pub(super) fn gather(claim: &'a Claim, samples: Rc<Samples<'a>>) -> Result<Self, NoVerdict> {
         let experiment = claim.experiment.as_str();
         let declared = samples.declared();
         let metric = claim.metric.as_deref().or(declared.map(|e| e.metric.as_str()));
@@ -96,7 +96,7 @@ impl<'a> Evidence<'a> {
             twin_rounds: 0,
             varying: open_factors(known.iter(), &[]),
             known,
-            samples: Rc::new(samples),
+            samples,
             metric,
             unit,
         };
@@ -303,12 +303,15 @@ impl<'a> Evidence<'a> {
     /// Returns the coverage of the interval of a value, and a reason if several sessions could have decided it.
     ///
     /// After each session with more rounds the user may look, and measure more only if the verdict is inconclusive.
-    /// Sessions after which the rounds were fewer than required do not count.
+    /// Sessions after which the rounds were fewer than required do not count. Another environment with enough rounds was
+    /// one look or more.
     pub(super) fn confidence(&self, rounds: &Rounds) -> (f64, Option<Reason>) {
         let mut sessions: Vec<u32> = rounds.values().map(|one| one.session).collect();
         sessions.sort_unstable();
         let deciding = sessions.iter().skip(self.claim.rounds_needed().saturating_sub(1));
-        let looks = deciding.collect::<BTreeSet<_>>().len().max(1);
+        let others = self.samples.other_environments(|point| self.known.contains(point));
+        let elsewhere = others.iter().filter(|one| one.rounds >= self.claim.rounds_needed());
+        let looks = deciding.collect::<BTreeSet<_>>().len().max(1) + elsewhere.count();
         let confidence = confidence_of_look(looks);
         (confidence, (looks > 1).then_some(Reason::RepeatedLooks { looks, confidence }))
     }
@@ -354,25 +357,40 @@ impl<'a> Evidence<'a> {
         reasons: &mut Vec<Reason>,
     ) {
         self.require_rounds(kind, rounds, reasons);
-        Self::limit_failures(&self.round_counts(points), kind, reasons);
+        for point in points {
+            self.limit_failures_of(point, kind, reasons);
+        }
         if let Some(why) = self.no_floor(points) {
             *kind = VerdictKind::Inconclusive;
             reasons.push(why);
         }
     }
 
-    /// Weakens a result if more than a small share of the rounds failed, because slow rounds may
+    /// Weakens a result if more than a small share of the rounds of a point or of its twin failed, because slow rounds may
     /// fail more often.
-    pub(super) fn limit_failures(
-        counts: &RoundCounts,
+    pub(super) fn limit_failures_of(
+        &self,
+        point: &Point,
         kind: &mut VerdictKind,
         reasons: &mut Vec<Reason>,
     ) {
-        if counts.fails_too_often() {
-            let (failed, rounds) = (counts.failed, counts.rounds());
+        let counts = self.round_counts(&[point]);
+        let of_point = counts.fails_too_often().then(|| too_many_failed(&counts));
+        if let Some(why) = of_point.or_else(|| self.failing_twin(|twin| twin == point)) {
             *kind = VerdictKind::Inconclusive;
-            reasons.push(Reason::TooManyFailed { failed, rounds, max: MAX_FAILED });
+            if !reasons.contains(&why) {
+                reasons.push(why);
+            }
         }
+    }
+
+    /// Returns a reason if too many rounds of one of some twins failed.
+    fn failing_twin(&self, is_wanted: impl Fn(&Point) -> bool) -> Option<Reason> {
+        let twins = self.samples.declared()?.twins.iter().filter(|twin| is_wanted(twin));
+        let mut counts = twins.map(|twin| (twin, self.samples.round_counts(&[twin], true)));
+        let (twin, counts) = counts.find(|(_, counts)| counts.fails_too_often())?;
+        let why = Box::new(too_many_failed(&counts));
+        Some(Reason::At { label: format!("the twin of {}", self.label(twin)), why })
     }
 
     /// Counts rounds by the result at some points.
@@ -391,21 +409,25 @@ impl<'a> Evidence<'a> {
     /// that requires fewer rounds than a floor does needs none.
     fn no_floor(&self, points: &[&Point]) -> Option<Reason> {
         let needed = INTERVAL_ROUNDS;
-        if self.claim.rounds_needed() < needed || self.floors.near(points).is_some() {
+        if self.claim.rounds_needed() < needed {
+            return None;
+        }
+        // The floor of other twins may be lower.
+        if let Some(why) = self.failing_twin(|_| true) {
+            return Some(why);
+        }
+        if self.floors.near(points).is_some() {
             return None;
         }
         let declared = self.samples.declared();
-        let counts = |twin| (twin, self.samples.round_counts(&[twin], true));
-        let twins = declared.into_iter().flat_map(|one| &one.twins).map(counts);
-        if let Some((twin, counts)) = twins.into_iter().find(|(_, it)| it.fails_too_often()) {
-            let (failed, rounds) = (counts.failed, counts.rounds());
-            let why = Box::new(Reason::TooManyFailed { failed, rounds, max: MAX_FAILED });
-            return Some(Reason::At { label: format!("the twin of {}", self.label(twin)), why });
-        }
         let has_twins = declared.is_none_or(|one| !one.twins.is_empty());
         let rounds = has_twins.then_some(self.twin_rounds);
         Some(Reason::NoFloor { rounds, needed, command: self.claim.command() })
     }
+}
+
+fn too_many_failed(counts: &RoundCounts) -> Reason {
+    Reason::TooManyFailed { failed: counts.failed, rounds: counts.rounds(), max: MAX_FAILED }
 }
 
 impl Claim {

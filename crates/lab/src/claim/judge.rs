@@ -1,6 +1,9 @@
 //! The verdict on a claim from a run.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::iter::{self, repeat_n};
+use std::rc::Rc;
 
 use machine::environment::Environment;
 
@@ -23,56 +26,88 @@ use crate::summary::{Rounds, Samples, alike, resolution};
 const HIGHEST: f64 = f64::MAX / 4.0;
 const LOWEST: f64 = -HIGHEST;
 
-/// Judges a claim by a run. `cores` is the number of physical cores of this machine; if the run
-/// records the machine that measured, the number of that machine applies.
+/// Judges a claim by a run, like [`Judge::judge`].
 pub fn judge(claim: &Claim, run: Option<&Run>, cores: usize) -> Verdict {
-    let newest = run.and_then(|run| Samples::newest_environment(run, &claim.experiment));
-    let verdict = judge_in(claim, run, newest, cores);
-    match run.zip(newest) {
-        Some((run, newest)) => verdict.with_others(claim, run, newest, cores),
-        None => verdict,
-    }
+    Judge::new(run, cores).judge(claim)
 }
 
-/// Judges a claim by the samples of one environment of a run; `None` if no environment has any.
-pub(super) fn judge_in(
-    claim: &Claim,
-    run: Option<&Run>,
-    environment: Option<&str>,
+/// Judges claims by one run.
+pub struct Judge<'r> {
+    pub(super) run: Option<&'r Run>,
+    /// Number of physical cores of this machine; if the run records the machine that measured, its number applies.
     cores: usize,
-) -> Verdict {
-    let samples = || Some(Samples::in_environment(run?, &claim.experiment, environment?));
-    let machine = run.zip(environment).and_then(|(run, id)| run.record.environments.get(id));
-    let preferred = preferred(claim, samples);
-    let claim = preferred.as_ref().unwrap_or(claim);
-    let unmeasurable = claim.unmeasurable.clone();
-    let evidence = unmeasurable
-        .map(|why| NoVerdict::unmeasurable(Reason::NoMethod { why }))
-        .or_else(|| lacking_cores(claim, machine, cores))
-        .or_else(|| other_machine(claim, machine))
-        .or_else(|| other_profile(claim, run, machine))
-        .map_or_else(|| samples().ok_or_else(|| claim.not_measured()), Err)
-        .and_then(|samples| Evidence::gather(claim, samples));
-    let mut judgements = match &evidence {
-        Ok(evidence) => evidence.judge(),
-        Err(lack) => vec![Judgement::missing("", lack.clone())],
-    };
-    let alarms = evidence.as_ref().map(|evidence| evidence.alarms.clone()).unwrap_or_default();
-    let quantifier = claim.expect.as_ref().map_or(Quantifier::All, |expect| expect.hold);
-    let mut kind = combine(&judgements, quantifier);
-    if let (Ok(evidence), false) = (&evidence, kind == VerdictKind::Incomparable) {
-        let lacks_levels = !evidence.lacking_levels().is_empty();
-        if lacks_levels {
-            kind = kind.without_all(quantifier);
+    /// The samples by experiment and environment, because many claims are about the same.
+    samples: RefCell<BTreeMap<(&'r str, &'r str), Rc<Samples<'r>>>>,
+}
+
+impl<'r> Judge<'r> {
+    /// Creates a judge of claims by a run, or without samples. `cores` is the number of physical cores of this machine.
+    pub fn new(run: Option<&'r Run>, cores: usize) -> Self {
+        Self { run, cores, samples: RefCell::default() }
+    }
+
+    /// Judges a claim.
+    pub fn judge(&self, claim: &Claim) -> Verdict {
+        let newest = self.run.and_then(|run| Samples::newest_environment(run, &claim.experiment));
+        let verdict = self.judge_in(claim, newest);
+        match newest {
+            Some(newest) => self.with_others(verdict, claim, newest),
+            None => verdict,
         }
-        join_unmeasured(&mut judgements, lacks_levels, evidence);
     }
-    if let (Ok(evidence), VerdictKind::Inconclusive) = (&evidence, kind) {
-        evidence.project(&mut judgements);
+
+    /// Returns the samples of an experiment in an environment; `None` without a run.
+    pub(super) fn samples(
+        &self,
+        experiment: &str,
+        environment: &'r str,
+    ) -> Option<Rc<Samples<'r>>> {
+        let run = self.run?;
+        let experiment = run.samples.iter().find(|one| one.experiment == experiment)?;
+        let experiment = experiment.experiment.as_str();
+        let mut all = self.samples.borrow_mut();
+        let samples = all
+            .entry((experiment, environment))
+            .or_insert_with(|| Rc::new(Samples::in_environment(run, experiment, environment)));
+        Some(Rc::clone(samples))
     }
-    let published = claim.published.clone();
-    let (elsewhere, doubt) = (Vec::new(), None);
-    Verdict { kind, quantifier, judgements, published, alarms, elsewhere, doubt }
+
+    /// Judges a claim by the samples of one environment; `None` if no environment has any.
+    pub(super) fn judge_in(&self, claim: &Claim, environment: Option<&'r str>) -> Verdict {
+        let samples = || self.samples(&claim.experiment, environment?);
+        let run = self.run;
+        let machine = run.zip(environment).and_then(|(run, id)| run.record.environments.get(id));
+        let preferred = preferred(claim, samples);
+        let claim = preferred.as_ref().unwrap_or(claim);
+        let unmeasurable = claim.unmeasurable.clone();
+        let evidence = unmeasurable
+            .map(|why| NoVerdict::unmeasurable(Reason::NoMethod { why }))
+            .or_else(|| lacking_cores(claim, machine, self.cores))
+            .or_else(|| other_machine(claim, machine))
+            .or_else(|| other_profile(claim, run, machine))
+            .map_or_else(|| samples().ok_or_else(|| claim.not_measured()), Err)
+            .and_then(|samples| Evidence::gather(claim, samples));
+        let mut judgements = match &evidence {
+            Ok(evidence) => evidence.judge(),
+            Err(lack) => vec![Judgement::missing("", lack.clone())],
+        };
+        let alarms = evidence.as_ref().map(|evidence| evidence.alarms.clone()).unwrap_or_default();
+        let quantifier = claim.expect.as_ref().map_or(Quantifier::All, |expect| expect.hold);
+        let mut kind = combine(&judgements, quantifier);
+        if let (Ok(evidence), false) = (&evidence, kind == VerdictKind::Incomparable) {
+            let lacks_levels = !evidence.lacking_levels().is_empty();
+            if lacks_levels {
+                kind = kind.without_all(quantifier);
+            }
+            join_unmeasured(&mut judgements, lacks_levels, evidence);
+        }
+        if let (Ok(evidence), VerdictKind::Inconclusive) = (&evidence, kind) {
+            evidence.project(&mut judgements);
+        }
+        let published = claim.published.clone();
+        let (elsewhere, doubt) = (Vec::new(), None);
+        Verdict { kind, quantifier, judgements, published, alarms, elsewhere, doubt }
+    }
 }
 
 /// Replaces the judgements of points without samples by one that counts them; by the first if no point has a sample.
@@ -88,7 +123,7 @@ fn join_unmeasured(judgements: &mut Vec<Judgement>, lacks_levels: bool, evidence
 }
 
 /// Returns the claim about its preferred points only, if the samples have a value of one of them.
-fn preferred<'a>(claim: &Claim, samples: impl Fn() -> Option<Samples<'a>>) -> Option<Claim> {
+fn preferred<'a>(claim: &Claim, samples: impl Fn() -> Option<Rc<Samples<'a>>>) -> Option<Claim> {
     let filter = claim.filter.with(claim.prefer.as_ref()?);
     let is_measured = samples()?.all().any(|one| one.is_valid() && filter.matches(&one.point));
     is_measured.then(|| Claim { filter, ..claim.clone() })
@@ -245,8 +280,7 @@ impl Evidence<'_> {
         let values_of = |rounds: &Rounds| rounds.values().map(|one| one.value).collect();
         let values: Vec<f64> = values_of(rounds);
         let resolution = resolution(rounds);
-        // At the limit of its search, a value does not depend on the clock.
-        let drift = if self.capped(point) > 0 { 0.0 } else { self.observed.drift };
+        let drift = self.observed.drift;
         let (confidence, looks) = self.confidence(rounds);
         let estimate = |values: &[f64]| {
             let estimated = estimate_at(values, confidence);
@@ -281,7 +315,7 @@ impl Evidence<'_> {
         kind.weigh_lost(lost, values.len() + lost, with_lost, &mut reasons);
         let capped = Capped { above: self.capped(point), below: 0 };
         capped.weaken(bounds, &estimated.interval, &mut kind, &mut reasons);
-        Self::limit_failures(&counts, &mut kind, &mut reasons);
+        self.limit_failures_of(point, &mut kind, &mut reasons);
         self.require_rounds(&mut kind, estimated.rounds, &mut reasons);
         self.require_interval(&mut kind, &estimated.interval, estimated.lag_1, &mut reasons);
         MeasuredValue {

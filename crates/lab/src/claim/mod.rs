@@ -30,7 +30,7 @@ pub use check::{check, needs, needs_of_profiles};
 pub use classes::ClassResult;
 pub use elsewhere::OtherVerdict;
 pub use expect::{Bounds, Condition, Expect, Quantifier, SpreadUnit, Trend};
-pub use judge::judge;
+pub use judge::{Judge, judge};
 pub(crate) use read::{Declared, DeclaredTable};
 pub use reason::{LeftOut, Reason, Relation};
 pub use setup::{CarriesOver, CpuModel, Setup, Unmet};

@@ -54,6 +54,9 @@ impl Evidence<'_> {
     /// reason for its result.
     fn scaled(&self, value: &MeasuredValue) -> Option<Scaled> {
         let (centre, interval) = (value.value?, value.interval?);
+        if interval.low.is_infinite() || interval.high.is_infinite() {
+            return None;
+        }
         let (bounds, floor) = self.bounds(value)?;
         let is_ratio = value.unit == "1" && interval.low > 0.0;
         let scale = |value: f64| if is_ratio { value.ln() } else { value };
@@ -124,6 +127,9 @@ impl Scaled {
             let distance = self.centre - bound;
             let width =
                 if distance > 0.0 { self.centre - self.low } else { self.high - self.centre };
+            if distance.abs() <= self.drift {
+                return f64::INFINITY;
+            }
             let without_drift = |width: f64| (width.powi(2) - self.drift.powi(2)).max(0.0).sqrt();
             (self.widening * without_drift(width)).max(self.floor) / without_drift(distance)
         };

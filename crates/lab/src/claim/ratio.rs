@@ -107,7 +107,8 @@ impl Evidence<'_> {
     /// Returns the noise floor of a ratio. That of a ratio of overheads is the product of the ratio of its points and of
     /// that of its baselines, each of which has a floor; a common baseline adds none.
     pub(super) fn floor(&self, paired: &Paired) -> Option<NoiseFloor> {
-        let floor = *self.floors.near(&[paired.above, paired.below])?;
+        let floor =
+            *self.floors.near(&[&[paired.above, paired.below], &*paired.candidates].concat())?;
         match paired.baselines {
             Some([above, below]) if above != below => {
                 Some(floor.and(self.floors.near(&[above, below])?))
@@ -282,11 +283,10 @@ impl Evidence<'_> {
     /// interval or a noise floor.
     fn require_sides(&self, paired: &Paired, kind: &mut VerdictKind, reasons: &mut Vec<Reason>) {
         let Ratio { interval, lag_1, rounds, .. } = &paired.ratio;
-        let points = paired.points();
+        let mut points = paired.points();
+        let others = paired.candidates.iter().filter(|one| !points.contains(one)).copied();
+        points.extend(others.collect::<Vec<_>>());
         self.require_comparable(kind, *rounds, &points, reasons);
-        for point in paired.candidates.iter().filter(|one| !points.contains(one)) {
-            Self::limit_failures(&self.round_counts(&[point]), kind, reasons);
-        }
         let is_judged = self.claim.rounds_needed() >= INTERVAL_ROUNDS;
         let Some(needed) = paired.rounds_needed.filter(|needed| is_judged && rounds < needed)
         else {
@@ -446,9 +446,11 @@ fn ends(ratio: &Ratio) -> (f64, Interval) {
 /// Returns the inverse of a ratio.
 pub(super) fn inverted(ratio: &Ratio) -> Ratio {
     let Interval { low, high, .. } = ratio.interval;
+    // An open end remains one.
+    let inverse = |end: f64| if end.is_finite() { 1.0 / end } else { -end };
     Ratio {
         ratio: 1.0 / ratio.ratio,
-        interval: Interval { low: 1.0 / high, high: 1.0 / low, ..ratio.interval },
+        interval: Interval { low: inverse(high), high: inverse(low), ..ratio.interval },
         ..*ratio
     }
 }

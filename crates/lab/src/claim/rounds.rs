@@ -52,6 +52,7 @@ impl Evidence<'_> {
         let mut kind = bounds.judge(&estimate.interval);
         let claimed = Reason::Claimed { bounds, unit: unit.clone() };
         let mut reasons: Vec<_> = iter::once(claimed).chain(looks).collect();
+        self.limit_failures_of(point, &mut kind, &mut reasons);
         self.require_rounds(&mut kind, estimate.rounds, &mut reasons);
         self.require_interval(&mut kind, &estimate.interval, estimate.lag_1, &mut reasons);
         MeasuredValue {
@@ -106,6 +107,7 @@ impl Evidence<'_> {
         let mut kind = at_most(max * (1.0 + ROUNDING)).judge(&spread.interval);
         let claimed = Reason::Claimed { bounds: at_most(max), unit: name.into() };
         let mut reasons: Vec<_> = iter::once(claimed).chain(looks).collect();
+        self.limit_failures_of(point, &mut kind, &mut reasons);
         self.require_rounds(&mut kind, spread.rounds, &mut reasons);
         Ok(MeasuredValue {
             label: self.label(point),

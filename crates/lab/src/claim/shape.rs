@@ -37,17 +37,16 @@ impl Evidence<'_> {
             }
         };
         let mut judgement = Judgement::of_all(values.unwrap_or_else(missing));
-        self.limit_failures_of(&steps, &mut judgement);
+        self.limit_failed_steps(&steps, &mut judgement);
         Judgement { left_out, ..judgement }
     }
 
     /// Weakens a trend if too many rounds of a level failed, also of one between those whose ratio it states.
-    fn limit_failures_of(&self, steps: &[Step], judgement: &mut Judgement) {
+    fn limit_failed_steps(&self, steps: &[Step], judgement: &mut Judgement) {
         for (point, _) in steps {
             let mut reasons = Vec::new();
             if matches!(judgement.kind, VerdictKind::Reproduced | VerdictKind::Contradicted) {
-                let counts = self.round_counts(&[point]);
-                Self::limit_failures(&counts, &mut judgement.kind, &mut reasons);
+                self.limit_failures_of(point, &mut judgement.kind, &mut reasons);
             }
             let label = self.name(point, &Point::default());
             let at = |why| Reason::At { label: label.clone(), why: Box::new(why) };

@@ -1,7 +1,5 @@
 //! Estimates of a point: medians over rounds with their intervals.
 
-use std::f64::consts::SQRT_2;
-
 use serde::Serialize;
 
 use super::correlation::{inflation, lag_1};
@@ -38,12 +36,10 @@ impl Estimate {
         Self { interval: self.interval.including(low, high), ..self }
     }
 
-    /// Returns the estimate of a time or a rate for other runs of the machine, whose core clock drifts with this standard
-    /// deviation, as a share: two values of one distribution differ by less than 1.96 times the square root of 2 standard
-    /// deviations in 95% of cases.
+    /// Returns the estimate of a time or a rate for other moments of the machine, at which its core clock differs by up to
+    /// a share; see [`clock_drift`].
     #[must_use]
-    pub fn with_drift(self, deviation: f64) -> Self {
-        let drift = 1.96 * SQRT_2 * deviation;
+    pub fn with_drift(self, drift: f64) -> Self {
         Self { interval: self.interval.with_drift(self.median, drift), ..self }
     }
 
@@ -149,10 +145,19 @@ pub fn mad(values: &[f64]) -> Option<f64> {
     median(&deviations)
 }
 
-/// Returns the standard deviation of the logarithms of positive values from their median absolute deviation, so that
-/// outliers do not change it: of nearly equal values, the deviation as a share. 0 without values.
-pub fn relative_deviation(values: impl Iterator<Item = f64>) -> f64 {
-    mad(&values.map(f64::ln).collect::<Vec<_>>()).map_or(0.0, |mad| 1.4826 * mad)
+/// Returns the difference, as a share, that two of some positive values stay below in 95% of cases; 0 without values.
+pub fn clock_drift(values: impl Iterator<Item = f64>) -> f64 {
+    /// Number of values, evenly spaced in their order, whose differences stand for those of all.
+    const MOMENTS: usize = 200;
+    let Ok(sorted) = sorted(&values.map(f64::ln).collect::<Vec<_>>()) else { return 0.0 };
+    let count = MOMENTS.min(sorted.len());
+    let moments: Vec<f64> = (0..count).map(|at| sorted[at * sorted.len() / count]).collect();
+    let pairs = moments.iter().enumerate();
+    let differences =
+        pairs.flat_map(|(at, low)| moments[at + 1..].iter().map(move |one| one - low));
+    let mut differences: Vec<f64> = differences.collect();
+    differences.sort_unstable_by(f64::total_cmp);
+    quantile(&differences, CONFIDENCE).unwrap_or(0.0)
 }
 
 /// Returns the smallest value. `None` without values, or if one is not finite.

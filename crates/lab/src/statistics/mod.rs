@@ -17,8 +17,8 @@ mod unpaired;
 
 pub use correlation::{NOTABLE_CORRELATION, lag_1};
 pub use estimate::{
-    Estimate, MAX_PROJECTED_ROUNDS, estimate, estimate_at, mad, median, minimum, quantile,
-    relative_deviation, rounds_needed, stopping_half_width,
+    Estimate, MAX_PROJECTED_ROUNDS, clock_drift, estimate, estimate_at, mad, median, minimum,
+    quantile, rounds_needed, stopping_half_width,
 };
 pub use interval::{
     CONFIDENCE, INTERVAL_ROUNDS, Interval, IntervalKind, confidence_of_look, interval_rounds,

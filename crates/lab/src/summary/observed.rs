@@ -39,7 +39,8 @@ pub struct Observed {
     pub twins: BTreeMap<Point, Rounds>,
     /// The values of each boot, if factors are chosen at boot and several boots measured the experiment.
     pub boots: BTreeMap<Point, Vec<Rounds>>,
-    /// Standard deviation of the core clock of the machine in the run, as a share, if the values depend on it; else 0.
+    /// Share by which the core clocks of two moments of the run differ at most in 95% of cases, if the values depend on the
+    /// clock; else 0.
     pub drift: f64,
 }
 
@@ -189,12 +190,12 @@ fn share(one: &Observation) -> f64 {
     if one.resolution > 0.0 { one.resolution / one.value.abs() } else { 0.0 }
 }
 
-/// Returns the lowest resolution of some values, in their unit.
+/// Returns the coarsest resolution of some values, in their unit.
 pub(crate) fn resolution(rounds: &Rounds) -> f64 {
     rounds.values().map(|one| one.resolution).fold(0.0, f64::max)
 }
 
-/// Returns the lowest resolution of some values as a share of each.
+/// Returns the coarsest resolution of some values as a share of each.
 pub(crate) fn relative_resolution(rounds: &Rounds) -> f64 {
     rounds.values().map(share).fold(0.0, f64::max)
 }

@@ -6,7 +6,7 @@ use machine::proximity::Class;
 use serde::Serialize;
 
 use super::observed::{alike, resolution};
-use super::samples::{is_capped, recorded, value};
+use super::samples::{recorded, value};
 use super::voids::first_attempts;
 use super::{Observed, RoundCounts, Rounds, Samples, Unit};
 use crate::metric::STEP;
@@ -95,7 +95,7 @@ struct PointSamples<'a> {
     observed: &'a Rounds,
     /// Values of the rounds that give the estimate.
     alike: Rounds,
-    /// See [`Observed::drift`]; 0 at the limit of a search.
+    /// See [`Observed::drift`].
     drift: f64,
     metric: &'a str,
     unit: Unit,
@@ -114,9 +114,7 @@ pub(super) fn rows(samples: &Samples, observed: &Observed, metric: &str, unit: U
     rows.sort_by_key(|(point, _)| positions.get(point).copied().unwrap_or(usize::MAX));
     let row = |(point, all): (_, Vec<&Sample>)| {
         let last = samples.rounds(point, false).map(|(_, sample)| sample).collect();
-        // At the limit of its search, a value does not depend on the clock.
-        let is_capped = all.iter().any(|sample| is_capped(sample, metric));
-        let drift = if is_capped { 0.0 } else { observed.drift };
+        let drift = observed.drift;
         let observed = observed.points.get(point).unwrap_or(&none);
         let alike = alike(observed);
         PointSamples { samples, point, all, last, observed, drift, alike, metric, unit }.summarise()

@@ -16,7 +16,7 @@ use crate::point::Point;
 use crate::proximity::Classes;
 use crate::sample::Sample;
 use crate::sharing::{self, Sharing, SharingCounts};
-use crate::statistics::relative_deviation;
+use crate::statistics;
 
 /// Samples of one experiment that belong together, indexed by point, twin and round.
 ///
@@ -35,7 +35,7 @@ pub struct Samples<'a> {
     all: Vec<&'a Sample>,
     /// Best rate of independent adds of the machine in this run, in adds per cycle.
     best_rate: OnceCell<f64>,
-    /// Standard deviation of the core clock of the machine in this run, as a share.
+    /// See [`Observed::drift`].
     clock_drift: OnceCell<f64>,
     /// Classes of the machine's samples in this run, by the proximity of their cores.
     classes: OnceCell<Classes>,
@@ -120,13 +120,13 @@ impl<'a> Samples<'a> {
         *self.best_rate.get_or_init(|| sharing::best_rate(self.of_machine()))
     }
 
-    /// Returns the standard deviation of the core clock over the valid samples of the machine, as a share.
+    /// Returns the drift of the core clock over the valid samples of the machine.
     fn clock_drift(&self) -> f64 {
         let clocks = || self.of_machine().filter(|sample| sample.is_valid());
         let clocks = || clocks().filter_map(|sample| sample.clock);
         *self
             .clock_drift
-            .get_or_init(|| relative_deviation(clocks().map(|clock| clock.core_hertz())))
+            .get_or_init(|| statistics::clock_drift(clocks().map(|clock| clock.core_hertz())))
     }
 
     /// Returns the other environments of the run with valid or failed samples of some points of the experiment.

@@ -201,6 +201,10 @@ fn twins_in_the_metrics_unit() {
     assert!(reasons(&verdict).contains(r#""statistic":"twin-difference""#), "{verdict:?}");
     assert_kind(&keys("5"), &run, Inconclusive);
     assert_kind(&keys("10"), &run, Reproduced);
+    let mut failed = run.clone();
+    fail_rounds(&mut failed, 12, |_| true);
+    let verdict = assert_kind(&keys("10"), &failed, Inconclusive);
+    assert!(reasons(&verdict).contains("too-many-failed"), "{}", reasons(&verdict));
     run.samples.retain(|sample| !sample.twin);
     let verdict = assert_kind(&keys("10"), &run, Inconclusive);
     assert!(reasons(&verdict).contains("twin"), "{verdict:?}");
@@ -273,6 +277,10 @@ fn rounds_as_a_share_of_their_median_on_an_idle_core() {
     let keys = "expect = { rounds_differ_at_most = \"1%\" }";
     let verdict = assert_kind(keys, &run, Reproduced);
     assert!(reasons(&verdict).contains(r#""spread":{"step":null"#), "{verdict:?}");
+    let mut failed = run.clone();
+    fail_rounds(&mut failed, 12, |_| true);
+    let verdict = assert_kind(keys, &failed, Inconclusive);
+    assert!(reasons(&verdict).contains("too-many-failed"), "{}", reasons(&verdict));
     run.samples.iter_mut().for_each(|sample| sample.noise = Some(waited(250_000_000)));
     let verdict = assert_kind(keys, &run, Inconclusive);
     assert!(reasons(&verdict).contains(r#""reason":"never-idle""#), "{verdict:?}");

@@ -106,3 +106,13 @@ fn failures_in_an_earlier_environment_count() {
     let verdict = verdict(RATIO, &absent);
     assert_eq!((verdict.kind, verdict.elsewhere), (Reproduced, Vec::new()));
 }
+
+#[test]
+fn an_environment_with_enough_rounds_was_a_look() {
+    let coverage = |rounds| {
+        let verdict = verdict(VALUE, &after(rounds, |_| ()));
+        verdict.values().next().unwrap().interval.unwrap().coverage
+    };
+    assert_eq!(coverage(5), 0.95);
+    assert!((coverage(6) - 0.975).abs() < 1e-9);
+}

@@ -6,7 +6,7 @@ use lab::sample::{Failure, Sample};
 use lab::statistics::LostRounds;
 
 use crate::made_up::{MadeUp, fail, product};
-use crate::{assert_kind, reasons};
+use crate::{assert_kind, fail_rounds, reasons};
 
 const RATIO: &str = "ratio_of = { function = \"apex\" }, to = { function = \"glibc\" }";
 
@@ -450,4 +450,18 @@ fn many_lost_rounds_must_not_decide() {
     assert!(reasons(&assert_kind(&keys, &lose(12, 1.0), Reproduced)).contains(agrees));
     let verdict = assert_kind(&keys, &lose(12, 2.0), Inconclusive);
     assert!(reasons(&verdict).contains(r#""agrees":false"#), "{verdict:?}");
+}
+
+#[test]
+fn failures_of_a_point_are_not_diluted_by_the_rounds_of_the_other() {
+    let made_up =
+        MadeUp { rounds: 60, ..MadeUp::new(product(&["glibc", "apex"], &["4 KiB"], &["0"])) };
+    let mut run = made_up.run(|point| if point.text("function") == "apex" { 20e9 } else { 10e9 });
+    let is_apex = |point: &lab::point::Point| point.text("function") == "apex";
+    run.samples.retain(|sample| !is_apex(&sample.point) || sample.round < 12);
+    let keys = "expect = { ratio_of = { function = \"apex\" }, to = { function = \"glibc\" }, at_least = 1.5 }";
+    assert_kind(keys, &run, Reproduced);
+    fail_rounds(&mut run, 3, is_apex);
+    let verdict = assert_kind(keys, &run, Inconclusive);
+    assert!(reasons(&verdict).contains(r#""failed":3,"rounds":12"#), "{}", reasons(&verdict));
 }

@@ -47,6 +47,30 @@ fn many_lost(value: &MeasuredValue) -> Option<(usize, usize, bool)> {
 }
 
 #[test]
+fn a_candidate_with_few_rounds_does_not_mix_the_states_of_the_others() {
+    // Alone, apex has 0.5 of the rate of glibc, and on a shared core twice as much.
+    let mut run = run(
+        60,
+        |round| round % 3 == 0,
+        |sample| {
+            if sample.point.text("function") == "apex" { 4.0 } else { 1.0 }
+        },
+    );
+    let mut few = run.samples.clone();
+    few.retain(|sample| sample.point.text("function") == "apex" && sample.round < 5);
+    for sample in &mut few {
+        sample.point = sample.point.with("function", "naive");
+        sample.values.values_mut().for_each(|value| *value *= 0.5);
+    }
+    run.samples.extend(few.into_iter().filter(|sample| !sample.twin));
+    let keys = "where = { length = \"4 KiB\" }\nexpect = { ratio_of = { function = [\"apex\", \"naive\"] }, \
+                to = { function = \"glibc\" }, at_least = 1.2 }";
+    let value = only(&run, keys, Inconclusive);
+    assert!((value.value.unwrap() - 0.5).abs() < 0.05, "{value:?}");
+    assert_eq!((value.rounds, value.lost), (20, 40));
+}
+
+#[test]
 fn rounds_in_the_other_state_are_lost_and_must_not_decide() {
     let run = run(60, |round| round % 5 == 0, |_| 0.4);
     let value = only(&run, &format!("{VALUE} = {{ at_least = 80e9 }}"), Inconclusive);

@@ -86,7 +86,7 @@ fn in_brackets(text: &str) -> String {
 pub(super) fn lost_pairs(lost: &LostRounds) -> String {
     lost_rounds(&[
         (lost.missing, "without one of the two values"),
-        (lost.other_class, "with near cores for one value and far cores for the other"),
+        (lost.other_class, "with cores of another proximity for one value"),
         (lost.other_sharing, "with the core shared for one of the two values, or for both"),
         (lost.other_session, "with the values in different sessions"),
     ])

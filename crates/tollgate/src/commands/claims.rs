@@ -92,8 +92,9 @@ pub(super) fn are_precise(claims: &[Claim], folder: &Path, target: f64) -> bool 
 /// Judges claims by a run, or without one.
 pub(super) fn judge(claims: Vec<Claim>, run: Option<&Run>) -> Vec<(Claim, Verdict)> {
     let cores = machine::topology::Topology::detect().physical_cores();
+    let judge = claim::Judge::new(run, cores);
     let judged = |claim| {
-        let verdict = claim::judge(&claim, run, cores);
+        let verdict = judge.judge(&claim);
         (claim, verdict)
     };
     claims.into_iter().map(judged).collect()
