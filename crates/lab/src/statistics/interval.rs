@@ -83,7 +83,7 @@ impl Interval {
     /// Returns the interval of a median widened in quadrature by the share `drift` of the median. Equal values, such as
     /// counts and the limit of a search, do not depend on the clock and keep their interval.
     pub(super) fn with_drift(self, median: f64, drift: f64) -> Self {
-        if self.kind != IntervalKind::Confidence || self.low == self.high {
+        if self.kind == IntervalKind::Single || self.low == self.high {
             return self;
         }
         let wider = |width: f64| width.hypot(drift * median);
