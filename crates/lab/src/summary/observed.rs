@@ -134,41 +134,39 @@ impl Pair {
 /// class and sharing of the core, and the rounds without a pair. A point without a class pairs with any.
 /// All pairs are of one [chosen](Sharing::chosen) state.
 pub fn pairs(numerator: &Rounds, denominator: &Rounds) -> (Vec<(f64, f64)>, LostRounds) {
-    let states = pair_states(numerator, denominator);
-    pairs_in_state(numerator, denominator, Sharing::chosen(states.into_iter()))
+    let all = all_pairs(numerator, denominator);
+    let state = Sharing::chosen(all.iter().flatten().map(|pair| pair.sharing));
+    in_state(&all, state)
 }
 
 /// Returns the state of the core of each pair.
 pub(crate) fn pair_states(numerator: &Rounds, denominator: &Rounds) -> Vec<Option<Sharing>> {
-    all_pairs(numerator, denominator).flatten().map(|pair| pair.sharing).collect()
+    all_pairs(numerator, denominator).iter().flatten().map(|pair| pair.sharing).collect()
 }
 
 /// Returns the pairs whose core was in a state, any without one, and the rounds without a pair.
-pub(crate) fn pairs_in_state(
-    numerator: &Rounds,
-    denominator: &Rounds,
+fn in_state(
+    all: &[Result<Pair, LostRound>],
     state: Option<Sharing>,
 ) -> (Vec<(f64, f64)>, LostRounds) {
     let (mut pairs, mut lost) = (Vec::new(), LostRounds::default());
-    for pair in all_pairs(numerator, denominator) {
+    for pair in all {
         match pair {
             Ok(pair) if Sharing::counts(pair.sharing, state) => {
                 pairs.push((pair.above, pair.below));
             }
             Ok(_) => lost.add(LostRound::OtherSharing),
-            Err(cause) => lost.add(cause),
+            Err(cause) => lost.add(*cause),
         }
     }
     (pairs, lost)
 }
 
 /// Returns the pair of every round in which a point has a value.
-fn all_pairs<'r>(
-    numerator: &'r Rounds,
-    denominator: &'r Rounds,
-) -> impl Iterator<Item = Result<Pair, LostRound>> + 'r {
+fn all_pairs(numerator: &Rounds, denominator: &Rounds) -> Vec<Result<Pair, LostRound>> {
     let rounds: BTreeSet<u32> = numerator.keys().chain(denominator.keys()).copied().collect();
-    rounds.into_iter().map(|round| Pair::of(numerator.get(&round), denominator.get(&round)))
+    let pair = |round| Pair::of(numerator.get(&round), denominator.get(&round));
+    rounds.into_iter().map(pair).collect()
 }
 
 /// Returns the quotient of two observations, if the denominator is not 0. Its resolution follows from those of both
@@ -220,7 +218,7 @@ pub(crate) fn paired_in_state(
     state: Option<Sharing>,
     confidence: f64,
 ) -> Result<Ratio, StatisticsError> {
-    let (pairs, lost) = pairs_in_state(numerator, denominator, state);
+    let (pairs, lost) = in_state(&all_pairs(numerator, denominator), state);
     let resolution = relative_resolution(numerator).hypot(relative_resolution(denominator));
     Ok(paired_ratio_at(confidence, &pairs, lost)?.with_resolution(resolution))
 }
