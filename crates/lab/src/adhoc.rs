@@ -120,6 +120,7 @@ impl AdhocRun<'_> {
             min_rounds: 0,
             is_enough: None,
             sides: Vec::new(),
+            guests: None,
             waits: false,
             options: self.options,
             interrupted: &AtomicBool::new(false),

@@ -25,7 +25,7 @@ use crate::quantity::format_duration;
 use crate::sample::{Failure, FailureKind};
 
 /// How to make an artefact.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct Recipe {
     /// The name by which a probe finds it.
     pub name: String,

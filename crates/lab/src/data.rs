@@ -72,7 +72,7 @@ pub fn read_toml<'de, T: Deserialize<'de>>(file: &str, text: &'de str) -> Result
 
 /// Returns whether a text can be a name in file names and on command lines: ASCII letters, digits,
 /// `.`, `-` and `_`, not starting with `.`.
-pub(crate) fn is_plain_name(name: &str) -> bool {
+pub fn is_plain_name(name: &str) -> bool {
     !name.is_empty()
         && !name.starts_with('.')
         && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_'))

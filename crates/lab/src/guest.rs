@@ -4,6 +4,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use machine::memfd::Memfd;
+use serde::{Deserialize, Serialize};
 
 use crate::artefact::{Artefacts, Recipe};
 use crate::sample::Failure;
@@ -30,4 +31,66 @@ pub struct Start {
     pub command: Command,
     /// Files that must stay open until the command has started.
     pub held: Vec<Memfd>,
+}
+
+impl From<Command> for Start {
+    fn from(command: Command) -> Self {
+        Self { command, held: Vec::new() }
+    }
+}
+
+/// Guests in which a whole run is measured, instead of on this host.
+#[derive(Clone)]
+pub struct Guests {
+    /// The name of their declaration, which is the run's host.
+    pub name: String,
+    /// The declaration.
+    pub declaration: String,
+    /// What executes their instructions: `kvm` or `tcg`.
+    pub accelerator: String,
+    /// One or more. The roles of an experiment run on one each, in this order.
+    pub hosts: Vec<GuestHost>,
+}
+
+/// A guest of a run.
+#[derive(Clone)]
+pub struct GuestHost {
+    /// Its host name.
+    pub name: String,
+    /// The guest.
+    pub guest: Guest,
+}
+
+/// The guests of a run as `run.json` records them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuestsRecord {
+    /// The name of their declaration.
+    pub name: String,
+    /// The declaration in TOML.
+    pub declaration: String,
+    /// What executes their instructions: `kvm` or `tcg`.
+    pub accelerator: String,
+}
+
+impl Guests {
+    /// Returns their record.
+    pub(crate) fn record(&self) -> GuestsRecord {
+        let Self { name, declaration, accelerator, .. } = self.clone();
+        GuestsRecord { name, declaration, accelerator }
+    }
+}
+
+/// Returns how the guests of two sessions of a run differ; `None` if they are equal.
+pub(crate) fn difference(
+    before: Option<&GuestsRecord>,
+    now: Option<&GuestsRecord>,
+) -> Option<String> {
+    let name = |record: Option<&GuestsRecord>| match record {
+        Some(record) => format!("guest '{}' by {}", record.name, record.accelerator),
+        None => "this host".to_owned(),
+    };
+    if name(before) != name(now) {
+        return Some(format!("place: the run has {}, now it is {}", name(before), name(now)));
+    }
+    (before != now).then(|| format!("{}: its declaration changed since the run began", name(now)))
 }

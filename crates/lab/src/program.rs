@@ -34,6 +34,16 @@ impl Program {
         files.find(|file| file.is_file()).ok_or_else(|| self.absent())
     }
 
+    /// Finds it in `PATH` or in the system's folders of administrative programs, which are often not in `PATH`.
+    ///
+    /// # Errors
+    /// As [`find`](Self::find).
+    pub fn find_in_system(&self) -> Result<PathBuf, Failure> {
+        let folders = ["/usr/sbin", "/sbin"].map(|folder| PathBuf::from(folder).join(self.name));
+        let found = folders.into_iter().find(|file| file.is_file());
+        self.find().or_else(|absent| found.ok_or(absent))
+    }
+
     /// Returns `unavailable` with the command that installs it.
     pub fn absent(&self) -> Failure {
         Failure::unavailable(

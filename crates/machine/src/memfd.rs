@@ -100,6 +100,14 @@ impl Memfd {
         Ok(self.file.as_raw_fd())
     }
 
+    /// Returns another descriptor of the same memory.
+    ///
+    /// # Errors
+    /// Returns the error of `fcntl(2)`.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self { file: self.file.try_clone()? })
+    }
+
     /// Returns the length in bytes.
     ///
     /// # Errors

@@ -45,6 +45,11 @@ pub(crate) enum Command {
     Export(Export),
     /// Print shell completions
     Completions { shell: clap_complete::Shell },
+    /// List guests, or run a command of tollgate inside one
+    Guest(GuestCommand),
+    /// Run as init of a guest (started by the lab)
+    #[command(hide = true)]
+    GuestInit,
     /// Execute orders from standard input (started by the lab)
     #[command(hide = true)]
     Worker {
@@ -65,8 +70,55 @@ pub(crate) fn command() -> clap::Command {
         .subcommands(commands.map(|command| (command.command)()))
 }
 
+/// The guest in which to measure instead of on this host.
+#[derive(Args)]
+pub(crate) struct GuestArgs {
+    /// Guest in which to measure, instead of on this host; 'tollgate guest' lists them
+    #[arg(long, value_name = "NAME|FILE.toml")]
+    pub(crate) guest: Option<String>,
+    #[command(flatten)]
+    pub(crate) how: GuestHow,
+}
+
+/// How a guest runs.
+#[derive(Args)]
+pub(crate) struct GuestHow {
+    /// What executes the guest's instructions; emulation by tcg reports no times
+    #[arg(long, value_enum, default_value = "tcg")]
+    pub(crate) accelerator: AcceleratorName,
+    /// Folder of the files that are the memory of the guest's devices [default: in memory]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) guest_files: Option<PathBuf>,
+}
+
+/// An accelerator of guests.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum AcceleratorName {
+    /// The CPU, through KVM
+    Kvm,
+    /// QEMU's emulator
+    Tcg,
+}
+
+#[derive(Args)]
+pub(crate) struct GuestCommand {
+    /// Guest [default: list all]
+    #[arg(value_name = "NAME|FILE.toml")]
+    pub(crate) name: Option<String>,
+    /// Command of tollgate and its arguments, after '--' [default: print the declaration]
+    #[arg(last = true, requires = "name")]
+    pub(crate) command: Vec<String>,
+    #[command(flatten)]
+    pub(crate) how: GuestHow,
+    /// Print JSON
+    #[arg(long, conflicts_with = "command")]
+    pub(crate) json: bool,
+}
+
 #[derive(Args)]
 pub(crate) struct Doctor {
+    #[command(flatten)]
+    pub(crate) guest: GuestArgs,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -148,6 +200,8 @@ pub(crate) struct Run {
     pub(crate) selection: SelectionArgs,
     #[command(flatten)]
     pub(crate) measure: MeasureArgs,
+    #[command(flatten, next_help_heading = "Options of guests")]
+    pub(crate) guest: GuestArgs,
     /// Measure each point until half of its 95% interval is at most SHARE of the median, e.g. 2%
     // A share such as -2% is not a negative number to clap.
     #[arg(long, value_name = "SHARE", conflicts_with_all = ["rounds", "time"], allow_hyphen_values = true)]

@@ -17,7 +17,7 @@ use lab::suite::{Lab, SuiteCommand, UsageError};
 use lab::terminal::OutputError;
 
 use arguments::{Arguments, Command};
-use commands::{claims, compare, explain, inspect, plot, run, show};
+use commands::{claims, compare, explain, guest, inspect, plot, run, show};
 use error::CliError;
 use suites::SUITES;
 
@@ -56,6 +56,8 @@ fn dispatch(command: Command) -> Result<u8, CliError> {
         Command::Compare(args) => compare::compare(&args),
         Command::Export(args) => show::export(&args),
         Command::Completions { shell } => inspect::completions(shell),
+        Command::Guest(args) => guest::guest(&args),
+        Command::GuestInit => vm::init::main().map(|()| 0).map_err(CliError::failed),
         Command::Worker { probe } => Ok(worker(probe)),
     }
 }

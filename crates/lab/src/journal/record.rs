@@ -9,13 +9,14 @@ use serde::{Deserialize, Serialize};
 
 use super::{JournalError, MAX_RECORD, RECORD, UNREADABLE, Written, system};
 use crate::experiment::{Experiment, Profile, suite_name};
+use crate::guest::GuestsRecord;
 use crate::metric::MetricRecord;
 use crate::sample::Sample;
 use crate::side::SideRecord;
 use crate::terminal;
 
 /// The version of the format that this program writes and reads.
-pub const FORMAT: u64 = 12;
+pub const FORMAT: u64 = 13;
 
 /// The record of a session: one start of the lab for a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,6 +66,8 @@ pub struct RunRecord {
     pub code: BTreeMap<String, String>,
     /// The two sides of a comparison, in the order of [`LEVELS`](crate::side::LEVELS); empty without one.
     pub sides: Vec<SideRecord>,
+    /// The guests in which the run was measured; `None` for this host.
+    pub guests: Option<GuestsRecord>,
     /// The sessions, in order: that of a sample is at index `session - 1`.
     pub sessions: Vec<SessionRecord>,
     /// The environments of the samples, by id.

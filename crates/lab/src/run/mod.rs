@@ -22,6 +22,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use crate::experiment::{Experiment, Profile};
+use crate::guest::Guests;
 use crate::journal::JournalError;
 use crate::sample::Sample;
 use crate::side::Side;
@@ -57,6 +58,8 @@ pub struct RunRequest<'a> {
     /// The two sides of a comparison, with which the experiments are crossed ([`cross`](crate::side::cross)); empty
     /// without one.
     pub sides: Vec<Side>,
+    /// The guests in which the run is measured; `None` for this host.
+    pub guests: Option<Guests>,
     /// Whether to wait while another run measures on this machine; otherwise the run is refused.
     pub waits: bool,
     /// The options that the user enabled or set.

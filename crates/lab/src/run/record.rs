@@ -7,6 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use super::{Lab, MAX_SEED, METRICS, RunRequest, SESSION};
 use crate::artefact;
 use crate::experiment::{Experiment, Profile};
+use crate::guest::{self, GuestsRecord};
 use crate::journal::{self, FORMAT, RunRecord};
 use crate::metric::MetricRecord;
 use crate::option::{self, ALLOW_CODE};
@@ -25,6 +26,8 @@ pub(super) struct Conditions {
     pub(super) code: BTreeMap<String, String>,
     /// The sides of a comparison; empty without one.
     pub(super) sides: Vec<SideRecord>,
+    /// The guests in which the run is measured; `None` for this host.
+    pub(super) guests: Option<GuestsRecord>,
 }
 
 impl Conditions {
@@ -43,6 +46,7 @@ impl Conditions {
             nice: machine::priority::current()?,
             code: code_digests(lab, experiments, options),
             sides,
+            guests: None,
         })
     }
 }
@@ -94,6 +98,7 @@ pub(super) fn new_record(
         nice: conditions.nice,
         code: conditions.code.clone(),
         sides: conditions.sides.clone(),
+        guests: conditions.guests.clone(),
         sessions: Vec::new(),
         environments: BTreeMap::new(),
         experiments: BTreeMap::new(),
@@ -125,6 +130,10 @@ pub(super) fn check_resumable(
         return Err(format!("nice value: the run has {before}, now it is {now}"));
     }
     if let Some(difference) = side::difference(&record.sides, &conditions.sides) {
+        return Err(difference);
+    }
+    if let Some(difference) = guest::difference(record.guests.as_ref(), conditions.guests.as_ref())
+    {
         return Err(difference);
     }
     let options = option::differences(&record.options, &conditions.options);

@@ -11,9 +11,11 @@ use super::record::{Conditions, check_resumable, describe, new_record};
 use super::remaining::RemainingWork;
 use super::scheduler::{Extent, Scheduler};
 use super::sink::JournalSink;
-use super::supervisor::{Processes, Supervisor};
+use super::supervisor::{Place, Processes, Supervisor};
 use super::{Event, Lab, RunError, RunObserver, RunRequest, RunSummary};
+use crate::artefact::{self, Artefacts};
 use crate::descendants;
+use crate::guest::Guests;
 use crate::journal::{Journal, SessionRecord, latest};
 use crate::link::Origin;
 use crate::option;
@@ -43,27 +45,32 @@ impl<'a> Session<'a> {
         let lock = MachineLock::take(request, observer)?;
         // Before the worker captures the environment, so that settings of a killed run are not part of it.
         report_restored(machine::setting::restore_left(), observer)?;
+        let place = place(request, observer)?;
         let (processes, mut supervisors) = (Processes::default(), Vec::new());
         let (mut sides, mut environments) = (Vec::new(), Vec::new());
         let this_program = [Side::default()];
         let has_sides = !request.sides.is_empty();
         for side in if has_sides { &request.sides[..] } else { &this_program } {
             let mut supervisor =
-                Supervisor::new(request.interrupted, side.clone(), processes.clone());
+                Supervisor::new(request.interrupted, side.clone(), processes.clone())
+                    .at(place.clone());
             let environment = supervisor.ensure_workers(1)?.remove(0);
             sides.extend(has_sides.then(|| side.record(&environment)));
             environments.push(environment);
             supervisors.push(supervisor);
         }
         let origin = Origin::of(&environments[0]);
-        let folder = latest(&request.results, &origin.host, request.profile, request.fresh)?.folder;
+        let host = request.guests.as_ref().map_or(&origin.host, |guests| &guests.name);
+        let folder = latest(&request.results, host, request.profile, request.fresh)?.folder;
         let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let options = option::with_defaults(lab.suites, &request.options);
+        let guests = request.guests.as_ref().map(Guests::record);
         let conditions = Conditions::current(lab, &request.experiments, &options, sides)
             .map_err(|e| RunError::Start(e.to_string()))?;
+        let conditions = Conditions { guests, ..conditions };
         let new = || {
             let how = (request.profile, request.seed);
-            new_record(lab, how, name, origin.host.clone(), &conditions)
+            new_record(lab, how, name, host.clone(), &conditions)
         };
         let mut journal = Journal::open(&folder, new)?;
         let changed = |what| RunError::Changed { folder: folder.clone(), what };
@@ -187,6 +194,24 @@ impl<'a> Session<'a> {
         }
         scheduler.finish_round(round, self.request.min_rounds, &mut self.sink)
     }
+}
+
+/// Returns where the run's workers start; makes what guests need.
+///
+/// # Errors
+/// Returns [`RunError::Start`] if it cannot be made.
+fn place(request: &RunRequest, observer: &mut dyn RunObserver) -> Result<Place, RunError> {
+    let Some(guests) = &request.guests else { return Ok(Place::Here) };
+    let mut artefacts = Artefacts::new();
+    for recipe in guests.hosts.iter().flat_map(|host| &host.guest.artefacts) {
+        if !artefacts.contains_key(&recipe.name) {
+            observer.event(Event::Preparing(&recipe.name));
+            let path = artefact::prepare(recipe);
+            let path = path.map_err(|failure| RunError::Start(failure.to_string()))?;
+            artefacts.insert(recipe.name.clone(), Ok(path));
+        }
+    }
+    Ok(Place::Guests { hosts: guests.hosts.clone(), artefacts })
 }
 
 /// Reports the system settings of a killed run that were restored.

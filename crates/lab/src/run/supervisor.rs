@@ -3,7 +3,6 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::os::unix::process::CommandExt;
-use std::process::Command;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -12,7 +11,9 @@ use std::time::{Duration, Instant};
 use machine::environment::Environment;
 
 use super::RunError;
+use crate::artefact::Artefacts;
 use crate::descendants;
+use crate::guest::{GuestHost, Start};
 use crate::link::{Build, Link, LinkOutput, Origin};
 use crate::message::{Answer, QUEUE_LENGTH, Request};
 use crate::sample::Failure;
@@ -22,6 +23,8 @@ use crate::side::Side;
 pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// The time limit for a worker's greeting.
 const MAX_GREETING_TIME: Duration = Duration::from_secs(20);
+/// The time limit for the greeting of a worker in a guest, which boots in seconds on an idle machine.
+const MAX_BOOT_TIME: Duration = Duration::from_secs(300);
 /// The time for a worker to end with all that it started.
 const GRACE: Duration = Duration::from_secs(3);
 /// The maximum number of environments of a run: each boot of a host and each kind of guest is one.
@@ -30,9 +33,35 @@ const MAX_ENVIRONMENTS: usize = 1000;
 /// The processes of the workers of a run, of all sides.
 pub(super) type Processes = Rc<RefCell<BTreeSet<u32>>>;
 
+/// Where the workers of a supervisor run.
+#[derive(Clone, Default)]
+pub(super) enum Place {
+    /// On this host.
+    #[default]
+    Here,
+    /// In guests, one worker each.
+    Guests {
+        /// The guests.
+        hosts: Vec<GuestHost>,
+        /// What their starts need.
+        artefacts: Artefacts,
+    },
+}
+
+impl Place {
+    /// Returns the time limit for the greeting of a worker.
+    fn max_greeting_time(&self) -> Duration {
+        match self {
+            Self::Here => MAX_GREETING_TIME,
+            Self::Guests { .. } => MAX_BOOT_TIME,
+        }
+    }
+}
+
 /// All workers of a run, or of one side.
 pub(super) struct Supervisor<'a> {
     side: Side,
+    place: Place,
     /// The build of all workers; `None` for any, which is then that of the first.
     build: Option<Build>,
     processes: Processes,
@@ -49,8 +78,8 @@ pub(super) struct Supervisor<'a> {
 
 /// One worker; its process may be replaced.
 struct WorkerSlot {
-    /// Returns the command that starts it, e.g. on another host.
-    command: Box<dyn Fn() -> Command>,
+    /// Returns the command that starts it.
+    start: Box<dyn Fn() -> Result<Start, Failure>>,
     link: Option<Link>,
     /// The identity in which every process of this worker must run; `None` before the first.
     origin: Option<Origin>,
@@ -63,6 +92,7 @@ impl<'a> Supervisor<'a> {
         Self {
             build: side.program.is_none().then(Build::current),
             side,
+            place: Place::Here,
             processes,
             interrupted,
             workers: Vec::new(),
@@ -72,6 +102,12 @@ impl<'a> Supervisor<'a> {
             outputs,
             kill_descendants: descendants::end,
         }
+    }
+
+    /// Starts the workers elsewhere than on this host.
+    pub(super) fn at(mut self, place: Place) -> Self {
+        self.place = place;
+        self
     }
 
     /// Returns whether the user interrupted the run.
@@ -105,12 +141,26 @@ impl<'a> Supervisor<'a> {
     /// Starts workers until the first `count` are running; returns the environments of those that were started.
     ///
     /// # Errors
-    /// Returns [`RunError::Start`] if one does not start, [`RunError::Lost`] if its environment has changed, and
-    /// [`RunError::Interrupted`] if the user interrupts the run.
+    /// Returns [`RunError::Start`] if one does not start or there are fewer guests, [`RunError::Lost`] if its environment
+    /// has changed, and [`RunError::Interrupted`] if the user interrupts the run.
     pub(super) fn ensure_workers(&mut self, count: usize) -> Result<Vec<Environment>, RunError> {
         while self.workers.len() < count {
-            let side = self.side.clone();
-            self.add(move || side.worker());
+            match &self.place {
+                Place::Here => {
+                    let side = self.side.clone();
+                    self.add(move || Ok(side.worker().into()));
+                }
+                Place::Guests { hosts, artefacts } => {
+                    let available = hosts.len();
+                    let Some(host) = hosts.get(self.workers.len()).cloned() else {
+                        let why =
+                            format!("{count} roles need a guest of as many hosts, not {available}");
+                        return Err(RunError::Start(why));
+                    };
+                    let artefacts = artefacts.clone();
+                    self.add(move || (host.guest.start)(&artefacts));
+                }
+            }
         }
         let mut started = Vec::new();
         // While one worker starts, another may end.
@@ -120,18 +170,21 @@ impl<'a> Supervisor<'a> {
         Ok(started)
     }
 
-    fn add(&mut self, command: impl Fn() -> Command + 'static) {
-        self.workers.push(WorkerSlot { command: Box::new(command), link: None, origin: None });
+    fn add(&mut self, start: impl Fn() -> Result<Start, Failure> + 'static) {
+        self.workers.push(WorkerSlot { start: Box::new(start), link: None, origin: None });
     }
 
     /// Starts the process of a worker and waits for its greeting.
     fn start(&mut self, index: usize) -> Result<Environment, RunError> {
         let id = self.next_id();
-        let mut command = (self.workers[index].command)();
+        let started = (self.workers[index].start)();
+        let Start { mut command, held } =
+            started.map_err(|failure| RunError::Start(failure.to_string()))?;
         // In a separate process group, so that Ctrl-C reaches the lab only. When the lab dies, the worker's input closes,
         // and it ends with all that it started.
         command.process_group(0);
         let link = Link::start(id, "the worker", command, self.sender.clone());
+        drop(held);
         let link = link.map_err(|why| RunError::Start(self.side.not_started(&why.to_string())))?;
         self.processes.borrow_mut().insert(link.process());
         self.workers[index].link = Some(link);
@@ -147,14 +200,14 @@ impl<'a> Supervisor<'a> {
 
     /// Waits for the greeting of a new worker. No order is in flight, so any output of another worker is wrong.
     fn greeting(&mut self, index: usize) -> Result<Environment, RunError> {
-        let start = Instant::now();
+        let (start, limit) = (Instant::now(), self.place.max_greeting_time());
         while !self.is_interrupted() {
             let Some(output) = self.receive(POLL_INTERVAL) else {
                 let Some(link) = self.link(index) else { break };
-                if start.elapsed() < MAX_GREETING_TIME {
+                if start.elapsed() < limit {
                     continue;
                 }
-                let why = link.timeout(MAX_GREETING_TIME).why;
+                let why = link.timeout(limit).why;
                 return Err(RunError::Start(self.side.not_started(&why)));
             };
             let Some(sender) = self.position(output.link) else { continue };
@@ -244,6 +297,8 @@ impl Drop for Supervisor<'_> {
 /// Supervisors of workers that are shell scripts.
 #[cfg(test)]
 pub(super) mod scripted {
+    use std::process::Command;
+
     use super::*;
     use crate::message::Greeting;
 
@@ -281,7 +336,7 @@ pub(super) mod scripted {
             supervisor.add(move || {
                 let mut command = Command::new("sh");
                 command.args(["-c", &script]);
-                command
+                Ok(command.into())
             });
         }
         supervisor

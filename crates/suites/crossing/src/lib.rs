@@ -17,7 +17,6 @@ pub mod stamping;
 pub mod ticks;
 pub mod trace;
 pub mod trips;
-pub mod vm;
 
 use lab::capability::Capability;
 use lab::option::{FILE_FOLDER, OptionValue, SuiteOption};

@@ -8,17 +8,15 @@ use lab::measure::{Context, Measurement};
 use lab::method::{Method, Params, Probe};
 use lab::metric::{Better, Metric};
 use lab::sample::Failure;
+use vm::QEMU;
+use vm::guest::{Accelerator, Kernel, LinuxGuest};
 
 use crate::guest::{CrossingKind, GuestCrossing, Stamp};
 use crate::ticks::{CROSSINGS_MADE, CROSSINGS_STAMPED, RESOLUTION_METRIC, STEP_METRIC};
-use crate::vm::{Accelerator, LinuxVm, QEMU};
 use crate::{guest, patched};
 
 /// Maximum crossings per sample: at a microsecond each they take minutes.
 pub const MAX_CROSSINGS: u32 = 100_000_000;
-
-/// Arguments with which this program runs as init of a virtual machine.
-const INIT: [&str; 2] = ["crossing", "guest-init"];
 
 const METRICS: &[Metric] = &[
     Metric::time(
@@ -159,7 +157,8 @@ impl OneWayParams {
         self.route.vm_available().ok()?;
         let parameters = format!("pti={}", self.isolation);
         let name = format!("{}, {parameters}", self.route);
-        Some(LinuxVm { name, accelerator, parameters, init: &INIT }.guest())
+        let kernel = Kernel::Built(patched::linux());
+        Some(LinuxGuest { parameters, ..LinuxGuest::new(name, kernel, accelerator) }.into_guest())
     }
 }
 

@@ -46,6 +46,7 @@ fn compare_sides(args: &Compare) -> Result<u8, CliError> {
         min_rounds: 0,
         is_enough: None,
         sides,
+        guests: None,
         waits: *wait,
         options: options.map_err(CliError::usage)?,
         interrupted: &interrupted,

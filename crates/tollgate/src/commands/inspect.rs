@@ -21,6 +21,10 @@ use crate::suites::SUITES;
 
 /// Prints the capabilities of the machine and the opt-in features of the suites.
 pub(crate) fn doctor(args: &Doctor) -> Result<u8, CliError> {
+    if let Some(name) = &args.guest.guest {
+        let command: &[&str] = if args.json { &["doctor", "--json"] } else { &["doctor"] };
+        return super::guest::execute(name, &args.guest.how, command);
+    }
     let left = machine::setting::restore_left();
     left.restored.iter().for_each(|setting| print_message(&restored(setting)));
     left.failed.iter().for_each(|why| print_message(&why.to_string()));

@@ -5,6 +5,7 @@ pub(crate) mod compare;
 mod end;
 pub(crate) mod explain;
 mod forecast;
+pub(crate) mod guest;
 pub(crate) mod inspect;
 mod next;
 pub(crate) mod plot;

@@ -1,5 +1,6 @@
 //! `tollgate run`
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -14,6 +15,7 @@ use lab::sample::Sample;
 use lab::statistics::INTERVAL_ROUNDS;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
+use vm::declaration::NamedDeclaration;
 
 use super::end::{self, Declared};
 use super::forecast;
@@ -32,8 +34,10 @@ const MAX_ROUNDS: u32 = 1000;
 
 /// Runs experiments and prints the results.
 pub(crate) fn run(args: &Run) -> Result<u8, CliError> {
-    let options =
-        option::read(SUITES, &args.measure.allow, &args.measure.set).map_err(CliError::usage)?;
+    let guest = args.guest.guest.as_deref().map(vm::declaration::find).transpose();
+    let guest = guest.map_err(CliError::usage)?;
+    let options = options(args, guest.as_ref())?;
+    let guests = guest.map(|guest| super::guest::start(&guest, &args.guest.how)).transpose()?;
     let catalogue = select::catalogue(&args.selection.points.files)?;
     let mut experiments = select::select_experiments(&catalogue, &args.selection)?;
     if is_default(args) {
@@ -68,6 +72,7 @@ pub(crate) fn run(args: &Run) -> Result<u8, CliError> {
         min_rounds: if is_default(args) { INTERVAL_ROUNDS as u32 } else { 0 },
         is_enough: args.until_decided.is_some().then_some(&is_precise as &dyn Fn(&Path) -> bool),
         sides: Vec::new(),
+        guests,
         waits: args.measure.wait,
         options,
         interrupted: &interrupted,
@@ -82,6 +87,25 @@ pub(crate) fn run(args: &Run) -> Result<u8, CliError> {
         end::print_results(args, &request, &summary, &declared)?;
     }
     status(&summary)
+}
+
+/// Returns the options of the user, and those of the guest that the user does not set.
+fn options(
+    args: &Run,
+    guest: Option<&NamedDeclaration>,
+) -> Result<BTreeMap<String, String>, CliError> {
+    let mut options =
+        option::read(SUITES, &args.measure.allow, &args.measure.set).map_err(CliError::usage)?;
+    if let Some(NamedDeclaration { name, declaration, .. }) = guest {
+        let set: Vec<_> =
+            declaration.set.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let of_guest = option::read(SUITES, &declaration.allow, &set)
+            .map_err(|error| CliError::usage(format!("guest '{name}': {error}")))?;
+        for (name, value) in of_guest {
+            options.entry(name).or_insert(value);
+        }
+    }
+    Ok(options)
 }
 
 /// Returns the error of a run with its exit status.

@@ -71,9 +71,6 @@ pub(super) enum Command {
         #[arg(long, value_name = "DIR", default_value = "results")]
         results: PathBuf,
     },
-    /// Run as init of a virtual machine (started by the lab)
-    #[command(hide = true)]
-    GuestInit,
 }
 
 #[cfg(test)]

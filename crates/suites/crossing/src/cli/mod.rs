@@ -41,10 +41,6 @@ pub fn main(matches: &ArgMatches, lab: &Lab) -> Result<i32, Error> {
         Options::from_arg_matches(matches)?;
     let (value, text) = match command {
         None => return measure(&arguments, &results, json, lab),
-        Some(Command::GuestInit) => {
-            crate::vm::init::main()?;
-            return Ok(0);
-        }
         Some(Command::Guest { write, rounds, crossings }) => {
             let params = StandaloneParams { rounds, crossings, ..StandaloneParams::default() };
             write_guest(&write, &params)?

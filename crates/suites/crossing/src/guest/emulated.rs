@@ -58,7 +58,7 @@ fn to_measurement(report: &Report) -> Result<Measurement, Failure> {
 fn run(image: &[u8], limit: Duration) -> Result<String, Failure> {
     let memory = Memfd::with_content("guest", image)?;
     let fd = memory.inherit()?;
-    let mut command = Command::new(crate::vm::QEMU.find()?);
+    let mut command = Command::new(vm::QEMU.find()?);
     command
         .args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"])
         .args(["-accel", "tcg", "-cpu", "max", "-m", "16"])

@@ -12,6 +12,7 @@ mod arming;
 mod check;
 mod touch;
 
+use lab::artefact::Recipe;
 use lab::capability::{self, Capability};
 use lab::measure::{Context, Measurement};
 use lab::sample::Failure;
@@ -54,6 +55,12 @@ pub fn available(kind: CrossingKind, isolated: bool) -> Result<(), Failure> {
     }
     arming::available()?;
     check_isolation(isolated)
+}
+
+/// Returns the recipe of Linux with the patch that stamps page faults, for guests.
+pub fn linux() -> Recipe {
+    let patch = include_str!("../../kernel/crossing-stamps.patch");
+    vm::patched_linux::recipe("patched-linux-6.12", patch, include_str!("../../kernel/config"))
 }
 
 /// Returns the capability `crossing-stamps`.

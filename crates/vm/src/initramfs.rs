@@ -1,28 +1,40 @@
-//! The initramfs of the guest: this program as `init`, its shared libraries, and the first device nodes.
+//! The initramfs of a guest: this program as `init`, its shared libraries, its instructions, kernel modules, and the first
+//! device nodes.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use cpio::newc::Builder;
 use lab::sample::Failure;
 use machine::environment::DYNAMIC_LINKER;
 use machine::memfd::Memfd;
 
+use crate::init::{INSTRUCTIONS, Instructions, MODULES};
+
 const FOLDER: u32 = 0o040_755;
+const FILE: u32 = 0o100_644;
 const EXECUTABLE: u32 = 0o100_755;
 const CHARACTER_DEVICE: u32 = 0o020_666;
 
 /// Builds the archive in memory, so that no file is left behind.
-pub(super) fn of_this_program() -> Result<Memfd, Failure> {
+pub(crate) fn of_this_program(
+    instructions: &Instructions,
+    modules: &[PathBuf],
+) -> Result<Memfd, Failure> {
     let written = || -> io::Result<Memfd> {
         let memory = Memfd::create("initramfs", 0)?;
         let file = memory.as_fd().try_clone_to_owned()?;
-        write(BufWriter::new(File::from(file)))?;
+        write(BufWriter::new(File::from(file)), instructions, modules)?;
         Ok(memory)
     };
     written().map_err(|e| Failure::failed(format!("build the initramfs: {e}")))
+}
+
+/// Returns the file name of a module in the archive.
+pub(crate) fn module_name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
 /// Returns the path of the dynamic linker in the archive.
@@ -30,9 +42,13 @@ fn linker() -> &'static str {
     DYNAMIC_LINKER.trim_start_matches('/')
 }
 
-fn write(mut archive: impl Write) -> io::Result<()> {
+fn write(
+    mut archive: impl Write,
+    instructions: &Instructions,
+    modules: &[PathBuf],
+) -> io::Result<()> {
     let entry = |name: &str, mode: u32| Builder::new(name).mode(mode);
-    for folder in ["dev", "lib", "lib64", "proc", "sys", "tmp"] {
+    for folder in ["dev", "lib", "lib64", MODULES, "proc", "sys", "tmp"] {
         entry(folder, FOLDER).write(&mut archive, 0).finish()?;
     }
     // init uses these before it mounts any file system.
@@ -40,6 +56,11 @@ fn write(mut archive: impl Write) -> io::Result<()> {
         let node = entry(name, CHARACTER_DEVICE).rdev_major(major).rdev_minor(minor);
         node.write(&mut archive, 0).finish()?;
     }
+    let text = serde_json::to_vec(instructions)?;
+    let length = u32::try_from(text.len()).map_err(io::Error::other)?;
+    let mut writer = entry(INSTRUCTIONS, FILE).write(&mut archive, length);
+    writer.write_all(&text)?;
+    writer.finish()?;
     let mut file = |name: String, path: &Path| -> io::Result<()> {
         let mut source = File::open(path)?;
         let length = u32::try_from(source.metadata()?.len())
@@ -58,6 +79,9 @@ fn write(mut archive: impl Write) -> io::Result<()> {
             file(format!("lib/{name}"), &library)?;
         }
     }
+    for module in modules {
+        file(format!("{MODULES}/{}", module_name(module)), module)?;
+    }
     cpio::newc::trailer(archive)?.flush()
 }
 
@@ -68,8 +92,9 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn the_archive_contains_this_program_and_its_libraries() {
-        let archive = of_this_program().unwrap();
+    fn the_archive_contains_this_program_its_libraries_and_its_instructions() {
+        let instructions = Instructions { host: "here".into(), ..Instructions::default() };
+        let archive = of_this_program(&instructions, &[]).unwrap();
         let mut file = File::from(archive.as_fd().try_clone_to_owned().unwrap());
         io::Seek::rewind(&mut file).unwrap();
         let mut names = BTreeSet::new();
@@ -87,6 +112,7 @@ mod tests {
         }
         assert_eq!(init, fs::metadata("/proc/self/exe").unwrap().len());
         assert!(names.contains(linker()) && names.contains("dev/console"), "{names:?}");
+        assert!(names.contains(INSTRUCTIONS), "{names:?}");
         assert!(names.iter().any(|name| name.starts_with("lib/libc.so")), "{names:?}");
     }
 }

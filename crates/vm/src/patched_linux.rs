@@ -1,4 +1,4 @@
-//! The artefact that builds Debian's Linux 6.12 with the patch that stamps page faults.
+//! Artefacts that build Debian's Linux 6.12 with a suite's patch, minimal enough to take minutes.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read};
@@ -10,9 +10,6 @@ use std::time::Duration;
 use lab::artefact::Recipe;
 use lab::sample::{Failure, FailureKind};
 use machine::child::{self, run_within};
-
-/// Name of the artefact: a folder with `bzImage`, its patch and configuration, and the end of `build.log`.
-pub const NAME: &str = "patched-linux-6.12";
 
 const SOURCE: &str = "/usr/src/linux-source-6.12.tar.xz";
 /// Half of the source's files, which the configuration does not use. Kconfig files are used, whatever they configure.
@@ -27,8 +24,8 @@ const UNUSED: [&str; 9] = [
     "tools/perf/*",
     "tools/testing/*",
 ];
-const PATCH: &str = include_str!("../../kernel/crossing-stamps.patch");
-const CONFIG: &str = include_str!("../../kernel/config");
+/// The configuration that every patched kernel has.
+const CONFIG: &str = include_str!("../kernel/config");
 /// Maximum time of a step: compiling takes minutes, and an hour on a slow and busy machine.
 const STEP_TIMEOUT: Duration = Duration::from_secs(2 * 3600);
 /// Bytes kept from the end of the log.
@@ -48,11 +45,13 @@ const REQUIRED: [(&str, &str); 10] = [
     ("patch", "patch"),
 ];
 
-/// Returns the recipe of a bootable kernel image with crossing stamps. It takes some minutes.
-pub fn recipe() -> Recipe {
+/// Returns the recipe of a bootable kernel image: the folder of the artefact has `bzImage`, the patch, the configuration,
+/// and the end of `build.log`. `options` are lines of configuration. It takes some minutes.
+pub fn recipe(name: &str, patch: &str, options: &str) -> Recipe {
+    let config = format!("{CONFIG}\n{options}");
     Recipe {
-        name: NAME.into(),
-        inputs: vec![PATCH.into(), CONFIG.into(), source_identity().into()],
+        name: name.into(),
+        inputs: vec![patch.into(), config.into(), source_identity().into()],
         make,
     }
 }
@@ -65,8 +64,9 @@ fn source_identity() -> String {
 
 fn make(recipe: &Recipe, folder: &Path) -> Result<(), Failure> {
     require(&missing(exists))?;
+    let [patch, config] = [0, 1].map(|index| String::from_utf8_lossy(&recipe.inputs[index]));
     // Next to the folder, because an unfinished folder is removed.
-    let log = folder.with_file_name(format!("{NAME}-{}.log", recipe.hash()));
+    let log = folder.with_file_name(format!("{}-{}.log", recipe.name, recipe.hash()));
     let tree = folder.join("tree");
     fs::create_dir(&tree)?;
     let steps = Steps { log: &log, tree: &tree };
@@ -77,11 +77,11 @@ fn make(recipe: &Recipe, folder: &Path) -> Result<(), Failure> {
     let extract: Vec<_> =
         ["--extract", "--strip-components=1", "--file", SOURCE].into_iter().chain(unused).collect();
     steps.run(&output, "tar", &extract)?;
-    let patch = put(folder, "patch", PATCH)?;
+    let patch = put(folder, "patch", &patch)?;
     steps.run(&output, "patch", &["--strip=1", "--forward", "--batch", "--input", &patch])?;
-    let config = format!("KCONFIG_ALLCONFIG={}", put(folder, "config", CONFIG)?);
-    steps.run(&output, "make", &["ARCH=x86_64", &config, "allnoconfig"])?;
-    check_config(&fs::read_to_string(tree.join(".config"))?)?;
+    let all = format!("KCONFIG_ALLCONFIG={}", put(folder, "config", &config)?);
+    steps.run(&output, "make", &["ARCH=x86_64", &all, "allnoconfig"])?;
+    check_config(&config, &fs::read_to_string(tree.join(".config"))?)?;
     let jobs = std::thread::available_parallelism().map_or(1, usize::from);
     steps.run(&output, "make", &["ARCH=x86_64", &format!("--jobs={jobs}"), "bzImage"])?;
 
@@ -137,9 +137,9 @@ fn put(folder: &Path, name: &str, text: &str) -> Result<String, Failure> {
 }
 
 /// Checks that make kept every option: it silently drops one whose dependency is missing.
-fn check_config(config: &str) -> Result<(), Failure> {
+fn check_config(requested: &str, config: &str) -> Result<(), Failure> {
     let is_set = |option: &&str| config.lines().any(|line| line == *option);
-    let requested = CONFIG.lines().filter(|line| line.starts_with("CONFIG_"));
+    let requested = requested.lines().filter(|line| line.starts_with("CONFIG_"));
     match requested.filter(|option| !is_set(option)).collect::<Vec<_>>() {
         lost if lost.is_empty() => Ok(()),
         lost => Err(Failure::failed(format!(
@@ -194,9 +194,9 @@ mod tests {
     #[test]
     fn a_dropped_option_is_a_failure() {
         let whole: String = CONFIG.lines().map(|line| format!("{line}\n")).collect();
-        assert_eq!(check_config(&whole), Ok(()));
-        let less = whole.replace("CONFIG_CROSSING_STAMPS=y\n", "");
-        assert!(check_config(&less).unwrap_err().why.contains("CONFIG_CROSSING_STAMPS=y"));
+        assert_eq!(check_config(CONFIG, &whole), Ok(()));
+        let less = whole.replace("CONFIG_SMP=y\n", "");
+        assert!(check_config(CONFIG, &less).unwrap_err().why.contains("CONFIG_SMP=y"));
     }
 
     #[test]
@@ -228,9 +228,8 @@ mod tests {
 
     #[test]
     fn the_artefact_depends_on_the_patch_the_configuration_and_the_source() {
-        let recipe = recipe();
-        assert_eq!(recipe.name, NAME);
-        assert_eq!(recipe.inputs.len(), 3);
-        assert!(recipe.inputs[0].starts_with(b"x86/entry:"));
+        let hash = |patch, options| recipe("patched", patch, options).hash();
+        let hashes = [hash("one", ""), hash("two", ""), hash("one", "CONFIG_X=y\n")];
+        assert!(hashes[0] != hashes[1] && hashes[0] != hashes[2] && hashes[0] == hash("one", ""));
     }
 }

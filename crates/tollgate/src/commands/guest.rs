@@ -1,0 +1,124 @@
+//! `tollgate guest`: the guests in which experiments can run, and commands of tollgate inside them.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::Stdio;
+
+use lab::artefact::{self, Artefacts};
+use lab::guest::{Guests, Start};
+use lab::terminal;
+use serde_json::json;
+use vm::declaration::{self, NamedDeclaration};
+use vm::guest::Accelerator;
+use vm::init::STATUS;
+
+use crate::arguments::{AcceleratorName, GuestCommand, GuestHow};
+use crate::error::CliError;
+use crate::output::{output_error, print, print_json, print_message};
+
+/// Environment variables of the host's terminal that the command inside receives.
+const TERMINAL: [&str; 2] = ["COLUMNS", "NO_COLOR"];
+
+/// Lists guests, prints a declaration, or runs a command inside a guest.
+pub(crate) fn guest(args: &GuestCommand) -> Result<u8, CliError> {
+    let Some(name) = &args.name else {
+        return list(args.json);
+    };
+    if !args.command.is_empty() {
+        let command: Vec<_> = args.command.iter().map(String::as_str).collect();
+        return execute(name, &args.how, &command);
+    }
+    let declared = declaration::find(name).map_err(CliError::usage)?;
+    match args.json {
+        true => print_json(&json(&declared))?,
+        false => print(declared.text.trim_end())?,
+    }
+    Ok(0)
+}
+
+fn json(declared: &NamedDeclaration) -> serde_json::Value {
+    json!({ "name": declared.name, "declaration": declared.declaration })
+}
+
+fn list(is_json: bool) -> Result<u8, CliError> {
+    let guests = declaration::embedded()?;
+    if is_json {
+        let guests: Vec<_> = guests.iter().map(json).collect();
+        print_json(&json!(guests))?;
+        return Ok(0);
+    }
+    for one in &guests {
+        print(&format!("{:<10}{}", one.name, one.declaration.about))?;
+    }
+    print("\nmeasure in one      tollgate run copy --guest ivshmem")?;
+    print("its capabilities    tollgate doctor --guest ivshmem")?;
+    print("its declaration     tollgate guest ivshmem")?;
+    print("another command     tollgate guest ivshmem -- list")?;
+    Ok(0)
+}
+
+/// Returns the guests of a run.
+pub(super) fn start(declared: &NamedDeclaration, how: &GuestHow) -> Result<Guests, CliError> {
+    let folder = how.guest_files.as_deref();
+    declared.guests(accelerator(how), folder).map_err(CliError::failed)
+}
+
+fn accelerator(how: &GuestHow) -> Accelerator {
+    match how.accelerator {
+        AcceleratorName::Kvm => Accelerator::Kvm,
+        AcceleratorName::Tcg => Accelerator::Tcg,
+    }
+}
+
+/// Runs a command of this program inside a guest; returns its exit status.
+pub(super) fn execute(name: &str, how: &GuestHow, command: &[&str]) -> Result<u8, CliError> {
+    let declared = declaration::find(name).map_err(CliError::usage)?;
+    let command: Vec<_> = command.iter().map(|&word| word.to_owned()).collect();
+    let folder = how.guest_files.as_deref();
+    let guest = declared.with_command(accelerator(how), folder, &command);
+    let mut guest = guest.map_err(CliError::failed)?;
+    let variables =
+        TERMINAL.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?)));
+    guest.variables.extend(variables);
+    let mut artefacts = Artefacts::new();
+    for recipe in guest.recipes() {
+        let made = artefact::prepare(&recipe);
+        artefacts.insert(recipe.name, made);
+    }
+    let Start { mut command, held } = guest.start(&artefacts).map_err(CliError::failed)?;
+    // QEMU regards an ended input as a closed port.
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut emulator = command.spawn().map_err(CliError::failed)?;
+    drop(held);
+    let console = emulator.stderr.take();
+    let console = std::thread::spawn(move || console.map_or(0, relay_console));
+    if let Some(mut output) = emulator.stdout.take() {
+        let mut buffer = [0; 1 << 16];
+        while let Ok(length @ 1..) = output.read(&mut buffer) {
+            terminal::stdout().write_all(&buffer[..length]).map_err(|why| output_error(&why))?;
+        }
+    }
+    let ended = emulator.wait().map_err(CliError::failed)?;
+    let status = console.join().unwrap_or(1);
+    match ended.success() {
+        true => Ok(status),
+        false => Err(CliError::failed(format!(
+            "guest '{name}': QEMU {}",
+            machine::child::describe(ended)
+        ))),
+    }
+}
+
+/// Prints the console's lines as messages, except those of its end; returns the exit status of the command.
+fn relay_console(console: impl Read) -> u8 {
+    let mut status = 0;
+    for line in BufReader::new(console).split(b'\n').map_while(Result::ok) {
+        let line = String::from_utf8_lossy(&line);
+        let line = line.trim();
+        match line.strip_prefix(STATUS) {
+            Some(code) => status = code.parse().unwrap_or(1),
+            None if line.is_empty() || line.contains("reboot: Restarting system") => {}
+            None => print_message(line),
+        }
+    }
+    status
+}

@@ -1,0 +1,173 @@
+//! The artefact of Debian's Linux 6.12 as a binary, with its modules. Nothing is installed.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use lab::artefact::Recipe;
+use lab::program::Program;
+use lab::sample::Failure;
+
+/// Name of the artefact: a folder with `boot` and `lib/modules`.
+const NAME: &str = "debian-linux-6.12";
+/// Debian's metapackage, which depends on the package of its newest build.
+const METAPACKAGE: &str = "linux-image-6.12-amd64";
+/// Maximum time of a step; the package has 100 MB.
+const STEP_TIMEOUT: Duration = Duration::from_secs(1800);
+/// Modules of hardware that no guest has, which are most of the package.
+const UNUSED: [&str; 6] = [
+    "drivers/gpu",
+    "drivers/media",
+    "drivers/net/ethernet",
+    "drivers/net/wireless",
+    "drivers/infiniband",
+    "sound",
+];
+
+const APT_CACHE: Program = package_tool("apt-cache", "apt");
+const APT_GET: Program = package_tool("apt-get", "apt");
+const DPKG_DEB: Program = package_tool("dpkg-deb", "dpkg");
+const DEPMOD: Program = package_tool("depmod", "kmod");
+
+const fn package_tool(name: &'static str, package: &'static str) -> Program {
+    Program { name, capability: name, about: "unpacks Debian's Linux for guests", package }
+}
+
+/// Returns the recipe that downloads and unpacks the kernel with the system's `apt-get`, some seconds' work.
+pub fn recipe() -> Recipe {
+    Recipe { name: NAME.into(), inputs: vec![METAPACKAGE.into(), UNUSED.join(" ").into()], make }
+}
+
+fn make(_: &Recipe, folder: &Path) -> Result<(), Failure> {
+    let package = newest_package()?;
+    let mut download = Command::new(APT_GET.name);
+    // As root, apt would download as another user, who cannot write to the folder.
+    download.args(["-o", "APT::Sandbox::User=root", "download", &package]).current_dir(folder);
+    APT_GET.output(&mut download, STEP_TIMEOUT)?;
+    let archive = file_in(folder, |name| name.ends_with(".deb"))?;
+    let mut unpack = Command::new(DPKG_DEB.name);
+    DPKG_DEB.output(unpack.arg("--extract").args([&archive, folder]), STEP_TIMEOUT)?;
+    fs::remove_file(archive)?;
+    fs::remove_dir_all(folder.join("usr"))?;
+    let modules = file_in(&folder.join("lib/modules"), |_| true)?;
+    for part in UNUSED {
+        fs::remove_dir_all(modules.join("kernel").join(part))?;
+    }
+    let version = modules.file_name().unwrap_or_default();
+    let mut index = Command::new(DEPMOD.find_in_system()?);
+    DEPMOD.output(index.arg("--basedir").arg(folder).arg(version), STEP_TIMEOUT).map(drop)
+}
+
+/// Returns the package of the newest build that the package lists offer.
+fn newest_package() -> Result<String, Failure> {
+    let mut show = Command::new(APT_CACHE.name);
+    let shown =
+        APT_CACHE.output(show.args(["show", "--no-all-versions", METAPACKAGE]), STEP_TIMEOUT);
+    let listed = shown.ok().and_then(|text| {
+        let depends = text.lines().find_map(|line| line.strip_prefix("Depends: "))?.to_owned();
+        let names =
+            depends.split([',', '|']).map(|one| one.split_whitespace().next().unwrap_or(""));
+        names.map(str::to_owned).find(|name| name.starts_with("linux-image-"))
+    });
+    listed.ok_or_else(|| {
+        let cause = "the package lists have no Linux 6.12 for guests";
+        let why = format!("{cause}: {METAPACKAGE}");
+        Failure::unavailable(why, "use Debian 12 or 13 and run apt-get update").with_cause(cause)
+    })
+}
+
+/// Returns the path of the first entry of a folder whose name matches.
+fn file_in(folder: &Path, matches: impl Fn(&str) -> bool) -> Result<PathBuf, Failure> {
+    let entries = fs::read_dir(folder)?.flatten();
+    let mut names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let found = names.find(|name| matches(name));
+    found.map(|name| folder.join(name)).ok_or_else(|| {
+        Failure::failed(format!("{}: Debian's package lacks an expected file", folder.display()))
+    })
+}
+
+/// Returns the kernel image of the artefact in `folder`, and the files of modules after those that they depend on.
+///
+/// # Errors
+/// Returns `failed` if the kernel has no such module.
+pub(crate) fn files(folder: &Path, modules: &[&str]) -> Result<(PathBuf, Vec<PathBuf>), Failure> {
+    let image = file_in(&folder.join("boot"), |name| name.starts_with("vmlinuz"))?;
+    let tree = file_in(&folder.join("lib/modules"), |_| true)?;
+    let listed = fs::read_to_string(tree.join("modules.dep"))?;
+    let index = Index::read(&listed);
+    let built_in = fs::read_to_string(tree.join("modules.builtin"))?;
+    let mut files = Vec::new();
+    for name in modules {
+        let Some(path) = index.paths.get(&normalised(name)) else {
+            if built_in.lines().any(|path| module_of(path) == normalised(name)) {
+                continue;
+            }
+            let why = format!("Debian's Linux has no module '{name}'; see its name with modinfo");
+            return Err(Failure::failed(why));
+        };
+        index.add(path, &mut files);
+    }
+    Ok((image, files.into_iter().map(|path| tree.join(path)).collect()))
+}
+
+/// The modules of `modules.dep`.
+struct Index<'a> {
+    /// The path of each module by its name.
+    paths: BTreeMap<String, &'a str>,
+    /// The paths on which a path depends; the last is to be loaded first.
+    depends: BTreeMap<&'a str, Vec<&'a str>>,
+}
+
+impl<'a> Index<'a> {
+    fn read(text: &'a str) -> Self {
+        let lines = text.lines().filter_map(|line| line.split_once(':'));
+        let depends: BTreeMap<_, _> =
+            lines.map(|(path, list)| (path, list.split_whitespace().collect())).collect();
+        let paths = depends.keys().map(|path| (module_of(path), *path)).collect();
+        Self { paths, depends }
+    }
+
+    /// Adds a module after those that it depends on, each once.
+    fn add(&self, path: &'a str, files: &mut Vec<&'a str>) {
+        let of_path = self.depends.get(path).into_iter().flatten().rev().copied();
+        for path in of_path.chain([path]) {
+            if !files.contains(&path) {
+                files.push(path);
+            }
+        }
+    }
+}
+
+/// Returns the name of the module in a file.
+fn module_of(path: &str) -> String {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    normalised(name.split(".ko").next().unwrap_or(name))
+}
+
+/// Returns the name of a module as the kernel spells it.
+fn normalised(name: &str) -> String {
+    name.replace('-', "_")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modules_follow_those_they_depend_on() {
+        let text = "kernel/fs/9p/9p.ko.xz: kernel/net/9p/9pnet.ko.xz kernel/fs/netfs/netfs.ko.xz\n\
+                    kernel/net/9p/9pnet.ko.xz: kernel/fs/netfs/netfs.ko.xz\n\
+                    kernel/net/9p/9pnet_virtio.ko.xz: kernel/net/9p/9pnet.ko.xz\n\
+                    kernel/fs/netfs/netfs.ko.xz:\n";
+        let index = Index::read(text);
+        let mut files = Vec::new();
+        for name in ["9p", "9pnet_virtio"] {
+            index.add(index.paths[name], &mut files);
+        }
+        let names: Vec<_> = files.iter().map(|path| module_of(path)).collect();
+        assert_eq!(names, ["netfs", "9pnet", "9p", "9pnet_virtio"]);
+        assert_eq!(module_of("kernel/arch/x86/kvm/kvm-amd.ko.xz"), "kvm_amd");
+    }
+}

@@ -1,0 +1,272 @@
+//! A Linux guest: its kernel, its devices, and the command of QEMU that starts it.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use lab::artefact::{self, Artefacts, Recipe};
+use lab::guest::{Guest, Start};
+use lab::sample::Failure;
+use machine::child::die_with_parent;
+use machine::memfd::Memfd;
+use serde::{Deserialize, Serialize};
+
+use crate::debian_linux;
+use crate::init::Instructions;
+use crate::{QEMU, initramfs};
+
+/// Name of the virtio port of the command inside.
+pub(crate) const PORT: &str = "tollgate";
+/// Mount tag of the host's files.
+pub(crate) const HOST_FILES: &str = "host";
+/// Environment variables of the host that the command inside receives with the host's files: where programs and artefacts
+/// are.
+const OF_HOST: [&str; 3] = ["PATH", "HOME", "XDG_CACHE_HOME"];
+/// Arguments with which this program runs as init.
+pub const INIT: &str = "guest-init";
+
+/// Accelerator that executes the guest's instructions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Accelerator {
+    /// The CPU, through KVM.
+    Kvm,
+    /// QEMU's emulator.
+    #[default]
+    Tcg,
+}
+
+impl Accelerator {
+    /// Returns its name for QEMU.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Kvm => "kvm",
+            Self::Tcg => "tcg",
+        }
+    }
+
+    /// Returns the most capable CPU that QEMU offers with it.
+    fn cpu(self) -> &'static str {
+        match self {
+            Self::Kvm => "host",
+            Self::Tcg => "max",
+        }
+    }
+}
+
+/// A kernel.
+#[derive(Debug, Clone)]
+pub enum Kernel {
+    /// Debian's, with its modules.
+    Debian,
+    /// A kernel without modules, which this recipe builds as `bzImage`.
+    Built(Recipe),
+}
+
+impl Kernel {
+    fn recipe(&self) -> Recipe {
+        match self {
+            Self::Debian => debian_linux::recipe(),
+            Self::Built(recipe) => recipe.clone(),
+        }
+    }
+}
+
+/// A file of the host that is a device's memory.
+#[derive(Debug, Clone)]
+pub struct BackingFile {
+    /// Name by which arguments refer to it: `{name}`.
+    pub name: String,
+    /// Its content, which several guests can share.
+    pub content: Arc<Backing>,
+}
+
+/// Where the content of a [`BackingFile`] is.
+#[derive(Debug)]
+pub enum Backing {
+    /// Anonymous memory.
+    Memory(Memfd),
+    /// A file.
+    File(PathBuf),
+}
+
+/// A virtual machine with Linux.
+#[derive(Debug, Clone)]
+pub struct LinuxGuest {
+    /// Unique name, by which points share the guest.
+    pub name: String,
+    /// Host name inside.
+    pub host: String,
+    /// Accelerator of its instructions.
+    pub accelerator: Accelerator,
+    /// QEMU's machine type with options.
+    pub machine: String,
+    /// CPU model; `None` for the most capable.
+    pub cpu: Option<String>,
+    /// Number of CPUs.
+    pub cpus: u32,
+    /// Memory in MiB, and further arguments of `-m`.
+    pub memory: String,
+    /// Its kernel.
+    pub kernel: Kernel,
+    /// Kernel parameters in addition to those of the console.
+    pub parameters: String,
+    /// Modules to load, after those they depend on.
+    pub modules: Vec<String>,
+    /// Further arguments of QEMU, in which `{name}` is the path of a backing file.
+    pub arguments: Vec<String>,
+    /// The backing files.
+    pub files: Vec<BackingFile>,
+    /// Whether the guest sees the files of the host; what it writes to them is discarded.
+    pub host_files: bool,
+    /// Shell script that prepares devices; needs the host's files.
+    pub prepare: String,
+    /// Arguments of this program inside, e.g. those of a worker.
+    pub command: Vec<String>,
+    /// Environment variables of the command.
+    pub variables: BTreeMap<String, String>,
+}
+
+impl LinuxGuest {
+    /// A guest with two CPUs, a worker inside, no devices and none of the host's files.
+    pub fn new(name: String, kernel: Kernel, accelerator: Accelerator) -> Self {
+        Self {
+            host: "guest".into(),
+            name,
+            accelerator,
+            machine: "pc".into(),
+            cpu: None,
+            cpus: 2,
+            // It holds this program twice, and a debug build is large.
+            memory: "1024".into(),
+            kernel,
+            parameters: String::new(),
+            modules: Vec::new(),
+            arguments: Vec::new(),
+            files: Vec::new(),
+            host_files: false,
+            prepare: String::new(),
+            command: lab::worker::WORKER.map(str::to_owned).to_vec(),
+            variables: BTreeMap::new(),
+        }
+    }
+
+    /// Returns the recipes that [`start`](Self::start) needs.
+    pub fn recipes(&self) -> Vec<Recipe> {
+        vec![self.kernel.recipe()]
+    }
+
+    /// Converts it to a guest of the lab.
+    pub fn into_guest(self) -> Guest {
+        let (name, artefacts) = (self.name.clone(), self.recipes());
+        let start = move |artefacts: &Artefacts| self.start(artefacts);
+        Guest { name, artefacts, start: Arc::new(start) }
+    }
+
+    /// Prepares the kernel and returns the command that boots the guest.
+    ///
+    /// # Errors
+    /// Returns the failure of making the kernel, and `unavailable` if QEMU is not installed.
+    pub fn start(&self, artefacts: &Artefacts) -> Result<Start, Failure> {
+        let made = artefact::find(artefacts, &self.kernel.recipe().name)?;
+        let (image, modules) = match &self.kernel {
+            Kernel::Debian => debian_linux::files(made, &self.all_modules())?,
+            Kernel::Built(_) => (made.join("bzImage"), Vec::new()),
+        };
+        let instructions = Instructions {
+            host: self.host.clone(),
+            modules: modules.iter().map(|path| initramfs::module_name(path)).collect(),
+            host_files: self.host_files,
+            prepare: self.prepare.clone(),
+            command: self.command.clone(),
+            variables: self.all_variables(),
+        };
+        let initramfs = initramfs::of_this_program(&instructions, &modules)?;
+        let fd = initramfs.inherit()?;
+        let mut held = vec![initramfs];
+        let mut command = Command::new(QEMU.find()?);
+        command
+            .args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"])
+            .args(["-accel", self.accelerator.name()])
+            .args(["-cpu", self.cpu.as_deref().unwrap_or(self.accelerator.cpu())])
+            .args(["-machine", &self.machine, "-m", &self.memory, "-smp", &self.cpus.to_string()])
+            .arg("-kernel")
+            .arg(image)
+            .args(["-initrd", &format!("/proc/self/fd/{fd}"), "-append", &self.command_line()])
+            // The last console output explains why a guest died.
+            .args(["-chardev", "file,id=console,path=/proc/self/fd/2"])
+            .args(["-serial", "chardev:console"])
+            .args(["-chardev", "stdio,id=port,signal=off"])
+            .args(["-device", &self.on_bus("virtio-serial-pci")])
+            .args(["-device", &format!("virtserialport,chardev=port,name={PORT}")]);
+        if self.host_files {
+            let tag = self.on_bus(&format!("virtio-9p-pci,fsdev=files,mount_tag={HOST_FILES}"));
+            let files = "local,id=files,path=/,security_model=none,readonly=on,multidevs=remap";
+            command.args(["-fsdev", files, "-device", &tag]);
+        }
+        let paths = self.paths(&mut held)?;
+        command.args(self.arguments.iter().map(|argument| substituted(argument, &paths)));
+        die_with_parent(&mut command);
+        Ok(Start { command, held })
+    }
+
+    /// Returns the modules to load, with those of the host's files.
+    fn all_modules(&self) -> Vec<&str> {
+        let of_files: &[&str] =
+            if self.host_files { &["9p", "9pnet_virtio", "overlay"] } else { &[] };
+        of_files.iter().copied().chain(self.modules.iter().map(String::as_str)).collect()
+    }
+
+    fn all_variables(&self) -> BTreeMap<String, String> {
+        let of_host: &[&str] = if self.host_files { &OF_HOST } else { &[] };
+        let set =
+            of_host.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?)));
+        set.chain(self.variables.clone()).collect()
+    }
+
+    fn command_line(&self) -> String {
+        // The kernel passes NAME=VALUE parameters that it does not recognise to init's environment.
+        let console = "console=ttyS0 quiet panic=-1";
+        format!("{console} {} LD_LIBRARY_PATH=/lib -- {INIT}", self.parameters)
+    }
+
+    /// Places a device on the root bus: a machine with CXL has several, and QEMU would choose another.
+    fn on_bus(&self, device: &str) -> String {
+        match self.machine.starts_with("q35") {
+            true => format!("{device},bus=pcie.0"),
+            false => device.to_owned(),
+        }
+    }
+
+    /// Returns the path of each backing file for QEMU, which inherits those in memory.
+    fn paths(&self, held: &mut Vec<Memfd>) -> Result<BTreeMap<String, String>, Failure> {
+        let mut paths = BTreeMap::new();
+        for file in &self.files {
+            let path = match &*file.content {
+                Backing::Memory(memory) => {
+                    let copy = memory.try_clone()?;
+                    let fd = copy.inherit()?;
+                    held.push(copy);
+                    format!("/proc/self/fd/{fd}")
+                }
+                Backing::File(path) => escaped(path)?,
+            };
+            paths.insert(format!("{{{}}}", file.name), path);
+        }
+        Ok(paths)
+    }
+}
+
+/// Returns a path as a value of QEMU's options, in which a comma is written twice.
+fn escaped(path: &Path) -> Result<String, Failure> {
+    let path = path.to_str().ok_or_else(|| {
+        Failure::failed(format!("{}: QEMU takes UTF-8 only; choose another folder", path.display()))
+    })?;
+    Ok(path.replace(',', ",,"))
+}
+
+fn substituted(argument: &str, paths: &BTreeMap<String, String>) -> String {
+    let replace = |text: String, (name, path): (&String, &String)| text.replace(name, path);
+    paths.iter().fold(argument.to_owned(), replace)
+}

@@ -1,0 +1,168 @@
+//! The init process of a guest: mounts file systems, loads modules, prepares devices, and runs one command of this program.
+
+use std::collections::BTreeMap;
+use std::ffi::{CStr, CString};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::chroot;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::mount::{MountFlags, mount, mount_bind_recursive};
+use rustix::system::finit_module;
+use serde::{Deserialize, Serialize};
+
+use crate::guest::{HOST_FILES, PORT};
+
+/// File of the instructions in the initramfs.
+pub(crate) const INSTRUCTIONS: &str = "instructions.json";
+/// Folder of the modules in the initramfs.
+pub(crate) const MODULES: &str = "modules";
+/// Prefix of the console's line with the exit status of the command, if it is not 0.
+pub const STATUS: &str = "tollgate: exit status ";
+/// Maximum time for the kernel to find the port.
+const PORT_TIMEOUT: Duration = Duration::from_secs(60);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
+/// The kernel decompresses the module (`linux/module.h`).
+const MODULE_INIT_COMPRESSED_FILE: i32 = 4;
+
+/// What init does in this guest.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Instructions {
+    /// Host name.
+    pub(crate) host: String,
+    /// Files of the modules to load, in order.
+    pub(crate) modules: Vec<String>,
+    /// Whether the root becomes that of the host, with changes in memory only.
+    pub(crate) host_files: bool,
+    /// Shell script that prepares devices.
+    pub(crate) prepare: String,
+    /// Arguments of this program.
+    pub(crate) command: Vec<String>,
+    /// Environment variables of the command.
+    pub(crate) variables: BTreeMap<String, String>,
+}
+
+/// Runs the command with the port as its standard input and output, then restarts the machine, which ends QEMU.
+///
+/// # Errors
+/// Returns an error if this process is not process 1, so it never restarts a host.
+pub fn main() -> io::Result<()> {
+    if std::process::id() != 1 {
+        let why = "not process 1: this command runs only as init of a guest; use 'tollgate run --guest NAME'";
+        return Err(io::Error::other(why));
+    }
+    if let Err(why) = serve() {
+        // Only the console is left to report an error.
+        let _ = writeln!(io::stderr(), "tollgate: {why}");
+    }
+    rustix::fs::sync();
+    // QEMU runs with -no-reboot, so a restart ends it, without ACPI.
+    rustix::system::reboot(rustix::system::RebootCommand::Restart)?;
+    Ok(())
+}
+
+fn serve() -> io::Result<()> {
+    for (kind, path) in
+        [(c"devtmpfs", c"/dev"), (c"proc", c"/proc"), (c"sysfs", c"/sys"), (c"tmpfs", c"/tmp")]
+    {
+        mount_new(kind, path, None)?;
+    }
+    let instructions = fs::read_to_string(Path::new("/").join(INSTRUCTIONS))?;
+    let instructions: Instructions = serde_json::from_str(&instructions)?;
+    rustix::system::sethostname(instructions.host.as_bytes())?;
+    for module in &instructions.modules {
+        load(&Path::new("/").join(MODULES).join(module))
+            .map_err(|why| io::Error::new(why.kind(), format!("load module {module}: {why}")))?;
+    }
+    if instructions.host_files {
+        enter_host_files()
+            .map_err(|why| io::Error::new(why.kind(), format!("the host's files: {why}")))?;
+    }
+    if !instructions.prepare.is_empty() {
+        prepare(&instructions.prepare)?;
+    }
+    let port = OpenOptions::new().read(true).write(true).open(find_port()?)?;
+    let output: File = port.try_clone()?;
+    let mut command = Command::new("/proc/self/exe");
+    command.args(&instructions.command).env("HOME", "/tmp").envs(&instructions.variables);
+    if instructions.host_files {
+        // It names the libraries of the initramfs.
+        command.env_remove("LD_LIBRARY_PATH");
+    }
+    // A command that fails reports its error on the console.
+    let status = command.stdin(Stdio::from(port)).stdout(Stdio::from(output)).status()?;
+    let code = status.code().unwrap_or(1);
+    if code != 0 {
+        writeln!(io::stderr(), "{STATUS}{code}")?;
+    }
+    Ok(())
+}
+
+fn mount_new(kind: &CStr, path: &CStr, options: Option<&CStr>) -> io::Result<()> {
+    mount(kind, path, kind, MountFlags::empty(), options).map_err(|why| {
+        let (kind, path) = (kind.to_string_lossy(), path.to_string_lossy());
+        io::Error::new(io::Error::from(why).kind(), format!("mount {kind} on {path}: {why}"))
+    })
+}
+
+/// Loads a module, compressed or not.
+fn load(path: &Path) -> io::Result<()> {
+    let file = File::open(path)?;
+    let is_compressed = path.extension().is_some_and(|extension| extension != "ko");
+    let flags = if is_compressed { MODULE_INIT_COMPRESSED_FILE } else { 0 };
+    Ok(finit_module(&file, c"", flags)?)
+}
+
+/// Makes the host's files the root, with the changes of this guest in memory.
+fn enter_host_files() -> io::Result<()> {
+    for folder in ["/host", "/changes", "/root"] {
+        fs::create_dir_all(folder)?;
+    }
+    let tag = CString::new(HOST_FILES)?;
+    // The host's files do not change during a run, so the kernel may keep them in its cache.
+    let options = c"trans=virtio,version=9p2000.L,msize=262144,cache=loose,ro";
+    mount(tag.as_c_str(), c"/host", c"9p", MountFlags::RDONLY, Some(options))?;
+    mount_new(c"tmpfs", c"/changes", None)?;
+    for folder in ["/changes/upper", "/changes/work"] {
+        fs::create_dir(folder)?;
+    }
+    let layers = c"lowerdir=/host,upperdir=/changes/upper,workdir=/changes/work";
+    mount_new(c"overlay", c"/root", Some(layers))?;
+    for folder in ["dev", "proc", "sys"] {
+        mount_bind_recursive(format!("/{folder}"), format!("/root/{folder}"))?;
+    }
+    for (path, what) in
+        [(c"/root/tmp", "tmp"), (c"/root/run", "run"), (c"/root/dev/shm", "dev/shm")]
+    {
+        fs::create_dir_all(Path::new("/root").join(what))?;
+        mount_new(c"tmpfs", path, None)?;
+    }
+    chroot("/root")?;
+    std::env::set_current_dir("/tmp")
+}
+
+/// Runs the script that prepares devices; its output goes to the console.
+fn prepare(script: &str) -> io::Result<()> {
+    let status = Command::new("/bin/sh").args(["-ec", script]).stdin(Stdio::null()).status()?;
+    match status.success() {
+        true => Ok(()),
+        false => Err(io::Error::other(format!("the preparation of devices failed: {status}"))),
+    }
+}
+
+/// Waits until the kernel has found the port, and returns its path.
+fn find_port() -> io::Result<PathBuf> {
+    let start = Instant::now();
+    while start.elapsed() < PORT_TIMEOUT {
+        for entry in fs::read_dir("/sys/class/virtio-ports").into_iter().flatten().flatten() {
+            let name = fs::read_to_string(entry.path().join("name")).unwrap_or_default();
+            if name.trim() == PORT {
+                return Ok(PathBuf::from("/dev").join(entry.file_name()));
+            }
+        }
+        std::thread::sleep(POLL_INTERVAL);
+    }
+    Err(io::Error::other(format!("no virtio port '{PORT}' in {} s", PORT_TIMEOUT.as_secs())))
+}

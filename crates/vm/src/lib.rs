@@ -1,0 +1,26 @@
+//! Linux guests with a worker inside: virtual machines of QEMU, by KVM or by emulation.
+//!
+//! QEMU boots a kernel with this program as init ([`init`]), which executes one command: a worker, or any other command of
+//! this program. QEMU connects a virtio port to its own standard streams, so the process that starts QEMU talks to the
+//! command inside as to a child process. The kernel is Debian's ([`debian_linux`]), or one that is built with a suite's
+//! patch ([`patched_linux`]).
+//!
+//! A suite starts a guest for points that need one ([`guest::LinuxGuest`]). A user runs whole experiments in guests that
+//! are declared in TOML ([`declaration`]).
+
+pub mod debian_linux;
+pub mod declaration;
+pub mod guest;
+pub mod init;
+mod initramfs;
+pub mod patched_linux;
+
+use lab::program::Program;
+
+/// The emulator and virtual machine monitor.
+pub const QEMU: Program = Program {
+    name: "qemu-system-x86_64",
+    capability: "qemu",
+    about: "virtual machines, accelerated or emulated",
+    package: "qemu-system-x86",
+};
