@@ -22,6 +22,8 @@ pub const FILE_FOLDER: SuiteOption = SuiteOption {
     enables: "folder of files that samples create [default: the temporary folder]",
     value: OptionValue::Folder,
 };
+/// The environment variable with the options of a guest's declaration, a map in JSON, for commands inside the guest.
+pub const OF_GUEST: &str = "TOLLGATE_GUEST_OPTIONS";
 /// The prefix of options that are enabled rather than set.
 const ALLOW: &str = "allow-";
 
@@ -85,7 +87,27 @@ pub fn read(
     allow: &[String],
     set: &[String],
 ) -> Result<BTreeMap<String, String>, UsageError> {
-    read_known(&known(suites), allow, set)
+    let mut options = read_known(&known(suites), allow, set)?;
+    if let Some(of_guest) = std::env::var(OF_GUEST).ok().filter(|_| is_inside_a_guest()) {
+        add_missing(&mut options, &known(suites), &of_guest);
+    }
+    Ok(options)
+}
+
+/// Returns whether this process descends from a guest's init, which sets [`OF_GUEST`]. Elsewhere the variable must not
+/// enable anything.
+fn is_inside_a_guest() -> bool {
+    std::fs::read_link("/proc/1/exe").is_ok_and(|init| init == std::path::Path::new("/init"))
+}
+
+/// Adds the options of a guest's declaration that the user did not give and these suites know.
+fn add_missing(options: &mut BTreeMap<String, String>, known: &[SuiteOption], of_guest: &str) {
+    let of_guest: BTreeMap<String, String> = serde_json::from_str(of_guest).unwrap_or_default();
+    for (name, value) in of_guest {
+        if known.iter().any(|option| option.name == name) {
+            options.entry(name).or_insert(value);
+        }
+    }
 }
 
 fn read_known(

@@ -1,10 +1,12 @@
 //! `tollgate guest`: the guests in which experiments can run, and commands of tollgate inside them.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::Stdio;
 
 use lab::artefact::{self, Artefacts};
 use lab::guest::{Guests, Start};
+use lab::option::{self, OF_GUEST};
 use lab::terminal;
 use serde_json::json;
 use vm::declaration::{self, NamedDeclaration};
@@ -14,6 +16,7 @@ use vm::init::STATUS;
 use crate::arguments::{AcceleratorName, GuestCommand, GuestHow};
 use crate::error::CliError;
 use crate::output::{output_error, print, print_json, print_message};
+use crate::suites::SUITES;
 
 /// Environment variables of the host's terminal that the command inside receives.
 const TERMINAL: [&str; 2] = ["COLUMNS", "NO_COLOR"];
@@ -56,6 +59,14 @@ fn list(is_json: bool) -> Result<u8, CliError> {
     Ok(0)
 }
 
+/// Returns the options that a declaration enables and sets.
+pub(super) fn options(declared: &NamedDeclaration) -> Result<BTreeMap<String, String>, CliError> {
+    let NamedDeclaration { name, declaration, .. } = declared;
+    let set = declaration.set.iter().map(|(name, value)| format!("{name}={value}"));
+    option::read(SUITES, &declaration.allow, &set.collect::<Vec<_>>())
+        .map_err(|error| CliError::usage(format!("guest '{name}': {error}")))
+}
+
 /// Returns the guests of a run.
 pub(super) fn start(declared: &NamedDeclaration, how: &GuestHow) -> Result<Guests, CliError> {
     let folder = how.guest_files.as_deref();
@@ -79,6 +90,10 @@ pub(super) fn execute(name: &str, how: &GuestHow, command: &[&str]) -> Result<u8
     let variables =
         TERMINAL.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?)));
     guest.variables.extend(variables);
+    let options = options(&declared)?;
+    guest
+        .variables
+        .insert(OF_GUEST.into(), serde_json::to_string(&options).map_err(CliError::failed)?);
     let mut artefacts = Artefacts::new();
     for recipe in guest.recipes() {
         let made = artefact::prepare(&recipe);

@@ -96,12 +96,8 @@ fn options(
 ) -> Result<BTreeMap<String, String>, CliError> {
     let mut options =
         option::read(SUITES, &args.measure.allow, &args.measure.set).map_err(CliError::usage)?;
-    if let Some(NamedDeclaration { name, declaration, .. }) = guest {
-        let set: Vec<_> =
-            declaration.set.iter().map(|(name, value)| format!("{name}={value}")).collect();
-        let of_guest = option::read(SUITES, &declaration.allow, &set)
-            .map_err(|error| CliError::usage(format!("guest '{name}': {error}")))?;
-        for (name, value) in of_guest {
+    if let Some(declared) = guest {
+        for (name, value) in super::guest::options(declared)? {
             options.entry(name).or_insert(value);
         }
     }

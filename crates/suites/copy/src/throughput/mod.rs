@@ -5,6 +5,8 @@
 //! differs from every earlier one; at the end, every byte that should have arrived is verified. A peer
 //! process fills and verifies the memory that it shares.
 //!
+//! Without a usable clock, as on an emulated CPU, a sample makes a fixed number of copies and verifies them.
+//!
 //! In mode `jobs` each job is a whole copy, as in ESCAPE's `memcpy_test`, but one atomic counter hands
 //! the jobs out, several at a time if they are short, instead of a locked queue that threads poll.
 //! Each thread copies within its lane as far as 256 MiB permit; the threads of `memcpy_test` all copy
@@ -115,7 +117,8 @@ struct Conditions<'a> {
     budget: Duration,
     seed: u64,
     cpus: &'a [usize],
-    tsc: &'static Tsc,
+    /// `None` without a usable clock: copies are verified, not timed.
+    tsc: Option<&'static Tsc>,
     options: &'a BTreeMap<String, String>,
 }
 
@@ -129,7 +132,7 @@ impl Probe<ThroughputParams> for ThroughputProbe {
             budget: context.budget,
             seed: context.seed,
             cpus: context.cpus,
-            tsc: context.tsc()?,
+            tsc: context.tsc().ok(),
             options: context.options,
         };
         self.measure_under(&conditions, params)
@@ -144,6 +147,10 @@ impl ThroughputProbe {
     ) -> Result<Measurement, Failure> {
         available(params)?;
         if let Some(method) = params.mbw() {
+            if conditions.tsc.is_none() {
+                let why = "mbw only times its copies, and there is no usable clock";
+                return Err(Failure::unavailable(why, "use real or KVM hardware"));
+            }
             let length = params.length.longest();
             return Ok(summary::from_mbw(&mbw::run(method, length)?, length));
         }
@@ -220,18 +227,23 @@ impl ThroughputProbe {
                     let copier = self.loops.function(&params.function, copy, seed)?;
                     let batches = timing
                         .measure(&mut Runner::new(copier, bases, layout, &ring, params, pooled))?;
-                    let empty = self.loops.function("", EMPTY, seed)?;
-                    let mut runner = Runner::new(empty, bases, layout, &ring, params, None);
-                    floor = Some(timing.loop_floor(&mut runner)?);
+                    if let Some(tsc) = conditions.tsc {
+                        let empty = self.loops.function("", EMPTY, seed)?;
+                        let mut runner = Runner::new(empty, bases, layout, &ring, params, None);
+                        floor = Some(tsc.nanoseconds(timing.loop_floor(tsc, &mut runner)?));
+                    }
                     batches
                 }
             }
         };
         let made = batches.copies_to_verify(ring.len(), params.touch == PageState::Cold);
         let checked = verify::delivery(params, layout, pair, pattern, &ring, made)?;
-        let mut measurement = batches.summary(conditions.tsc, &ring, checked);
-        if let Some(ticks) = floor {
-            measurement = measurement.value(common::LOOP_FLOOR, conditions.tsc.nanoseconds(ticks));
+        let mut measurement = match conditions.tsc {
+            Some(tsc) => batches.summary(tsc, &ring, checked),
+            None => Measurement::default().value(common::CHECKED, checked as f64),
+        };
+        if let Some(floor) = floor {
+            measurement = measurement.value(common::LOOP_FLOOR, floor);
         }
         if let Some(pages) = pair.destination.pages().or(pair.source.pages()) {
             measurement = measurement.covariate("pages", pages);

@@ -80,7 +80,7 @@ impl Timing<'_> {
         &self,
         runner: &mut Runner<M>,
     ) -> Result<Batches, Failure> {
-        let tsc = self.conditions.tsc;
+        let Some(tsc) = self.conditions.tsc else { return self.count(runner) };
         let cold = self.params.touch == PageState::Cold;
         let mut batches = Batches::new(tsc.overhead);
         let count = if cold {
@@ -90,7 +90,7 @@ impl Timing<'_> {
             batches.skip(count);
             count
         } else {
-            self.calibrate_batch(runner, &mut batches)?
+            self.calibrate_batch(tsc, runner, &mut batches)?
         };
         // Threads that share the copies may outnumber the CPUs by the point's choice.
         let clock = if self.params.threads == 0 { WaitClock::of_this_thread() } else { None };
@@ -107,14 +107,27 @@ impl Timing<'_> {
         Ok(batches)
     }
 
+    /// Makes a fixed number of copies, untimed: as many as a batch has at least, and each call once.
+    fn count<M: Copier + Sync>(&self, runner: &mut Runner<M>) -> Result<Batches, Failure> {
+        let mut batches = Batches::new(0);
+        if self.params.touch == PageState::Cold {
+            self.destination.madvise_dontneed();
+        }
+        let min = min_copies(self.params);
+        let count = self.options.runs.max(self.layout.slots).max(min).next_multiple_of(min);
+        runner.batch(0, count)?;
+        batches.skip(count);
+        Ok(batches)
+    }
+
     /// Returns how many copies a batch needs for the timer's resolution and the target number of
     /// batches. Its trial batches are the warm-up.
     fn calibrate_batch<M: Copier + Sync>(
         &self,
+        tsc: &Tsc,
         runner: &mut Runner<M>,
         batches: &mut Batches,
     ) -> Result<usize, Failure> {
-        let tsc = self.conditions.tsc;
         let share = tsc.ticks(self.conditions.budget / BATCHES);
         let enough = share.max(STEPS * tsc.step.max(tsc.overhead - tsc.min_overhead));
         let min = min_copies(self.params);
@@ -141,9 +154,9 @@ impl Timing<'_> {
     /// Returns the ticks per iteration of the loop: the median over batches of a function that returns at once.
     pub(super) fn loop_floor<M: Copier + Sync>(
         &self,
+        tsc: &Tsc,
         runner: &mut Runner<M>,
     ) -> Result<f64, Failure> {
-        let tsc = self.conditions.tsc;
         let (limit, start) = (self.conditions.budget / 8, Instant::now());
         // The first call warms up the code.
         runner.batch(0, 1)?;
@@ -162,7 +175,7 @@ impl Timing<'_> {
         &self,
         runner: &mut Runner<M>,
     ) -> Result<Batches, Failure> {
-        let mut batches = Batches::new(self.conditions.tsc.overhead);
+        let mut batches = Batches::new(self.conditions.tsc.map_or(0, |tsc| tsc.overhead));
         let ticks = runner.batch(0, 1)?;
         batches.add(1, ticks, 0);
         Ok(batches)
