@@ -22,7 +22,7 @@ pub(crate) const PROBE: [&str; 2] = ["worker", "--probe"];
 /// The file of the program of this process, even if it was replaced since.
 const THIS_PROGRAM: &str = "/proc/self/exe";
 /// Prefix of the line in which a Linux guest reports why it stops.
-const KERNEL_PANIC: &str = "Kernel panic";
+pub(crate) const KERNEL_PANIC: &str = "Kernel panic";
 /// The maximum time between the end of a process's output and its exit.
 const MAX_EXIT_TIME: Duration = Duration::from_millis(500);
 

@@ -227,7 +227,7 @@ impl LinuxGuest {
 
     fn command_line(&self) -> String {
         // The kernel passes NAME=VALUE parameters that it does not recognise to init's environment.
-        let console = "console=ttyS0 quiet panic=-1";
+        let console = "console=ttyS0 quiet printk.time=0 panic=-1";
         format!("{console} {} LD_LIBRARY_PATH=/lib -- {INIT}", self.parameters)
     }
 

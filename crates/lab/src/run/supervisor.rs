@@ -14,7 +14,7 @@ use super::RunError;
 use crate::artefact::Artefacts;
 use crate::descendants;
 use crate::guest::{GuestHost, Start};
-use crate::link::{Build, Link, LinkOutput, Origin};
+use crate::link::{Build, KERNEL_PANIC, Link, LinkOutput, Origin};
 use crate::message::{Answer, QUEUE_LENGTH, Request};
 use crate::sample::Failure;
 use crate::side::Side;
@@ -49,6 +49,15 @@ pub(super) enum Place {
 }
 
 impl Place {
+    /// Returns how often a worker is started until it greets.
+    fn max_starts(&self) -> u32 {
+        match self {
+            Self::Here => 1,
+            // Emulated CPUs race in ways that real ones do not: on a busy host a boot in some dozens panics.
+            Self::Guests { .. } => 3,
+        }
+    }
+
     /// Returns the time limit for the greeting of a worker.
     fn max_greeting_time(&self) -> Duration {
         match self {
@@ -174,8 +183,19 @@ impl<'a> Supervisor<'a> {
         self.workers.push(WorkerSlot { start: Box::new(start), link: None, origin: None });
     }
 
-    /// Starts the process of a worker and waits for its greeting.
+    /// Starts a worker; a guest whose kernel panics during its boot is started again, because no sample depends on it yet.
     fn start(&mut self, index: usize) -> Result<Environment, RunError> {
+        for _ in 1..self.place.max_starts() {
+            match self.start_once(index) {
+                Err(RunError::Start(why)) if why.contains(KERNEL_PANIC) => {}
+                ended => return ended,
+            }
+        }
+        self.start_once(index)
+    }
+
+    /// Starts the process of a worker and waits for its greeting.
+    fn start_once(&mut self, index: usize) -> Result<Environment, RunError> {
         let id = self.next_id();
         let started = (self.workers[index].start)();
         let Start { mut command, held } =

@@ -1,0 +1,214 @@
+//! Experiments in guests of QEMU, with the bytes of devices checked from outside, in the files that are their memory.
+//!
+//! The CPU is emulated, so no time is measured.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by it")]
+
+mod harness;
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use harness::Bench;
+use lab::sample::{FailureKind, Sample};
+
+/// Bytes per copy: an odd number of pages and part of a page.
+const LENGTH: usize = 20_001;
+/// Address of the memory that `guests/devices.toml` reserves; it is its offset in the file of the guest's memory.
+const RESERVED: u64 = 0x800_0000;
+
+/// Returns ESCAPE's pattern: each byte is its index plus `offset`.
+fn pattern(offset: u8) -> Vec<u8> {
+    (0..LENGTH).map(|index| (index as u8).wrapping_add(offset)).collect()
+}
+
+/// A bench with a folder of backing files.
+struct Machine {
+    bench: Bench,
+}
+
+impl Machine {
+    fn new() -> Self {
+        let machine = Self { bench: Bench::new() };
+        fs::create_dir(machine.bench.path().join("files")).unwrap();
+        for (name, text) in [
+            ("devices.toml", include_str!("guests/devices.toml")),
+            ("experiments.toml", include_str!("guests/experiments.toml")),
+        ] {
+            fs::write(machine.bench.path().join(name), text).unwrap();
+        }
+        machine
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.bench.path().join("files").join(name)
+    }
+
+    fn put(&self, name: &str, at: u64, bytes: &[u8]) {
+        let file = File::options().create(true).truncate(false).write(true).open(self.file(name));
+        file.unwrap().write_all_at(bytes, at).unwrap();
+    }
+
+    /// Returns the bytes of a copy, and the byte after it.
+    fn bytes(&self, name: &str, at: u64) -> (Vec<u8>, u8) {
+        let mut bytes = vec![0; LENGTH + 1];
+        File::open(self.file(name)).unwrap().read_exact_at(&mut bytes, at).unwrap();
+        let next = bytes.pop().unwrap();
+        (bytes, next)
+    }
+
+    /// Returns a command of the program, with the user's cache, which has the kernel.
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = self.bench.command(arguments);
+        command.env_remove("XDG_CACHE_HOME");
+        command
+    }
+
+    fn output(&self, arguments: &[&str]) -> Output {
+        let output = self.command(arguments).output().unwrap();
+        println!("{}", String::from_utf8_lossy(&output.stderr));
+        output
+    }
+
+    /// Runs experiments once in a guest with backing files and returns their samples.
+    fn run(&self, guest: &str, arguments: &[&str]) -> Vec<Sample> {
+        let common = ["run", "-e", "experiments.toml", "--guest", guest, "--guest-files", "files"];
+        let once = ["--rounds", "1", "--quiet", "--fresh"];
+        let output = self.output(&[&common[..], &once, arguments].concat());
+        assert!(output.status.success(), "{output:?}");
+        let run = self.bench.journal();
+        let name = Path::new(guest).file_stem().unwrap().to_str().unwrap();
+        assert_eq!(run.record.guests.as_ref().unwrap().name, name);
+        assert_eq!(run.record.host, name);
+        let samples = run.samples.into_iter().filter(|one| one.experiment.starts_with("copy/"));
+        samples.collect()
+    }
+}
+
+/// Returns the samples by memory; checks that those of this memory arrived and have no time.
+#[track_caller]
+fn arrived(samples: &[Sample], kinds: &[&str]) {
+    for kind in kinds {
+        let of_kind = samples.iter().filter(|one| one.point.text("memory") == *kind);
+        let of_kind: Vec<_> = of_kind.collect();
+        assert!(!of_kind.is_empty(), "{kind}: no sample");
+        for sample in of_kind {
+            assert_eq!(sample.error, None, "{}", sample.point);
+            let names: Vec<_> = sample.values.keys().collect();
+            assert_eq!(names, ["checked"], "an emulated CPU has no time: {sample:?}");
+            assert!(sample.values["checked"] > 0.0 && sample.clock.is_none());
+        }
+    }
+}
+
+#[test]
+fn copies_in_a_guest_move_the_right_bytes_to_and_from_devices() {
+    let machine = Machine::new();
+    machine.put("bar", 0, &pattern(7));
+    machine.put("ram", RESERVED, &pattern(7));
+    let read = machine.run("./devices.toml", &["copy/reads", "--set", "source-offset=7"]);
+    arrived(&read, &["pci-bar", "host-physical"]);
+
+    machine.put("bar", 0, &[0xee; 1 << 20]);
+    let written = machine.run("./devices.toml", &["copy/writes", "--set", "source-offset=33"]);
+    arrived(&written, &["pci-bar", "host-physical", "dax"]);
+    // The devices' memory has exactly the bytes that the program reports.
+    for (file, at, beside) in [("bar", 0, 0xee), ("ram", RESERVED, 0)] {
+        assert_eq!(machine.bytes(file, at), (pattern(33), beside), "{file}");
+    }
+    // The DAX device starts after Linux' records in the file.
+    let bytes = fs::read(machine.file("nvdimm")).unwrap();
+    let found = bytes.chunks(4096).position(|page| page == &pattern(33)[..4096]).unwrap();
+    assert_eq!(machine.bytes("nvdimm", found as u64 * 4096), (pattern(33), 0));
+    // The guest has no memory at ESCAPE's address.
+    let device = written.iter().find(|one| one.point.text("memory") == "device").unwrap();
+    let refused = device.error.as_ref().unwrap();
+    assert_eq!(refused.kind, FailureKind::Unavailable, "{refused}");
+}
+
+#[test]
+fn every_device_of_escape_is_copied_by_its_own_command() {
+    let machine = Machine::new();
+    let words = ["copy", "2", "3", "4", "5", "-t", "2", "-n", "5", "--rounds", "1"];
+    let files = ["guest", "escape", "--guest-files", "files", "--"];
+    let output = machine.output(&[&files[..], &words].concat());
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{text}");
+    let rows = text.lines().filter(|line| line.contains("= verified, not timed ("));
+    assert_eq!(rows.count(), 4 * 5 * 3, "{text}");
+    // The last write of experiment 4 or the fill of experiment 5.
+    let (bytes, _) = machine.bytes("escape", 0);
+    assert!(
+        bytes[..16].windows(2).all(|two| two[1] == two[0].wrapping_add(1)),
+        "{:?}",
+        &bytes[..16]
+    );
+}
+
+#[test]
+fn a_wrong_guest_is_refused_in_one_line() {
+    let machine = Machine::new();
+    let refused = |guest: &str, status| {
+        machine.bench.refused(&["run", "copy/throughput", "--guest", guest], status)
+    };
+    assert!(refused("no-such", 2).contains("unknown guest 'no-such'"));
+    assert!(refused("./none.toml", 2).contains("./none.toml"));
+    let declared = |text: &str| fs::write(machine.bench.path().join("mine.toml"), text).unwrap();
+    declared("about = 'one'\nset = { dax-divice = '/dev/dax0.0' }");
+    assert!(refused("./mine.toml", 2).contains("unknown name 'dax-divice'"));
+    declared("about = 'one'\narguments = ['-device', 'no-such-device']");
+    let output = machine.output(&["run", "copy/throughput", "--guest", "./mine.toml"]);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && errors.contains("no-such-device"), "{errors}");
+    declared("about = 'one'\nmodules = ['no_such_module']");
+    let output = machine.output(&["guest", "./mine.toml", "--", "doctor"]);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.contains("no module 'no_such_module'"), "{errors}");
+    declared("about = 'one'\nprepare = 'exit 3'");
+    let output = machine.output(&["run", "copy/throughput", "--guest", "./mine.toml"]);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.contains("the preparation of devices failed"), "{errors}");
+}
+
+#[test]
+fn the_command_inside_a_guest_has_its_exit_status() {
+    let machine = Machine::new();
+    let output = machine.output(&["guest", "plain", "--", "run", "no-such-suite"]);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{errors}");
+    assert!(errors.contains("no-such-suite"), "{errors}");
+}
+
+/// The kinds of memory of each embedded guest.
+const KINDS: [(&str, &[&str]); 5] = [
+    ("ivshmem", &["pci-bar"]),
+    ("reserved", &["host-physical"]),
+    ("nvdimm", &["dax", "numa-node-0", "numa-node-2"]),
+    ("cxl", &["dax"]),
+    ("numa", &["numa-node-0", "numa-node-1"]),
+];
+
+#[test]
+#[ignore = "minutes"]
+fn long_each_function_length_and_thread_count_is_copied_in_each_guest() {
+    for (guest, kinds) in KINDS {
+        let machine = Machine::new();
+        let mut by_kind = BTreeMap::new();
+        for kind in kinds {
+            let level = format!("memory={kind}");
+            let samples =
+                machine.run(guest, &["copy/throughput", "--profile", "full", "--where", &level]);
+            arrived(&samples, &[kind]);
+            by_kind.insert(*kind, samples);
+        }
+        for (kind, samples) in by_kind {
+            for (factor, level) in [("length", "16 B"), ("threads", "64"), ("direction", "read")] {
+                let has = samples.iter().any(|one| one.point.text(factor) == level);
+                assert!(has, "{guest}: {kind}: {factor}={level}");
+            }
+        }
+    }
+}
