@@ -148,6 +148,9 @@ pub(crate) struct PointArgs {
     /// Only points with this level (repeatable)
     #[arg(long = "where", value_name = "FACTOR=LEVEL")]
     pub(crate) levels: Vec<String>,
+    /// Only points that together have each level of each factor, preferably those that this host can measure
+    #[arg(long)]
+    pub(crate) each_level: bool,
     /// Extra TOML file of experiments, claims, figures (repeatable)
     #[arg(short = 'e', long = "experiments", value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,

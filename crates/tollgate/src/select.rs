@@ -51,6 +51,9 @@ pub(crate) fn select_experiments(
     if let Some(text) = &selection.points.filter {
         experiments.iter_mut().for_each(|experiment| keep_text(experiment, text));
     }
+    if selection.points.each_level {
+        experiments.iter_mut().try_for_each(keep_each_level)?;
+    }
     experiments.retain(|experiment| !experiment.points.is_empty());
     if experiments.is_empty() {
         let unmeasurable = |claim: &Claim| Some((claim.id.clone(), claim.unmeasurable.clone()?));
@@ -179,6 +182,29 @@ fn keep_levels(experiments: &mut [Experiment], texts: &[String]) -> Result<(), C
         Some(why) if !is_known => Err(CliError::usage(format!("--where: {why}"))),
         _ => Ok(()),
     }
+}
+
+/// Keeps few points that together have each level: those with the most new levels, first of the points that this host can
+/// measure, then of the others.
+fn keep_each_level(experiment: &mut Experiment) -> Result<(), CliError> {
+    let method = method_of(experiment)?;
+    let (available, others): (Vec<&Point>, Vec<&Point>) =
+        experiment.points.iter().partition(|point| method.available(point).is_ok());
+    let (mut covered, mut kept) = (BTreeSet::new(), BTreeSet::new());
+    for points in [available, others] {
+        loop {
+            let new = |point: &&&Point| {
+                point.0.iter().filter(|(name, level)| !covered.contains(&(*name, *level))).count()
+            };
+            let Some(best) = points.iter().max_by_key(new).filter(|best| new(best) > 0) else {
+                break;
+            };
+            covered.extend(best.0.iter());
+            kept.insert((*best).clone());
+        }
+    }
+    experiment.keep_with_floor(|point| kept.contains(point));
+    Ok(())
 }
 
 /// Keeps the points whose names contain a text, or all if the experiment's ID does.

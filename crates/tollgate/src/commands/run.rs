@@ -121,8 +121,12 @@ pub(super) fn error(error: RunError) -> CliError {
 /// Returns whether all suites are measured with the default effort.
 fn is_default(args: &Run) -> bool {
     let SelectionArgs { names, points, claim } = &args.selection;
-    let PointArgs { profile, filter, levels, files: _ } = points;
-    let selects_all = names.is_empty() && filter.is_none() && levels.is_empty() && claim.is_empty();
+    let PointArgs { profile, filter, levels, each_level, files: _ } = points;
+    let selects_all = names.is_empty()
+        && filter.is_none()
+        && levels.is_empty()
+        && claim.is_empty()
+        && !each_level;
     let is_default_effort = *profile == Profile::Quick
         && args.measure.rounds.is_none()
         && args.resolve.is_none()

@@ -1,0 +1,114 @@
+//! Every level of every factor of every experiment is measured once for real: on this machine, or in a guest of QEMU.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by it")]
+
+mod harness;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use harness::Bench;
+use lab::journal::Run;
+use lab::sample::{Failure, FailureKind};
+
+/// Guests in which levels are measured that most machines lack: the guest, the experiment, and the factor and its levels.
+const ELSEWHERE: [(&str, &str, &str, &[&str]); 14] = [
+    ("ivshmem", "copy/throughput", "memory", &["pci-bar"]),
+    ("escape", "copy/throughput", "memory", &["host-physical", "device"]),
+    ("nvdimm", "copy/throughput", "memory", &["dax", "numa-node-0", "numa-node-1"]),
+    ("numa", "copy/throughput", "memory", &["numa-node-1"]),
+    ("escape", "copy/delivery", "memory", &["host-physical", "device"]),
+    ("ivshmem", "copy/delivery", "memory", &["pci-bar"]),
+    ("nvdimm", "copy/delivery", "memory", &["dax"]),
+    ("numa", "copy/delivery", "memory", &["numa-node-1"]),
+    ("escape", "copy/limit", "memory", &["device"]),
+    ("nested", "crossing/stamping", "route", &["guest", "patched-vm"]),
+    ("mpx", "bounds/races", "keeping", &["mpx"]),
+    ("mpx", "bounds/race-fixes", "keeping", &["mpx"]),
+    ("mpx", "bounds/checks", "check", &["mpx"]),
+    ("nested", "enclave/ecall", "kind", &["kvm"]),
+];
+
+/// A factor of an experiment, and a level.
+type FactorLevel = (String, String, String);
+
+/// What runs have measured.
+#[derive(Default)]
+struct Coverage {
+    declared: BTreeSet<FactorLevel>,
+    measured: BTreeSet<FactorLevel>,
+    failures: BTreeMap<FactorLevel, Vec<Failure>>,
+}
+
+impl Coverage {
+    fn add(&mut self, run: &Run) {
+        for (id, experiment) in &run.record.experiments {
+            for point in experiment.points.iter().filter(|_| !id.starts_with("lab/")) {
+                self.declared.extend(levels(id, point));
+            }
+        }
+        for sample in &run.samples {
+            let levels = levels(&sample.experiment, &sample.point);
+            match &sample.error {
+                None => self.measured.extend(levels),
+                Some(failure) => {
+                    for level in levels {
+                        self.failures.entry(level).or_default().push(failure.clone());
+                    }
+                }
+            }
+        }
+    }
+
+    fn missing(&self) -> Vec<&FactorLevel> {
+        self.declared.difference(&self.measured).collect()
+    }
+}
+
+fn levels(experiment: &str, point: &lab::point::Point) -> Vec<FactorLevel> {
+    let names = point.0.iter();
+    names.map(|(name, level)| (experiment.into(), name.clone(), level.to_string())).collect()
+}
+
+/// Measures each level once and returns the run.
+fn measure(bench: &Bench, arguments: &[&str]) -> Run {
+    let common = ["run", "--each-level", "--profile", "full", "--rounds", "1", "--fresh", "--quiet"];
+    let mut command = bench.command(&[&common[..], arguments].concat());
+    // The user's cache has the kernels.
+    let output = command.env_remove("XDG_CACHE_HOME").output().unwrap();
+    println!("{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{output:?}");
+    bench.journal()
+}
+
+#[test]
+#[ignore = "minutes"]
+fn long_every_level_of_every_factor_is_measured_or_has_a_reason() {
+    let bench = Bench::new();
+    let mut coverage = Coverage::default();
+    coverage.add(&measure(&bench, &[]));
+    for (guest, experiment, factor, levels) in ELSEWHERE {
+        for level in levels {
+            let key = (experiment.to_owned(), factor.to_owned(), (*level).to_owned());
+            if coverage.measured.contains(&key) {
+                continue;
+            }
+            let only = format!("{factor}={level}");
+            coverage.add(&measure(&bench, &[experiment, "--guest", guest, "--where", &only]));
+            assert!(coverage.measured.contains(&key), "{key:?}: not measured in guest {guest}");
+        }
+    }
+    let mut unexplained = Vec::new();
+    for level in coverage.missing() {
+        let failures = coverage.failures.get(level).map_or(&[][..], Vec::as_slice);
+        let explains = |failure: &&Failure| {
+            matches!(failure.kind, FailureKind::Unavailable | FailureKind::Unsupported)
+        };
+        let (experiment, factor, name) = level;
+        match failures.iter().find(explains) {
+            Some(why) => machine::untested::note(&format!("{experiment}: {factor}={name}"), why),
+            // A void sample says that the machine is busy, not that the level does not work.
+            None => unexplained.push((level, failures)),
+        }
+    }
+    assert!(unexplained.is_empty(), "{unexplained:#?}");
+}
