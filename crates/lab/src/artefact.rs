@@ -1,9 +1,9 @@
-//! Artefacts: files that take long to make. They are made once per host, outside all samples, in a cache addressed by the
-//! hash of their inputs.
+//! Artefacts: files that take long to make. They are made once per host, outside all samples, in a cache addressed by
+//! the hash of their inputs.
 //!
-//! The cache has a folder per artefact, with a manifest of digests, and a lock file next to it. The process with the lock
-//! makes or checks the artefact. It makes it in `.making-NAME`, which is renamed when it is on disk, so that an incomplete
-//! folder is never used.
+//! The cache has a folder per artefact, with a manifest of digests, and a lock file next to it. The process with the
+//! lock makes or checks the artefact. It makes it in `.making-NAME`, which is renamed when it is on disk, so that an
+//! incomplete folder is never used.
 
 mod cache;
 mod manifest;

@@ -165,8 +165,8 @@ impl Link {
     /// Accepts the greeting of the other side.
     ///
     /// # Errors
-    /// Returns `failed` if it is the second greeting, or the other side exchanges other messages or does not run `build`;
-    /// `None` permits any build.
+    /// Returns `failed` if it is the second greeting, or the other side exchanges other messages or does not run
+    /// `build`; `None` permits any build.
     pub(crate) fn accept_greeting(
         &mut self,
         greeting: &Greeting,

@@ -82,8 +82,8 @@ pub trait Method: Sync {
     }
 
     /// Returns the path of the file with external machine code (a shared object, a static library) that a point loads,
-    /// named by the point or by an option. The lab prepares and measures the point only with `--allow code`, and refuses
-    /// to resume a run after the file has changed. [`available`](Self::available) must not load the file.
+    /// named by the point or by an option. The lab prepares and measures the point only with `--allow code`, and
+    /// refuses to resume a run after the file has changed. [`available`](Self::available) must not load the file.
     fn code(&self, params: &Self::Params, options: &BTreeMap<String, String>) -> Option<String> {
         let _ = (params, options);
         None

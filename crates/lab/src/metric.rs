@@ -94,7 +94,8 @@ impl Metric {
 pub const STEP: &str = "step";
 
 /// Metric of the resolution, in `ns`, of the means of such values: a step divided by the root of their
-/// number. Intervals of times are at least as wide on either side, and those of [rates](Metric::rate_of) by the same share.
+/// number. Intervals of times are at least as wide on either side, and those of [rates](Metric::rate_of) by the same
+/// share.
 pub const RESOLUTION: &str = "resolution";
 
 /// A metric as recorded with a run, so that reading it does not require the suite.

@@ -55,8 +55,8 @@ impl Program {
     /// Runs it without input and returns its standard output.
     ///
     /// # Errors
-    /// Returns `unavailable` if it is not installed, `timeout` if it did not end within the limit and was killed with all
-    /// that it started, and `failed` with the first line of its standard error if its exit status is not 0.
+    /// Returns `unavailable` if it is not installed, `timeout` if it did not end within the limit and was killed with
+    /// all that it started, and `failed` with the first line of its standard error if its exit status is not 0.
     pub fn output(&self, command: &mut Command, limit: Duration) -> Result<String, Failure> {
         let output = match child::output_within(command, &[], limit) {
             Ok(output) => output,
@@ -87,8 +87,8 @@ impl Program {
 /// Runs a build program with this input and returns its output.
 ///
 /// # Errors
-/// Returns `failed` if it does not start, and `timeout` if it did not end within the limit and was killed with all that it
-/// started.
+/// Returns `failed` if it does not start, and `timeout` if it did not end within the limit and was killed with all that
+/// it started.
 pub fn build(command: &mut Command, input: &[u8], limit: Duration) -> Result<Output, Failure> {
     child::output_within(command, input, limit).map_err(|why| run_failure(command, &why))
 }

@@ -138,10 +138,10 @@ pub enum Classes {
 }
 
 impl Classes {
-    /// Finds the classes of the valid samples of a machine by the gaps between their round trips: the two sides of a gap
-    /// differ by a factor of 1.5 or more, at most 1% of the samples are in it, and at least 6 samples and 5% of them on
-    /// each side of it, up to the next gap. The limits are in the middle of the first and the last gap on a logarithmic
-    /// scale. Without a gap there is one class: near if the median is below 250 ns.
+    /// Finds the classes of the valid samples of a machine by the gaps between their round trips: the two sides of a
+    /// gap differ by a factor of 1.5 or more, at most 1% of the samples are in it, and at least 6 samples and 5% of
+    /// them on each side of it, up to the next gap. The limits are in the middle of the first and the last gap on a
+    /// logarithmic scale. Without a gap there is one class: near if the median is below 250 ns.
     pub fn of<'a>(samples: impl Iterator<Item = &'a Sample>) -> Self {
         let on_two_cores =
             samples.filter(|sample| sample.is_valid() && !sample.covariates.contains_key(SIBLINGS));
@@ -168,8 +168,8 @@ impl Classes {
     }
 }
 
-/// Returns the limits between groups of sorted round trips, in ascending order: divides them at the widest gap, and each
-/// side again. Each group has at least `min` round trips, and each gap at most `between`.
+/// Returns the limits between groups of sorted round trips, in ascending order: divides them at the widest gap, and
+/// each side again. Each group has at least `min` round trips, and each gap at most `between`.
 fn limits(sorted: &[f64], min: usize, between: usize) -> Vec<f64> {
     let ends = min..=sorted.len().saturating_sub(min + between);
     let ratio = |below: usize| sorted[below + between] / sorted[below - 1];

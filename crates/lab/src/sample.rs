@@ -254,8 +254,8 @@ pub enum FailureKind {
     Timeout,
     /// The probe's check of its result failed.
     Check,
-    /// From a probe: the sample is void and will be repeated. In a journal: all samples of all rounds were void, because
-    /// the machine is too busy or the measured effect is unstable.
+    /// From a probe: the sample is void and will be repeated. In a journal: all samples of all rounds were void,
+    /// because the machine is too busy or the measured effect is unstable.
     Void,
 }
 

@@ -42,32 +42,42 @@ impl Sharing {
         }
     }
 
-    /// Returns which of some rounds give a value, by their states: those alone if they are enough for an interval, else
-    /// those on a shared core if they are, else the most frequent ones; `None`, which means all, if they are too few for an
-    /// interval anyway. A sibling is another guest's load, not a property of the machine; so rounds on a shared core
-    /// count only where a core is hardly ever alone. A round of unknown state counts as alone.
-    pub fn chosen(states: impl Iterator<Item = Option<Self>> + Clone) -> Option<Self> {
-        let count = |of| states.clone().filter(|state| state.unwrap_or(Self::Alone) == of).count();
-        if states.clone().count() < INTERVAL_ROUNDS {
-            return None;
-        }
-        let enough =
-            [Self::Alone, Self::Shared].into_iter().find(|of| count(*of) >= INTERVAL_ROUNDS);
-        // Of equally frequent ones, the last is the maximum.
-        let by_frequency =
-            [Self::Changed, Self::Shared, Self::Alone].into_iter().max_by_key(|of| count(*of));
-        enough.or(by_frequency)
+    /// Returns the state in which some groups of rounds are judged together, e.g. the rounds of a point, or the pairs
+    /// of every two levels of a trend: [common](Self::common) to all groups if possible, else the state of which the
+    /// group with the fewest rounds has the most. Groups that are too small for an interval do not count; `None`, which
+    /// means any state, if no group counts.
+    pub fn chosen(groups: &[SharingCounts]) -> Option<Self> {
+        let is_judged = |group: &&SharingCounts| group.total() >= INTERVAL_ROUNDS;
+        let judged: Vec<_> = groups.iter().filter(is_judged).copied().collect();
+        let fewest = |state: Self| judged.iter().map(|group| group.of(state)).min();
+        let by_frequency = || {
+            // Of equally frequent ones, the last is the maximum.
+            let states = [Self::Changed, Self::Shared, Self::Alone].into_iter();
+            states.max_by_key(|state| fewest(*state)).filter(|_| !judged.is_empty())
+        };
+        Self::common(&judged).or_else(by_frequency)
     }
 
-    /// Returns whether a round counts, given its state and the chosen one.
+    /// Returns the state in which each of some groups has enough rounds for an interval, or all of its rounds if it has
+    /// fewer: alone if possible, else shared. A sibling is another guest's load, not a property of the machine; so
+    /// rounds on a shared core count only where a core is hardly ever alone. `None` if there is no such state, or no
+    /// group.
+    pub fn common(groups: &[SharingCounts]) -> Option<Self> {
+        let has_enough =
+            |group: &SharingCounts, state| group.of(state) >= group.total().min(INTERVAL_ROUNDS);
+        let mut states = [Self::Alone, Self::Shared].into_iter().filter(|_| !groups.is_empty());
+        states.find(|state| groups.iter().all(|group| has_enough(group, *state)))
+    }
+
+    /// Returns whether a round counts, given its state and the chosen one. A round of unknown state counts as alone.
     pub fn counts(state: Option<Self>, chosen: Option<Self>) -> bool {
         chosen.is_none_or(|chosen| state.unwrap_or(Self::Alone) == chosen)
     }
 }
 
-/// Minimum number of samples, and minimum share of the samples, that must agree on the best rate, and the share by which
-/// their rates may differ: a few rates that are too high, e.g. because the core clock was read too low, would turn all
-/// other samples into shared ones.
+/// Minimum number of samples, and minimum share of the samples, that must agree on the best rate, and the share by
+/// which their rates may differ: a few rates that are too high, e.g. because the core clock was read too low, would
+/// turn all other samples into shared ones.
 const MIN_AGREEING: usize = 3;
 const AGREEING: f64 = 0.01;
 const AGREE: f64 = 0.02;
@@ -89,37 +99,57 @@ pub fn best_rate<'a>(samples: impl Iterator<Item = &'a Sample>) -> f64 {
     confirmed.or(rates.first().copied()).unwrap_or(0.0)
 }
 
-/// Number of samples by the state of their core.
+/// Number of samples, rounds or pairs by the state of their core.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct SharingCounts {
-    /// Samples on a core that was not shared.
+    /// On a core that was not shared.
     pub alone: usize,
-    /// Samples on a shared core.
+    /// On a shared core.
     pub shared: usize,
-    /// Samples whose core was shared before or after them.
+    /// On a core that was shared either before or after.
     pub changed: usize,
 }
 
-impl SharingCounts {
-    /// Counts samples of a machine with this best rate, in adds per cycle.
-    pub fn of<'a>(samples: impl Iterator<Item = &'a Sample>, best: f64) -> Self {
+/// Counts states; an unknown one counts as alone.
+impl FromIterator<Option<Sharing>> for SharingCounts {
+    fn from_iter<I: IntoIterator<Item = Option<Sharing>>>(states: I) -> Self {
         let mut counts = Self::default();
-        for clock in samples.filter_map(|sample| sample.clock) {
-            match Sharing::of(&clock, best) {
-                Some(Sharing::Alone) => counts.alone += 1,
-                Some(Sharing::Shared) => counts.shared += 1,
-                Some(Sharing::Changed) => counts.changed += 1,
-                None => {}
+        for state in states {
+            match state.unwrap_or(Sharing::Alone) {
+                Sharing::Alone => counts.alone += 1,
+                Sharing::Shared => counts.shared += 1,
+                Sharing::Changed => counts.changed += 1,
             }
         }
         counts
     }
+}
+
+impl SharingCounts {
+    /// Counts samples of a machine with this best rate, in adds per cycle; samples without rates do not count.
+    pub fn of_samples<'a>(samples: impl Iterator<Item = &'a Sample>, best: f64) -> Self {
+        let clocks = samples.filter_map(|sample| sample.clock);
+        clocks.map(|clock| Sharing::of(&clock, best)).filter(Option::is_some).collect()
+    }
+
+    /// Returns the number in a state.
+    pub fn of(&self, state: Sharing) -> usize {
+        match state {
+            Sharing::Alone => self.alone,
+            Sharing::Shared => self.shared,
+            Sharing::Changed => self.changed,
+        }
+    }
+
+    /// Returns the number in any state.
+    pub fn total(&self) -> usize {
+        self.alone + self.shared + self.changed
+    }
 
     /// Returns the share (0 to 1) of the samples whose core was shared before or after them; `None` without rates.
     pub fn share(&self) -> Option<f64> {
-        let Self { alone, shared, changed } = *self;
-        let all = alone + shared + changed;
-        (all > 0).then(|| (shared + changed) as f64 / all as f64)
+        let all = self.total();
+        (all > 0).then(|| (self.shared + self.changed) as f64 / all as f64)
     }
 }
 
@@ -144,10 +174,10 @@ mod tests {
         let without = Sample::default();
         let samples =
             [sample(5.1, 5.0), sample(3.9, 4.4), sample(5.0, 4.4), sample(4.4, 5.1), without];
-        let counts = SharingCounts::of(samples.iter(), 5.1);
+        let counts = SharingCounts::of_samples(samples.iter(), 5.1);
         assert_eq!(counts, SharingCounts { alone: 1, shared: 1, changed: 2 });
         assert_eq!(counts.share(), Some(0.75));
-        assert_eq!(SharingCounts::of(samples[4..].iter(), 5.1).share(), None);
+        assert_eq!(SharingCounts::of_samples(samples[4..].iter(), 5.1).share(), None);
     }
 
     #[test]
@@ -169,22 +199,37 @@ mod tests {
         assert_eq!(best(&[many, vec![void; 50]].concat()), 5.1);
     }
 
+    fn counts(alone: usize, shared: usize, changed: usize) -> SharingCounts {
+        SharingCounts { alone, shared, changed }
+    }
+
     #[test]
     fn rounds_alone_are_preferred() {
         use Sharing::{Alone, Changed, Shared};
-        let chosen = |alone, shared, changed| {
-            let states = [(Alone, alone), (Shared, shared), (Changed, changed)];
-            Sharing::chosen(
-                states.into_iter().flat_map(|(state, n)| std::iter::repeat_n(Some(state), n)),
-            )
-        };
+        let chosen = |alone, shared, changed| Sharing::chosen(&[counts(alone, shared, changed)]);
         assert_eq!([chosen(6, 30, 9), chosen(5, 6, 30)], [Some(Alone), Some(Shared)]);
         assert_eq!([chosen(5, 4, 5), chosen(1, 1, 4)], [Some(Alone), Some(Changed)]);
         assert_eq!([chosen(2, 3, 0), chosen(0, 0, 0)], [None, None], "too few for an interval");
         let unknown = [None; 6].into_iter().chain([Some(Shared)]);
-        assert_eq!(Sharing::chosen(unknown), Some(Alone));
+        assert_eq!(Sharing::chosen(&[unknown.collect()]), Some(Alone));
         assert!(Sharing::counts(None, Some(Alone)) && Sharing::counts(Some(Changed), None));
         assert!(!Sharing::counts(Some(Shared), Some(Alone)));
+    }
+
+    #[test]
+    fn all_groups_are_of_one_state() {
+        use Sharing::{Alone, Shared};
+        let mostly_shared = counts(5, 20, 0);
+        assert_eq!(Sharing::chosen(&[counts(20, 6, 0), mostly_shared]), Some(Shared));
+        // No state has enough rounds of both: the one of which the smaller group has more.
+        assert_eq!(Sharing::chosen(&[counts(20, 4, 0), mostly_shared]), Some(Alone));
+        assert_eq!(Sharing::chosen(&[counts(20, 5, 0), counts(3, 20, 0)]), Some(Shared));
+        // A group without an interval in any state does not choose.
+        assert_eq!(Sharing::chosen(&[counts(20, 6, 0), counts(0, 5, 0)]), Some(Alone));
+        assert_eq!(Sharing::common(&[counts(20, 6, 0), counts(0, 5, 0)]), Some(Shared));
+        assert_eq!(Sharing::common(&[counts(20, 4, 0), mostly_shared]), None);
+        assert_eq!(Sharing::common(&[counts(3, 0, 0), counts(2, 0, 0)]), Some(Alone));
+        assert_eq!([Sharing::common(&[]), Sharing::chosen(&[])], [None, None]);
     }
 
     #[test]

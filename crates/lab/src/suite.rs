@@ -97,8 +97,8 @@ pub type CommandError = Box<dyn Error + Send + Sync>;
 pub struct SuiteCommand {
     /// Returns the clap command, named after the suite.
     pub command: fn() -> clap::Command,
-    /// Runs the command and returns the exit status. The program exits with 2 for a [`UsageError`] or a [`clap::Error`],
-    /// and with 1 for any other error.
+    /// Runs the command and returns the exit status. The program exits with 2 for a [`UsageError`] or a
+    /// [`clap::Error`], and with 1 for any other error.
     pub run: fn(&clap::ArgMatches, &Lab) -> Result<i32, CommandError>,
 }
 

@@ -161,8 +161,8 @@ impl Page {
         lines.map(|line| line + "\n").collect()
     }
 
-    /// Renders a row with a label for each cell that has a text: the first cell, then the others indented, numbers in one
-    /// line.
+    /// Renders a row with a label for each cell that has a text: the first cell, then the others indented, numbers in
+    /// one line.
     fn labelled(self, headers: &[ColumnHeader], row: &[TableCell]) -> String {
         let mut text = String::new();
         let mut numbers: Vec<String> = Vec::new();

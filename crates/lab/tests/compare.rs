@@ -16,7 +16,7 @@ use lab::journal::{Run, SessionRecord, Written};
 use lab::metric::{Better, MetricRecord};
 use lab::point::Point;
 use lab::proximity::ROUND_TRIP;
-use lab::sample::Sample;
+use lab::sample::{Failure, FailureKind, Sample};
 use lab::sharing::Sharing;
 use lab::summary::Unit;
 use machine::proximity::Class;
@@ -264,4 +264,73 @@ fn medians_of_different_states_of_the_core_are_not_compared() {
     }
     let row = row([16, 4]);
     assert_eq!((row.difference, row.ratio), (Difference::OtherState, None), "{row:?}");
+}
+
+/// Returns two sides of three runs, each sample changed by its side.
+fn sides_with(change: impl Fn(usize, &mut Sample)) -> [Vec<Run>; 2] {
+    [0, 1].map(|side: usize| {
+        let mut runs = runs(3 * side as u64..3 * side as u64 + 3, 1.0);
+        for sample in runs.iter_mut().flat_map(|run| &mut run.samples) {
+            change(side, sample);
+        }
+        runs
+    })
+}
+
+#[test]
+fn runs_of_one_machine_have_common_limits_of_near_and_far_cores() {
+    let trips = ["200", "260"];
+    let [a, mut b] = sides_with(|side, sample| {
+        sample.covariates.insert(ROUND_TRIP.into(), trips[side].into());
+    });
+    let comparison = compared(&a, &b);
+    let rows = comparison.rows.iter();
+    let rows: Vec<_> = rows.map(|row| (row.class, row.difference)).collect();
+    assert_eq!(rows, [(None, Difference::Unresolved); 2]);
+    // Those of another machine have limits of their own.
+    b.iter_mut().for_each(|run| run.record.host = "there".into());
+    let differences: Vec<_> = compared(&a, &b).rows.iter().map(|row| row.difference).collect();
+    assert_eq!(differences, [Difference::OtherClass; 2]);
+}
+
+#[test]
+fn runs_of_one_machine_have_a_common_rate_of_a_core_alone() {
+    let rates = [5.1, 4.0];
+    let [a, mut b] = sides_with(|side, sample| {
+        let clock = sample.clock.as_mut().unwrap();
+        (clock.issue_before, clock.issue_after) = (Some(rates[side]), Some(rates[side]));
+        let factor = if side == 0 { 1.0 } else { 0.5 };
+        sample.values.values_mut().for_each(|value| *value *= factor);
+    });
+    let differences = |a: &[Run], b: &[Run]| {
+        compared(a, b).rows.iter().map(|row| row.difference).collect::<Vec<_>>()
+    };
+    assert_eq!(differences(&a, &b), [Difference::OtherState; 2]);
+    b.iter_mut().for_each(|run| run.record.host = "there".into());
+    assert_eq!(differences(&a, &b), [Difference::Lower; 2]);
+}
+
+#[test]
+fn a_side_that_often_failed_is_not_compared() {
+    let failing = |rounds: u32| {
+        sides_with(|side, sample| {
+            let is_failed = side == 1 && sample.point.text("length") == "4 KiB";
+            if is_failed && sample.round < rounds && !sample.twin {
+                sample.values.clear();
+                sample.error = Some(Failure::new(FailureKind::Timeout, "no answer"));
+            }
+        })
+    };
+    let [a, b] = failing(2);
+    assert_eq!(difference(&compared(&a, &b), "4 KiB"), Difference::Unresolved);
+    let [a, b] = failing(3);
+    let comparison = compared(&a, &b);
+    let expected = Difference::TooManyFailed { failed: [0, 9], rounds: [60, 60] };
+    assert_eq!(difference(&comparison, "4 KiB"), expected);
+    assert_eq!(difference(&comparison, "64 KiB"), Difference::Unresolved);
+    assert!(comparison.rows.iter().all(|row| row.ratio.is_some() == row.p_value.is_some()));
+    let [a, b] = failing(20);
+    let comparison = compared(&a, &b);
+    assert_eq!((comparison.rows.len(), comparison.only_a), (1, 1));
+    assert_eq!(comparison.notes, ["note: 1 point failed in all rounds of B"]);
 }

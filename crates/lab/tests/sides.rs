@@ -196,6 +196,14 @@ fn medians_are_of_the_state_of_the_core_that_gives_the_ratio() {
 }
 
 #[test]
+fn the_values_of_sides_include_the_drift_of_the_clock() {
+    let values = |run: &Run| changed(&rows(run)).values.map(|value| value.unwrap().interval.drift);
+    let run = run(0.5, 20, 1);
+    assert_eq!(values(&run), [0.0; 2]);
+    assert!(values(&MadeUp::drifting(run)).iter().all(|drift| *drift > 0.015));
+}
+
+#[test]
 fn the_summary_of_a_run_with_sides_has_a_row_per_side() {
     let run = run(0.0, 6, 1);
     let samples = Samples::newest(&run, EXPERIMENT).unwrap();

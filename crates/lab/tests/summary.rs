@@ -210,22 +210,19 @@ fn times_in_ticks_and_cycles() {
 #[test]
 fn intervals_of_times_and_rates_include_the_drift_of_the_clock() {
     let drift = |metric, unit| {
-        let mut run = MadeUp { metric, ..two_lengths() }.run(|_| 100.0);
-        for sample in &mut run.samples {
-            let clock = sample.clock.as_mut().unwrap();
-            // Half of the rounds 1% below the mean clock, half 1% above.
-            let factor = if sample.round % 2 == 0 { 0.99 } else { 1.01 };
-            (clock.core_before, clock.core_after) = (factor * 4e9, factor * 4e9);
-        }
+        let run = MadeUp::drifting(MadeUp { metric, ..two_lengths() }.run(|_| 100.0));
         summarise(&run, EXPERIMENT, metric, unit).unwrap().rows[0].estimate.unwrap().interval.drift
     };
     let expected = (1.01f64 / 0.99).ln();
-    for metric in ["latency", "throughput"] {
+    for metric in ["latency", "throughput", "ticks", "pause", "clock"] {
         let drift = drift(metric, Unit::Own);
         assert!((drift / expected - 1.0).abs() < 0.01, "{metric}: {drift}");
     }
+    assert!((drift("latency", Unit::Ticks) / expected - 1.0).abs() < 0.01);
     assert_eq!(drift("latency", Unit::Cycles), 0.0);
-    assert_eq!(drift("calls", Unit::Own), 0.0);
+    for metric in ["calls", "own_cycles"] {
+        assert_eq!(drift(metric, Unit::Own), 0.0, "{metric}");
+    }
 }
 
 #[test]
@@ -237,7 +234,7 @@ fn a_summary_without_samples_or_metric_is_an_error() {
     let none = why("copy/frames", "throughput", Unit::Own);
     assert!(none.to_string().contains("tollgate run copy/frames"), "{none}");
     let unknown = why(EXPERIMENT, "speed", Unit::Own).to_string();
-    assert!(unknown.contains("calls, latency, throughput"), "{unknown}");
+    assert!(unknown.contains("calls, clock, latency"), "{unknown}");
     assert!(matches!(why(EXPERIMENT, "throughput", Unit::Cycles), SummaryError::NoTime { .. }));
 }
 

@@ -160,6 +160,17 @@ impl Environment {
         machine(self) == machine(other)
     }
 
+    /// Returns whether `other` has the same processor: model, caches, and CPUs online.
+    pub fn has_same_processor(&self, other: &Self) -> bool {
+        let model = |one: &Self| {
+            let Cpu { vendor, brand, family, model, stepping, hypervisor, .. } = one.cpu.clone();
+            (vendor, brand, family, model, stepping, hypervisor)
+        };
+        model(self) == model(other)
+            && self.caches == other.caches
+            && self.topology == other.topology
+    }
+
     /// Returns 12 hexadecimal digits that are equal for comparable results: same machine, same boot, same
     /// program, same settings.
     pub fn id(&self) -> String {

@@ -43,8 +43,8 @@ fn place(
     Some(cache.filter(absolute).or_else(in_home)?.join("tollgate"))
 }
 
-/// Creates the folder, or checks that it belongs to this user and that no other user can change it. No other user may be
-/// able to replace it or a parent folder.
+/// Creates the folder, or checks that it belongs to this user and that no other user can change it. No other user may
+/// be able to replace it or a parent folder.
 pub(super) fn secure(folder: &Path) -> Result<(), Failure> {
     check(folder).map_err(|why| {
         Failure::unavailable(format!("artefacts in {}: {why}", folder.display()), REMEDY)
@@ -80,8 +80,8 @@ fn check(folder: &Path) -> Result<(), String> {
 }
 
 /// Opens a folder, one path component at a time from the root, and creates missing folders. Fails if another user could
-/// replace a component: below a folder or symbolic link of another user, and below a folder that other users may write in,
-/// unless it is sticky.
+/// replace a component: below a folder or symbolic link of another user, and below a folder that other users may write
+/// in, unless it is sticky.
 fn descend(folder: &Path) -> Result<File, String> {
     /// The limit of Linux.
     const MAX_LINKS: usize = 40;

@@ -1,7 +1,7 @@
 //! Separate judgements on the rounds in which the cores were near each other, and on those in which they were far.
 //!
-//! A value, a choice or a noise floor never mixes rounds of different classes. A class counts if it has enough rounds. If
-//! several count and their results differ, the result is inconclusive.
+//! A value, a choice or a noise floor never mixes rounds of different classes. A class counts if it has enough rounds.
+//! If several count and their results differ, the result is inconclusive.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;

@@ -1,5 +1,5 @@
-//! Verdicts from the other environments of a run. A change of a setting, or another build, starts a new environment; it must
-//! hide neither failures nor contradicting rounds of the earlier ones.
+//! Verdicts from the other environments of a run. A change of a setting, or another build, starts a new environment; it
+//! must hide neither failures nor contradicting rounds of the earlier ones.
 
 use serde::Serialize;
 

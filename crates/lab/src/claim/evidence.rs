@@ -12,6 +12,7 @@ use crate::metric::MetricRecord;
 use crate::point::{Filter, Point};
 use crate::run::{OUTSIDE_SAMPLES, is_lab_experiment};
 use crate::sample::Sample;
+use crate::sharing::{Sharing, SharingCounts};
 use crate::statistics::{INTERVAL_ROUNDS, Interval, IntervalKind, confidence_of_look};
 use crate::summary::{
     Floors, MAX_FAILED, Observed, RoundCounts, Rounds, Samples, TwinAlarm, Unit, metric_record,
@@ -57,8 +58,8 @@ pub(super) struct Evidence<'a> {
     pub(super) floors: Floors,
     /// Twins of the experiment that differ.
     pub(super) alarms: Vec<TwinAlarm>,
-    /// Maximum number of rounds that twins have in common.
-    twin_rounds: usize,
+    /// Number of rounds that each point and its twin have in common, by the state of the core.
+    twin_counts: Vec<SharingCounts>,
     /// Every point that the claim is about, measured or not: all of the experiment in the run's profile.
     pub(super) known: BTreeSet<Point>,
     /// Factors with several levels among the known points.
@@ -93,7 +94,7 @@ impl<'a> Evidence<'a> {
             observed: Observed::default(),
             floors: Floors::default(),
             alarms: Vec::new(),
-            twin_rounds: 0,
+            twin_counts: Vec::new(),
             varying: open_factors(known.iter(), &[]),
             known,
             samples,
@@ -110,12 +111,12 @@ impl<'a> Evidence<'a> {
 
     /// Sets the values, given those of all points of the experiment.
     pub(super) fn with_values(self, mut all: Observed) -> Self {
-        let (mut floors, twin_rounds) = (Floors::of(&all), all.twin_rounds());
+        let (mut floors, twin_counts) = (Floors::of(&all), all.twin_counts());
         floors.retain(|twin| !self.samples.round_counts(&[twin], true).fails_too_often());
         let alarms = TwinAlarm::all(&self.samples, self.metric, &all);
         all.points.retain(|point, _| self.claim.filter.matches(point));
         all.twins.retain(|point, _| self.claim.filter.matches(point));
-        Self { observed: all, floors, alarms, twin_rounds, ..self }
+        Self { observed: all, floors, alarms, twin_counts, ..self }
     }
 
     /// Returns the points that match a filter and a combination of levels, at least one of them
@@ -303,8 +304,8 @@ impl<'a> Evidence<'a> {
     /// Returns the coverage of the interval of a value, and a reason if several sessions could have decided it.
     ///
     /// After each session with more rounds the user may look, and measure more only if the verdict is inconclusive.
-    /// Sessions after which the rounds were fewer than required do not count. Another environment with enough rounds was
-    /// one look or more.
+    /// Sessions after which the rounds were fewer than required do not count. Another environment with enough rounds
+    /// was one look or more.
     pub(super) fn confidence(&self, rounds: &Rounds) -> (f64, Option<Reason>) {
         let mut sessions: Vec<u32> = rounds.values().map(|one| one.session).collect();
         sessions.sort_unstable();
@@ -347,27 +348,28 @@ impl<'a> Evidence<'a> {
         }
     }
 
-    /// Weakens the result of a comparison: by too few rounds, by failed rounds of its points, and
-    /// without a noise floor.
+    /// Weakens the result of comparisons in some states of the core: by too few rounds, by failed rounds of its points,
+    /// and without a noise floor.
     pub(super) fn require_comparable(
         &self,
         kind: &mut VerdictKind,
         rounds: usize,
         points: &[&Point],
+        states: &[Option<Sharing>],
         reasons: &mut Vec<Reason>,
     ) {
         self.require_rounds(kind, rounds, reasons);
         for point in points {
             self.limit_failures_of(point, kind, reasons);
         }
-        if let Some(why) = self.no_floor(points) {
+        if let Some(why) = states.iter().find_map(|state| self.no_floor(points, *state)) {
             *kind = VerdictKind::Inconclusive;
             reasons.push(why);
         }
     }
 
-    /// Weakens a result if more than a small share of the rounds of a point or of its twin failed, because slow rounds may
-    /// fail more often.
+    /// Weakens a result if more than a small share of the rounds of a point or of its twin failed, because slow rounds
+    /// may fail more often.
     pub(super) fn limit_failures_of(
         &self,
         point: &Point,
@@ -405,9 +407,9 @@ impl<'a> Evidence<'a> {
         self.samples.all().filter(|sample| sample.has_failed()).filter(is_claimed)
     }
 
-    /// Returns a reason if no twins near some points have enough rounds for a noise floor. A promise
-    /// that requires fewer rounds than a floor does needs none.
-    fn no_floor(&self, points: &[&Point]) -> Option<Reason> {
+    /// Returns a reason if no twins near some points have enough rounds in a state of the core for a noise floor. A
+    /// promise that requires fewer rounds than a floor does needs none.
+    fn no_floor(&self, points: &[&Point], state: Option<Sharing>) -> Option<Reason> {
         let needed = INTERVAL_ROUNDS;
         if self.claim.rounds_needed() < needed {
             return None;
@@ -416,13 +418,15 @@ impl<'a> Evidence<'a> {
         if let Some(why) = self.failing_twin(|_| true) {
             return Some(why);
         }
-        if self.floors.near(points).is_some() {
+        if self.floors.near(points, state).is_some() {
             return None;
         }
         let declared = self.samples.declared();
         let has_twins = declared.is_none_or(|one| !one.twins.is_empty());
-        let rounds = has_twins.then_some(self.twin_rounds);
-        Some(Reason::NoFloor { rounds, needed, command: self.claim.command() })
+        let of_state = |twins: &SharingCounts| state.map_or(twins.total(), |state| twins.of(state));
+        let rounds = self.twin_counts.iter().map(of_state).max().unwrap_or_default();
+        let rounds = has_twins.then_some(rounds);
+        Some(Reason::NoFloor { rounds, needed, command: self.claim.command(), state })
     }
 }
 

@@ -130,9 +130,11 @@ pub enum SpreadUnit {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Trend {
-    /// The value at the last level is resolved higher than at the first, and none is resolved lower than the one before.
+    /// The value at the last level is resolved higher than at the first, and none is resolved lower than the one
+    /// before.
     Rises,
-    /// The value at the last level is resolved lower than at the first, and none is resolved higher than the one before.
+    /// The value at the last level is resolved lower than at the first, and none is resolved higher than the one
+    /// before.
     Falls,
     /// No level differs from the first by more than `within`.
     Flat,

@@ -20,7 +20,7 @@ use super::{
 use crate::journal::Run;
 use crate::point::{Filter, Point};
 use crate::statistics::{Estimate, estimate_at};
-use crate::summary::{Rounds, Samples, alike, resolution};
+use crate::summary::{Rounds, Samples, chosen_state, in_state, resolution};
 
 /// Above every value, and small enough that the sum of two is finite.
 const HIGHEST: f64 = f64::MAX / 4.0;
@@ -276,7 +276,8 @@ impl Evidence<'_> {
     fn point_value(&self, point: &Point, bounds: &Bounds, claimed: &Reason) -> MeasuredValue {
         let no_rounds = Rounds::new();
         let all_rounds = self.observed.points.get(point).unwrap_or(&no_rounds);
-        let rounds = &alike(all_rounds);
+        let state = chosen_state(all_rounds);
+        let rounds = &in_state(all_rounds, state);
         let values_of = |rounds: &Rounds| rounds.values().map(|one| one.value).collect();
         let values: Vec<f64> = values_of(rounds);
         let resolution = resolution(rounds);
@@ -292,7 +293,7 @@ impl Evidence<'_> {
         let counts = self.round_counts(&[point]);
         let other_sharing = all_rounds.len() - rounds.len();
         let lost = counts.failed + counts.void + other_sharing;
-        let floor = self.floors.of_point(point);
+        let floor = self.floors.of_point(point, state);
         let judge = |one: &Estimate| within_bounds((one.median, one.interval), bounds, floor);
         let (mut kind, unresolved) = judge(&estimated);
         let mut reasons: Vec<_> =

@@ -21,8 +21,8 @@ pub(super) struct WithLost {
 }
 
 impl VerdictKind {
-    /// States that many rounds are lost, because the loss may depend on the values; weakens a result that would be another
-    /// with those lost rounds that have values. `rounds` is the number of rounds, lost or not.
+    /// States that many rounds are lost, because the loss may depend on the values; weakens a result that would be
+    /// another with those lost rounds that have values. `rounds` is the number of rounds, lost or not.
     pub(super) fn weigh_lost(
         &mut self,
         lost: usize,

@@ -171,10 +171,10 @@ impl Bounds {
 }
 
 impl Verdict {
-    /// Returns whether more rounds are pointless: each measured value has the rounds that the claim requires, and half of
-    /// its interval is within `target`, or within half of the published tolerance if that is wider, as a share of the
-    /// value; of a spread, within half of its bound. Without a value, more rounds are pointless if none can be measured
-    /// here. Depends on widths only, never on the result.
+    /// Returns whether more rounds are pointless: each measured value has the rounds that the claim requires, and half
+    /// of its interval is within `target`, or within half of the published tolerance if that is wider, as a share of
+    /// the value; of a spread, within half of its bound. Without a value, more rounds are pointless if none can be
+    /// measured here. Depends on widths only, never on the result.
     pub fn is_precise(&self, claim: &Claim, target: f64) -> bool {
         let tolerance = claim.published.as_ref().and_then(|published| published.tolerance);
         let target = target.max(tolerance.unwrap_or_default() / 2.0);

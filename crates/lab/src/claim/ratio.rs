@@ -8,15 +8,26 @@ use super::verdict::{Judgement, MeasuredValue, Statistic};
 use super::{Bounds, VerdictKind};
 use crate::metric::Better;
 use crate::point::{Filter, Point};
-use crate::sharing::Sharing;
+use crate::sharing::{Sharing, SharingCounts};
 use crate::statistics::{
-    INTERVAL_ROUNDS, Interval, IntervalKind, LostRounds, NoiseFloor, Ratio, Resolution,
-    StatisticsError, median, paired_ratio, resolve, unpaired_ratio,
+    CONFIDENCE, INTERVAL_ROUNDS, Interval, IntervalKind, LostRounds, NoiseFloor, Ratio, Resolution,
+    StatisticsError, median, paired_ratio_at, resolve, unpaired_ratio,
 };
-use crate::summary::{Rounds, paired, pairs};
+use crate::summary::{Pairing, Pairs, Rounds, in_state, state_counts};
 
+/// A point with its values.
+pub(super) type Step<'a> = (&'a Point, &'a Rounds);
 /// Points with values.
-pub(super) type Points<'a> = [(&'a Point, &'a Rounds)];
+pub(super) type Points<'a> = [Step<'a>];
+
+/// States of the core in which some points are compared.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct States {
+    /// That of points of one session; `None` if it may be any.
+    pub(super) within_rounds: Option<Sharing>,
+    /// That of points that different boots measured.
+    pub(super) between_boots: Sharing,
+}
 
 /// Ratio of two sides.
 pub(super) struct Paired<'a> {
@@ -25,12 +36,16 @@ pub(super) struct Paired<'a> {
     /// The points by which the two are divided, if the ratio is one of overheads.
     pub(super) baselines: Option<[&'a Point; 2]>,
     pub(super) ratio: Ratio,
-    /// All points of both sides if a side has several.
-    pub(super) candidates: Vec<&'a Point>,
+    /// All points of both sides; those of overheads without their baselines.
+    pub(super) sides: [Vec<&'a Point>; 2],
+    /// State of the core in its rounds; `None` if it may be any.
+    pub(super) state: Option<Sharing>,
     /// Number of rounds that an interval requires if a side has several points, of which `above` and `below` look best.
     pub(super) rounds_needed: Option<usize>,
     /// Whether different boots measured the two sides, so that each boot counts as one value.
     pub(super) is_between_boots: bool,
+    /// Numbers of lost and of all rounds, of the pair of points that lost the largest share.
+    pub(super) lost: (usize, usize),
     /// Ratio of every round in which both points have a value, whatever their sessions and the state of the core;
     /// `None` between boots.
     pub(super) with_lost: Option<Ratio>,
@@ -46,7 +61,7 @@ impl Evidence<'_> {
         limit: Option<&Filter>,
         combination: &Point,
     ) -> Judgement {
-        let (paired, missing) = match self.paired_sides(of, to, combination) {
+        let (paired, missing) = match self.paired_sides(of, to, None, combination) {
             Ok(sides) => sides,
             Err(lack) => return Judgement::missing(combination.to_string(), lack),
         };
@@ -74,7 +89,9 @@ impl Evidence<'_> {
         bounds: &Bounds,
         combination: &Point,
     ) {
-        let Ok((highest, missing)) = self.paired_sides(limit, to, combination) else { return };
+        let Ok((highest, missing)) = self.paired_sides(limit, to, None, combination) else {
+            return;
+        };
         let lower = Bounds { at_most: None, ..*bounds };
         let (mut kind, _) =
             within_bounds(ends(&highest.ratio), &lower, self.floor(&highest).as_ref());
@@ -89,8 +106,12 @@ impl Evidence<'_> {
     /// Judges whether the best point of each filter is resolved better than that of the next.
     pub(super) fn judge_ranking(&self, ranking: &[Filter], combination: &Point) -> Judgement {
         let mut left_out = Vec::new();
+        let sides: Vec<_> =
+            ranking.iter().filter_map(|it| self.side(it, combination).ok()).collect();
+        let every_two = sides.windows(2).flat_map(|it| every_two(&it[0].points, &it[1].points));
+        let states = self.states(&every_two.collect::<Vec<_>>());
         let neighbours = ranking.windows(2).map(|pair| {
-            let sides = self.paired_sides(&pair[0], &pair[1], combination);
+            let sides = self.paired_sides(&pair[0], &pair[1], Some(states), combination);
             let value = sides.and_then(|(paired, missing)| {
                 let better = self.improvement(&paired.ratio)?;
                 let mut value = self.resolved(&paired, &better, Relation::Better, combination);
@@ -104,25 +125,26 @@ impl Evidence<'_> {
         Judgement { left_out, ..judgement }
     }
 
-    /// Returns the noise floor of a ratio. That of a ratio of overheads is the product of the ratio of its points and of
-    /// that of its baselines, each of which has a floor; a common baseline adds none.
+    /// Returns the noise floor of a ratio. That of a ratio of overheads is the product of the ratio of its points and
+    /// of that of its baselines, each of which has a floor; a common baseline adds none.
     pub(super) fn floor(&self, paired: &Paired) -> Option<NoiseFloor> {
-        let floor =
-            *self.floors.near(&[&[paired.above, paired.below], &*paired.candidates].concat())?;
+        let floor = *self.floors.near(&paired.sides.concat(), paired.state)?;
         match paired.baselines {
             Some([above, below]) if above != below => {
-                Some(floor.and(self.floors.near(&[above, below])?))
+                Some(floor.and(self.floors.near(&[above, below], paired.state)?))
             }
             _ => Some(floor),
         }
     }
 
-    /// Returns the ratio of two sides, and the missing points of `of`. Fails if a point of `to` is
-    /// missing, because it may be the best of its side.
+    /// Returns the ratio of two sides, and the missing points of `of`: by default in the state of the core that all of
+    /// their pairs have in common. If a side has several points, it is the ratio of the best ones. Fails if a point of
+    /// `to` is missing, because it may be the best of its side.
     fn paired_sides(
         &self,
         of: &Filter,
         to: &Filter,
+        states: Option<States>,
         combination: &Point,
     ) -> Result<(Paired<'_>, Missing), NoVerdict> {
         let (above, below) = (self.side(of, combination)?, self.side(to, combination)?);
@@ -131,35 +153,62 @@ impl Evidence<'_> {
         }
         let mut missing = above.missing;
         join(&mut missing.left_out, below.missing.left_out);
-        Ok((self.paired(&above.points, &below.points)?, missing))
+        let (above, below) = (&above.points, &below.points);
+        let states = states.unwrap_or_else(|| self.states(&every_two(above, below)));
+        let paired = match (&above[..], &below[..]) {
+            ([above], [below]) => self.paired_points(*above, *below, states)?,
+            _ => self.best_ratio(above, below, states.within_rounds)?,
+        };
+        Ok((paired, missing))
     }
 
-    /// Returns the ratio of two sides. If a side has several points, it is that of the best ones.
-    pub(super) fn paired<'s>(
+    /// Returns the ratio of two points in a state of the core.
+    pub(super) fn paired_points<'s>(
         &self,
-        above: &Points<'s>,
-        below: &Points<'s>,
+        above: (&'s Point, &Rounds),
+        below: (&'s Point, &Rounds),
+        states: States,
     ) -> Result<Paired<'s>, NoVerdict> {
-        let ([(above, numerator)], [(below, denominator)]) = (above, below) else {
-            return self.best_ratio(above, below);
+        let by_boot = self.between_boots(above, below, states.between_boots)?;
+        let (is_between_boots, state, ratio) = match by_boot {
+            Some(ratio) => (true, Some(states.between_boots), ratio),
+            None => {
+                let state = states.within_rounds;
+                let pairs = Pairing::of(above.1, below.1).in_state(state);
+                (false, state, self.ratio(above, below, &pairs, CONFIDENCE)?)
+            }
         };
-        let by_boot = self.between_boots((above, numerator), (below, denominator))?;
-        let (is_between_boots, ratio) = match by_boot {
-            Some(ratio) => (true, ratio),
-            None => (false, self.ratio((above, numerator), (below, denominator), paired)?),
-        };
-        let with_lost = ratio_of_all(numerator, denominator).filter(|_| !is_between_boots);
-        let candidates = Vec::new();
+        let with_lost = ratio_of_all(above.1, below.1, CONFIDENCE).filter(|_| !is_between_boots);
         Ok(Paired {
-            above,
-            below,
+            above: above.0,
+            below: below.0,
             baselines: None,
-            candidates,
+            sides: [vec![above.0], vec![below.0]],
+            state,
             ratio,
             rounds_needed: None,
             is_between_boots,
+            lost: lost_of(&ratio),
             with_lost,
         })
+    }
+
+    /// Returns the states of the core in which all of some pairs of points are judged.
+    pub(super) fn states(&self, pairs: &[(Step, Step)]) -> States {
+        let counts = |(above, below): &(Step, Step)| Pairing::of(above.1, below.1).counts();
+        let within_rounds = Sharing::chosen(&pairs.iter().map(counts).collect::<Vec<_>>());
+        let boots = |(point, _): &Step| -> Option<SharingCounts> {
+            let count = |state: Sharing| {
+                let has_some = |rounds: &&Rounds| state_counts(rounds).of(state) > 0;
+                Some(self.observed.boots.get(*point)?.iter().filter(has_some).count())
+            };
+            let [alone, shared] = [count(Sharing::Alone)?, count(Sharing::Shared)?];
+            Some(SharingCounts { alone, shared, changed: 0 })
+        };
+        let boots: Vec<_> =
+            pairs.iter().flat_map(|(above, below)| [above, below]).filter_map(boots).collect();
+        let between_boots = Sharing::chosen(&boots).unwrap_or(Sharing::Alone);
+        States { within_rounds, between_boots }
     }
 
     /// Returns the ratio so that above 1 is better, by the direction of the metric.
@@ -217,32 +266,28 @@ impl Evidence<'_> {
     }
 
     /// Returns the ratio of two points that no session measured together because a factor is chosen at boot; `None` for
-    /// other points. All rounds of a boot share its state, so each boot counts as one value, and boots are not paired. The
-    /// rounds of all boots are of one state of the core: alone if enough boots have such rounds.
+    /// other points. All rounds of a boot share its state, so each boot counts as one value, and boots are not paired.
+    /// The rounds of all boots are of one state of the core.
     fn between_boots(
         &self,
-        above: (&Point, &Rounds),
-        below: (&Point, &Rounds),
+        above: Step,
+        below: Step,
+        state: Sharing,
     ) -> Result<Option<Ratio>, NoVerdict> {
-        let medians = |point: &Point, state: Sharing| -> Option<Vec<f64>> {
+        let medians = |point: &Point| -> Option<Vec<f64>> {
             let of_boot = |rounds: &Rounds| {
-                let counting =
-                    rounds.values().filter(|one| Sharing::counts(one.sharing, Some(state)));
-                median(&counting.map(|one| one.value).collect::<Vec<_>>())
+                let rounds = in_state(rounds, Some(state));
+                median(&rounds.values().map(|one| one.value).collect::<Vec<_>>())
             };
             Some(self.observed.boots.get(point)?.iter().filter_map(of_boot).collect())
         };
-        let both = |state| Some([medians(above.0, state)?, medians(below.0, state)?]);
-        let [Some(alone), Some(shared)] = [Sharing::Alone, Sharing::Shared].map(both) else {
+        let (Some(numerator), Some(denominator)) = (medians(above.0), medians(below.0)) else {
             return Ok(None);
         };
-        if !pairs(above.1, below.1).0.is_empty() {
+        if Pairing::of(above.1, below.1).counts().total() > 0 {
             return Ok(None);
         }
-        let fewest = |sides: &[Vec<f64>; 2]| sides[0].len().min(sides[1].len());
         let needed = INTERVAL_ROUNDS;
-        let is_shared = fewest(&alone) < fewest(&shared).min(needed);
-        let [numerator, denominator] = if is_shared { shared } else { alone };
         let boots = [numerator.len(), denominator.len()];
         if boots.iter().any(|boots| *boots < needed) {
             return Err(Reason::TooFewBoots { boots, needed }.into());
@@ -251,31 +296,31 @@ impl Evidence<'_> {
         ratio.map(Some).map_err(|error| Reason::NotSummarised { error }.into())
     }
 
-    /// Returns the ratio of two points, paired within rounds by a function.
+    /// Returns the ratio of the pairs of two points, with an interval of `confidence`.
     pub(super) fn ratio(
         &self,
-        above: (&Point, &Rounds),
-        below: (&Point, &Rounds),
-        paired: impl Fn(&Rounds, &Rounds) -> Result<Ratio, StatisticsError>,
+        above: Step,
+        below: Step,
+        pairs: &Pairs,
+        confidence: f64,
     ) -> Result<Ratio, NoVerdict> {
-        let by_cause = |lost| {
-            let lost = self.with_other_class(lost, above, below);
-            self.without_unrequested(lost, above, below)
-        };
-        match paired(above.1, below.1) {
-            Ok(ratio) => Ok(Ratio { lost: by_cause(ratio.lost), ..ratio }),
+        let lost = self.with_other_class(pairs.lost, above, below);
+        let lost = self.without_unrequested(lost, above, below);
+        match pairs.ratio_at(confidence) {
+            Ok(ratio) => Ok(Ratio { lost, ..ratio }),
             Err(StatisticsError::Empty) => {
-                let lost = by_cause(pairs(above.1, below.1).1);
                 Err(Reason::NoCommonRound { lost, command: self.claim.command() }.into())
             }
             Err(error) => Err(Reason::NotSummarised { error }.into()),
         }
     }
 
-    /// Counts the capped rounds of the sides of `judged`, which is the ratio of two sides or its
+    /// Counts the capped rounds of all points of the sides of `judged`, which is the ratio of two sides or its
     /// inverse.
     fn capped_sides(&self, paired: &Paired, judged: &Ratio) -> Capped {
-        let capped = Capped { above: self.capped(paired.above), below: self.capped(paired.below) };
+        let of_side = |side: &Vec<&Point>| side.iter().map(|point| self.capped(point)).sum();
+        let [above, below] = paired.sides.each_ref().map(of_side);
+        let capped = Capped { above, below };
         if *judged == paired.ratio { capped } else { capped.inverted() }
     }
 
@@ -284,9 +329,9 @@ impl Evidence<'_> {
     fn require_sides(&self, paired: &Paired, kind: &mut VerdictKind, reasons: &mut Vec<Reason>) {
         let Ratio { interval, lag_1, rounds, .. } = &paired.ratio;
         let mut points = paired.points();
-        let others = paired.candidates.iter().filter(|one| !points.contains(one)).copied();
+        let others = paired.sides.iter().flatten().filter(|one| !points.contains(one)).copied();
         points.extend(others.collect::<Vec<_>>());
-        self.require_comparable(kind, *rounds, &points, reasons);
+        self.require_comparable(kind, *rounds, &points, &[paired.state], reasons);
         let is_judged = self.claim.rounds_needed() >= INTERVAL_ROUNDS;
         let Some(needed) = paired.rounds_needed.filter(|needed| is_judged && rounds < needed)
         else {
@@ -349,8 +394,8 @@ impl<'a> Paired<'a> {
         [self.above, self.below].into_iter().chain(self.baselines.into_iter().flatten()).collect()
     }
 
-    /// States that many rounds are lost, because the loss may depend on the values; weakens a result that would be another
-    /// with those lost rounds that have two values.
+    /// States that many rounds are lost, because the loss may depend on the values; weakens a result that would be
+    /// another with those lost rounds that have two values.
     fn weigh_lost(
         &self,
         judged: &Ratio,
@@ -358,13 +403,13 @@ impl<'a> Paired<'a> {
         kind: &mut VerdictKind,
         reasons: &mut Vec<Reason>,
     ) {
-        let lost = self.ratio.lost.total();
         let with_lost = || {
             let all = self.with_lost?;
             let directed = if *judged == self.ratio { all } else { inverted(&all) };
             Some(WithLost { value: Some((all.ratio, "1".into())), kind: judge(&directed) })
         };
-        kind.weigh_lost(lost, self.ratio.rounds + lost, with_lost, reasons);
+        let (lost, rounds) = self.lost;
+        kind.weigh_lost(lost, rounds, with_lost, reasons);
     }
 
     /// Returns whether a side has several points.
@@ -392,11 +437,26 @@ impl Bounds {
     }
 }
 
-/// Returns the ratio of every round in which both points have a value.
-pub(super) fn ratio_of_all(numerator: &Rounds, denominator: &Rounds) -> Option<Ratio> {
+/// Returns every pair of a point of one side and a point of the other.
+fn every_two<'a>(above: &Points<'a>, below: &Points<'a>) -> Vec<(Step<'a>, Step<'a>)> {
+    above.iter().flat_map(|a| below.iter().map(|b| (*a, *b))).collect()
+}
+
+/// Returns the ratio of every round in which both points have a value, with an interval of `confidence`.
+pub(super) fn ratio_of_all(
+    numerator: &Rounds,
+    denominator: &Rounds,
+    confidence: f64,
+) -> Option<Ratio> {
     let both = numerator.iter().filter_map(|(round, above)| Some((above, denominator.get(round)?)));
     let all: Vec<_> = both.map(|(above, below)| (above.value, below.value)).collect();
-    paired_ratio(&all, LostRounds::default()).ok()
+    paired_ratio_at(confidence, &all, LostRounds::default()).ok()
+}
+
+/// Returns the numbers of lost and of all rounds of a ratio.
+pub(super) fn lost_of(ratio: &Ratio) -> (usize, usize) {
+    let lost = ratio.lost.total();
+    (lost, ratio.rounds + lost)
 }
 
 /// Returns the verdict on a claimed direction, which is resolved if the ratio is higher than 1.

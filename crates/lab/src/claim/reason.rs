@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::{Bounds, ClassResult, Unmet, VerdictKind};
 use crate::experiment::Profile;
 use crate::sample::Failure;
+use crate::sharing::Sharing;
 use crate::statistics::{LostRounds, Ratio, Resolution, StatisticsError};
 use crate::summary::{OtherEnvironment, SummaryError};
 
@@ -181,6 +182,8 @@ pub enum Reason {
         needed: usize,
         /// Command that measures them.
         command: String,
+        /// State of the core in the rounds compared; `None` if it may be any.
+        state: Option<Sharing>,
     },
     /// The ratio that this machine can reach at most.
     MachineLimit {

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Bounds;
 use super::evidence::{Evidence, Side, open_factors};
-use super::ratio::{Paired, ratio_of_all};
+use super::ratio::{Paired, lost_of, ratio_of_all};
 use super::reason::{NoVerdict, Reason};
 use super::verdict::{Judgement, MeasuredValue};
 use crate::point::{Filter, Point};
-use crate::statistics::{LostRound, LostRounds, Ratio};
-use crate::summary::{Observation, Pair, Rounds, paired, pairs, quotient};
+use crate::statistics::{CONFIDENCE, LostRound, LostRounds, Ratio};
+use crate::summary::{Observation, Pair, Rounds, pairs, quotient};
 
 /// A point relative to its baseline.
 struct Overhead<'a> {
@@ -118,22 +118,24 @@ impl Evidence<'_> {
                 (Err(cause), _) | (_, Err(cause)) => lost.add(cause),
             }
         }
-        let (pairs, unpaired) = pairs(&numerator, &denominator);
-        let lost = lost.and(unpaired);
-        if pairs.is_empty() {
+        let pairs = pairs(&numerator, &denominator);
+        let lost = lost.and(pairs.lost);
+        if pairs.pairs.is_empty() {
             return Err(Reason::NoCommonRound { lost, command: self.claim.command() }.into());
         }
-        let ratio = paired(&numerator, &denominator);
-        let ratio = ratio.map_err(|error| Reason::NotSummarised { error })?;
+        let ratio = pairs.ratio().map_err(|error| Reason::NotSummarised { error })?;
+        let ratio = Ratio { lost, ..ratio };
         Ok(Paired {
             above: above.point,
             below: below.point,
             baselines: Some([above.baseline, below.baseline]),
-            candidates: Vec::new(),
-            ratio: Ratio { lost, ..ratio },
+            sides: [vec![above.point], vec![below.point]],
+            state: pairs.state,
+            ratio,
             rounds_needed: None,
             is_between_boots: false,
-            with_lost: ratio_of_all(&above.all, &below.all),
+            lost: lost_of(&ratio),
+            with_lost: ratio_of_all(&above.all, &below.all, CONFIDENCE),
         })
     }
 }

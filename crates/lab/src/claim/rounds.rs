@@ -37,8 +37,8 @@ impl Evidence<'_> {
         let none = Rounds::new();
         let rounds = self.observed.points.get(point).unwrap_or(&none);
         let twin = self.observed.twins.get(point).unwrap_or(&none);
-        let (pairs, lost) = pairs(rounds, twin);
-        let differences: Vec<f64> = pairs.iter().map(|(point, twin)| point - twin).collect();
+        let pairs = pairs(rounds, twin);
+        let differences: Vec<f64> = pairs.pairs.iter().map(|(point, twin)| point - twin).collect();
         let (confidence, looks) = self.confidence(rounds);
         let estimate = match estimate_at(&differences, confidence) {
             Ok(estimate) => estimate,
@@ -62,7 +62,7 @@ impl Evidence<'_> {
             unit,
             class: self.class_of([rounds]),
             rounds: estimate.rounds,
-            lost: lost.total(),
+            lost: pairs.lost.total(),
             statistic: Some(Statistic::TwinDifference),
             kind,
             reasons,

@@ -1,16 +1,20 @@
-//! Trends of values along the levels of a factor.
+//! Trends of values along the levels of a factor. Every two levels are compared in one state of the core.
 
 use super::evidence::{Evidence, includes};
-use super::ratio::inverted;
+use super::ratio::{States, Step, inverted};
 use super::reason::{LeftOut, NoVerdict, Reason, Relation};
 use super::verdict::{Judgement, MeasuredValue};
 use super::{Bounds, Trend, VerdictKind};
 use crate::point::{Level, Point};
-use crate::statistics::{CONFIDENCE, Ratio, Resolution, Unresolved, holm, sign_test};
-use crate::summary::{Rounds, pairs};
+use crate::statistics::{CONFIDENCE, Ratio, Resolution, Unresolved, holm};
+use crate::summary::Pairing;
 
-/// The point at one level.
-type Step<'a> = (&'a Point, &'a Rounds);
+/// The points of a trend in the order of their levels.
+struct Steps<'a> {
+    points: Vec<Step<'a>>,
+    /// States of the core in which every two of them are compared.
+    states: States,
+}
 
 impl Evidence<'_> {
     /// Judges the trend of the values of one combination of levels along a factor.
@@ -28,8 +32,12 @@ impl Evidence<'_> {
             Err(lack) => return Judgement::of_all(missing(lack)),
         };
         let values = match form {
-            Trend::Rises => self.monotonic(&steps, combination, Relation::Higher),
-            Trend::Falls => self.monotonic(&steps, combination, Relation::Lower),
+            Trend::Rises => {
+                self.monotonic(&steps.points, steps.states, combination, Relation::Higher)
+            }
+            Trend::Falls => {
+                self.monotonic(&steps.points, steps.states, combination, Relation::Lower)
+            }
             Trend::Flat => self.flat(&steps, combination, within.unwrap_or_default()),
             Trend::Saturates => {
                 let knee = beyond.and_then(Level::number).unwrap_or_default();
@@ -42,8 +50,8 @@ impl Evidence<'_> {
     }
 
     /// Weakens a trend if too many rounds of a level failed, also of one between those whose ratio it states.
-    fn limit_failed_steps(&self, steps: &[Step], judgement: &mut Judgement) {
-        for (point, _) in steps {
+    fn limit_failed_steps(&self, steps: &Steps, judgement: &mut Judgement) {
+        for (point, _) in &steps.points {
             let mut reasons = Vec::new();
             if matches!(judgement.kind, VerdictKind::Reproduced | VerdictKind::Contradicted) {
                 self.limit_failures_of(point, &mut judgement.kind, &mut reasons);
@@ -60,19 +68,26 @@ impl Evidence<'_> {
         &self,
         along: &str,
         combination: &Point,
-    ) -> Result<(Vec<Step<'_>>, Vec<LeftOut>), NoVerdict> {
+    ) -> Result<(Steps<'_>, Vec<LeftOut>), NoVerdict> {
         self.require_fixed(combination, &[along])?;
         let points = self.observed.points.iter();
-        let mut steps: Vec<_> = points.filter(|(point, _)| includes(point, combination)).collect();
-        steps.sort_by(|(a, _), (b, _)| number(a, along).total_cmp(&number(b, along)));
-        if steps.len() < 2 {
+        let points = points.filter(|(point, _)| includes(point, combination));
+        let mut points: Vec<_> = points.collect();
+        points.sort_by(|(a, _), (b, _)| number(a, along).total_cmp(&number(b, along)));
+        if points.len() < 2 {
             return Err(self.lack(|point| includes(point, combination)));
         }
         let missing = self
             .missing(|point| includes(point, combination), |point| self.name(point, combination));
         match missing.open {
             Some(lack) => Err(lack),
-            None => Ok((steps, missing.left_out)),
+            None => {
+                let every_two = points.iter().enumerate().flat_map(|(at, below)| {
+                    points[at + 1..].iter().map(move |above| (*above, *below))
+                });
+                let states = self.states(&every_two.collect::<Vec<_>>());
+                Ok((Steps { points, states }, missing.left_out))
+            }
         }
     }
 
@@ -87,16 +102,17 @@ impl Evidence<'_> {
     }
 
     /// Judges the last level over the first, and adds every two levels whose interval is on the other side of 1, the
-    /// widest difference first: it contradicts if it is resolved and the p-value of its sign test passes Holm's correction
-    /// for all pairs, and leaves the trend open otherwise.
+    /// widest difference first: it contradicts if it is resolved and the p-value of its sign test passes Holm's
+    /// correction for all pairs, and leaves the trend open otherwise.
     fn monotonic(
         &self,
         steps: &[Step],
+        states: States,
         combination: &Point,
         relation: Relation,
     ) -> Result<Vec<MeasuredValue>, NoVerdict> {
         let judged = |below: &Step, above: &Step| -> Result<(Ratio, MeasuredValue), NoVerdict> {
-            let paired = self.paired(&[*above], &[*below])?;
+            let paired = self.paired_points(*above, *below, states)?;
             let directed = match relation {
                 Relation::Higher => paired.ratio,
                 Relation::Lower => inverted(&paired.ratio),
@@ -111,7 +127,8 @@ impl Evidence<'_> {
         let others = others.filter(|pair| *pair != (0, last)).map(|(below, above)| {
             let (ratio, value) = judged(&steps[below], &steps[above])?;
             // A difference in the claimed direction is no evidence against the trend.
-            let p = sign_test(&pairs(steps[above].1, steps[below].1).0).ok();
+            let pairing = Pairing::of(steps[above].1, steps[below].1);
+            let p = pairing.in_state(states.within_rounds).sign_test().ok();
             Ok((ratio, p.filter(|_| ratio.ratio < 1.0).unwrap_or(1.0), value))
         });
         let others = others.collect::<Result<Vec<_>, NoVerdict>>()?;
@@ -133,38 +150,40 @@ impl Evidence<'_> {
 
     fn flat(
         &self,
-        steps: &[Step],
+        steps: &Steps,
         combination: &Point,
         within: f64,
     ) -> Result<Vec<MeasuredValue>, NoVerdict> {
         let bounds = Bounds { at_least: Some(1.0 / (1.0 + within)), at_most: Some(1.0 + within) };
         let value = |step: &Step| {
-            let paired = self.paired(std::slice::from_ref(step), &steps[..1])?;
+            let paired = self.paired_points(*step, steps.points[0], steps.states)?;
             let claimed = Reason::Claimed { bounds, unit: "1".into() };
             Ok(self.bounded(&paired, &paired.ratio, &bounds, claimed, combination))
         };
-        steps[1..].iter().map(value).collect()
+        steps.points[1..].iter().map(value).collect()
     }
 
     fn saturated(
         &self,
-        steps: &[Step],
+        steps: &Steps,
         along: &str,
         knee: f64,
         combination: &Point,
         within: f64,
     ) -> Result<Vec<MeasuredValue>, NoVerdict> {
+        let Steps { points: steps, states } = steps;
         let reached = steps.partition_point(|(point, _)| number(point, along) <= knee);
         if reached < 2 || reached == steps.len() {
             let (needed, above) = if reached < 2 { (2, false) } else { (1, true) };
             let factor = along.into();
             return Err(Reason::TooFewLevels { factor, needed, above, level: knee }.into());
         }
-        let mut values = self.monotonic(&steps[..reached], combination, Relation::Better)?;
-        let knee = std::slice::from_ref(&steps[reached - 1]);
+        let mut values =
+            self.monotonic(&steps[..reached], *states, combination, Relation::Better)?;
+        let knee = steps[reached - 1];
         let bounds = Bounds { at_least: None, at_most: Some(1.0 + within) };
         for step in &steps[reached..] {
-            let paired = self.paired(std::slice::from_ref(step), knee)?;
+            let paired = self.paired_points(*step, knee, *states)?;
             let better = self.improvement(&paired.ratio)?;
             let claimed = match better == paired.ratio {
                 true => Reason::Claimed { bounds, unit: "1".into() },

@@ -1,6 +1,6 @@
 //! Whether the best level of a factor changes along another factor.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use super::VerdictKind;
 use super::evidence::{Evidence, Side, includes};
@@ -9,18 +9,21 @@ use super::reason::{LeftOut, NoVerdict, Reason, leave_out};
 use super::shape::number;
 use super::verdict::{Judgement, MeasuredValue, Statistic};
 use crate::point::{Filter, Level, Point};
-use crate::statistics::{StatisticsError, estimate};
-use crate::summary::{Contest, Rounds, alike, without_conditions};
+use crate::sharing::Sharing;
+use crate::statistics::StatisticsError;
+use crate::summary::{Contest, Rounds, without_conditions};
 
 /// Levels that may be the best at one level of the other factor.
 struct LevelContest<'a> {
     at: &'a Level,
     /// Level with the best median.
     leader: &'a Level,
+    /// See [`Contest::state`].
+    state: Option<Sharing>,
     /// Levels that are not resolved worse than another one.
     candidates: BTreeSet<&'a Level>,
-    /// Rounds of the leader.
-    rounds: &'a Rounds,
+    /// Rounds of the leader in the state of the contest.
+    rounds: Rounds,
     /// Smallest number of rounds that two levels have in common.
     common: usize,
     /// See [`Contest::lost`].
@@ -59,7 +62,8 @@ impl Evidence<'_> {
         kind.weigh_lost(lost, all, with_lost, &mut reasons);
         let points: Vec<_> =
             self.known.iter().filter(|point| includes(point, combination)).collect();
-        self.require_comparable(&mut kind, rounds, &points, &mut reasons);
+        let states: Vec<_> = contests.iter().map(|contest| contest.state).collect();
+        self.require_comparable(&mut kind, rounds, &points, &states, &mut reasons);
         let values = contests.iter().map(|contest| self.contest_value(contest, factor, along));
         Judgement { kind, values: values.collect(), reasons, left_out }
     }
@@ -117,34 +121,33 @@ impl Evidence<'_> {
             })
             .collect();
         let contests = self.contests_of(&sides)?;
+        let with_lost = self.with_lost(&sides, &contests, factor)?;
         let contests = levels.iter().zip(&contests).map(|(at, contest)| {
             let (leader, rounds) = contest.leader()?;
             let (leader, common) = (leader.get(factor)?, contest.rounds());
             let candidates = contest.candidates().filter_map(|point| point.get(factor)).collect();
-            let lost = contest.lost();
-            Some(LevelContest { at, leader, candidates, rounds, common, lost })
+            let (state, lost) = (contest.state(), contest.lost());
+            Some(LevelContest { at, leader, state, candidates, rounds, common, lost })
         });
         let contests: Option<Vec<_>> = contests.collect();
         let levels = contests.ok_or_else(|| no_contest(factor, along))?;
-        Ok(Contests { levels, with_lost: self.with_lost(&sides, factor)?, left_out })
+        Ok(Contests { levels, with_lost, left_out })
     }
 
     /// Returns the result with the rounds with two values that are not paired.
     fn with_lost(
         &self,
         sides: &[Vec<(&Point, &Rounds)>],
+        contests: &[Contest],
         factor: &str,
     ) -> Result<VerdictKind, NoVerdict> {
-        let bare: BTreeMap<&Point, Rounds> = sides
-            .iter()
-            .flatten()
-            .map(|(point, rounds)| (*point, without_conditions(rounds)))
-            .collect();
-        let of_side = sides.iter().map(|side| {
-            let of_point = |(point, _): &(_, _)| bare.get_key_value(point);
-            side.iter().filter_map(of_point).map(|(point, rounds)| (*point, rounds)).collect()
+        let bare = sides.iter().zip(contests).map(|(side, contest)| {
+            let of_state = |rounds: &Rounds| without_conditions(rounds, contest.state());
+            side.iter().map(|(point, rounds)| (*point, of_state(rounds))).collect::<Vec<_>>()
         });
-        let sides: Vec<Vec<_>> = of_side.collect();
+        let bare: Vec<Vec<(&Point, Rounds)>> = bare.collect();
+        let sides = bare.iter().map(|side| side.iter().map(|(point, it)| (*point, it)).collect());
+        let sides: Vec<Vec<_>> = sides.collect();
         let contests = self.contests_of(&sides)?;
         let sets = contests
             .iter()
@@ -165,15 +168,14 @@ impl Evidence<'_> {
     }
 
     fn contest_value(&self, contest: &LevelContest, factor: &str, along: &str) -> MeasuredValue {
-        let values: Vec<f64> = alike(contest.rounds).values().map(|o| o.value).collect();
-        let estimate = estimate(&values).ok();
+        let estimate = self.observed.estimate(&contest.rounds);
         MeasuredValue {
             label: format!("{along}={}: {factor}={}", contest.at, contest.leader),
             value: estimate.map(|e| e.median),
             interval: estimate.filter(|e| e.rounds > 1).map(|e| e.interval),
             unit: self.record.unit.clone(),
-            class: self.class_of([contest.rounds]),
-            rounds: values.len(),
+            class: self.class_of([&contest.rounds]),
+            rounds: contest.rounds.len(),
             lost: contest.lost.0,
             statistic: Some(Statistic::Best {
                 at: contest.at.to_string(),

@@ -1,17 +1,18 @@
 //! Medians of repeated runs at one point, by the proximity of the cores and the state of the core.
 //!
-//! A run is near in more rounds than another, or had a busier neighbour, by chance. So rounds with near and with far cores
-//! are compared separately, and all medians of a comparison are of the same state of the core.
+//! A run is near in more rounds than another, or had a busier neighbour, by chance. So rounds with near and with far
+//! cores are compared separately, and all medians of a comparison are of the same state of the core.
 
 use std::collections::BTreeSet;
 
 use machine::proximity::Class;
 
-use super::{Compared, Difference, compared};
+use super::welch::compared;
+use super::{Compared, Difference, side_counts};
 use crate::point::Point;
 use crate::sharing::Sharing;
-use crate::statistics::{INTERVAL_ROUNDS, median};
-use crate::summary::{Rounds, Summary, alike, resolution};
+use crate::statistics::median;
+use crate::summary::{RoundCounts, Rounds, Summary, alike, in_state, resolution, state_counts};
 
 /// The median of one run at a point.
 #[derive(Debug, Clone, Copy)]
@@ -29,14 +30,19 @@ impl RunMedian {
 }
 
 /// Returns the rows of a point: one per class of the cores with values in both sides, if there are several. Without a
-/// common class, its row is not judged; there is none if a side has no values.
+/// common class, or if too many rounds of a side failed, its row is not judged; there is none if a side has no values.
 pub(super) fn rows(point: &Point, a: &[Summary], b: &[Summary]) -> Vec<Compared> {
     let of_side = |runs: &[Summary]| -> Vec<Rounds> {
         runs.iter().filter_map(|run| run.observed.points.get(point).cloned()).collect()
     };
+    let counts = [side_counts(point, a), side_counts(point, b)];
     let (a, b) = (of_side(a), of_side(b));
     if a.is_empty() || b.is_empty() {
         return Vec::new();
+    }
+    if counts.iter().any(RoundCounts::fails_too_often) {
+        let (failed, rounds) = (counts.map(|one| one.failed), counts.map(|one| one.rounds()));
+        return vec![not_judged(point, None, Difference::TooManyFailed { failed, rounds }, &a, &b)];
     }
     let classes: BTreeSet<Class> =
         a.iter().chain(&b).flat_map(Rounds::values).filter_map(|one| one.class).collect();
@@ -63,15 +69,12 @@ pub(super) fn rows(point: &Point, a: &[Summary], b: &[Summary]) -> Vec<Compared>
 
 /// Compares the medians of each run over its rounds in one state of the core.
 fn row(point: &Point, class: Option<Class>, a: &[Rounds], b: &[Rounds]) -> Compared {
-    let Some(state) = common_state(a.iter().chain(b)) else {
+    let counts: Vec<_> = a.iter().chain(b).map(state_counts).collect();
+    let Some(state) = Sharing::common(&counts) else {
         return not_judged(point, class, Difference::OtherState, a, b);
     };
     let medians = |side: &[Rounds]| -> Vec<RunMedian> {
-        let of_state = |rounds: &Rounds| -> Rounds {
-            let counting = rounds.iter().filter(|(_, it)| Sharing::counts(it.sharing, Some(state)));
-            counting.map(|(round, one)| (*round, one.clone())).collect()
-        };
-        side.iter().filter_map(|rounds| RunMedian::of(&of_state(rounds))).collect()
+        side.iter().filter_map(|rounds| RunMedian::of(&in_state(rounds, Some(state)))).collect()
     };
     let row = compared(point, &medians(a), &medians(b));
     Compared { class, state: Some(state), ..row }
@@ -99,18 +102,4 @@ fn not_judged(
         p_value: None,
         difference,
     }
-}
-
-/// Returns the state of the core in which each run has enough rounds for an interval, alone if possible, or in which all
-/// rounds of each run are.
-fn common_state<'r>(runs: impl Iterator<Item = &'r Rounds> + Clone) -> Option<Sharing> {
-    let count = |rounds: &Rounds, state| {
-        rounds.values().filter(|one| Sharing::counts(one.sharing, Some(state))).count()
-    };
-    let states = [Sharing::Alone, Sharing::Shared];
-    let has_enough =
-        |state: &Sharing| runs.clone().all(|rounds| count(rounds, *state) >= INTERVAL_ROUNDS);
-    let is_only =
-        |state: &Sharing| runs.clone().all(|rounds| count(rounds, *state) == rounds.len());
-    states.into_iter().find(has_enough).or_else(|| states.into_iter().find(is_only))
 }

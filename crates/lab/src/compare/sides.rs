@@ -9,12 +9,11 @@ use crate::format;
 use crate::journal::Run;
 use crate::metric::MetricRecord;
 use crate::point::Point;
-use crate::sharing::Sharing;
 use crate::side::{FACTOR, LEVELS};
-use crate::statistics::{Estimate, NoiseFloor, Ratio, Resolution, estimate, resolve};
+use crate::statistics::{Estimate, NoiseFloor, Ratio, Resolution, resolve};
 use crate::summary::{
-    Floors, Observed, Rounds, Row, Summary, SummaryError, TwinAlarm, Unit, pair_states, paired,
-    resolution, summarise,
+    Floors, Observed, Rounds, Row, Summary, SummaryError, TwinAlarm, Unit, in_state, pairs,
+    summarise,
 };
 
 /// One metric of an experiment, measured by both sides.
@@ -102,16 +101,12 @@ fn compared(summary: &Summary, point: &Point) -> Vec<ComparedSides> {
 fn row(observed: &Observed, point: &Point, sides: &[Point; 2], is_judged: bool) -> ComparedSides {
     let none = Rounds::new();
     let [old, new] = [0, 1].map(|side| observed.points.get(&sides[side]).unwrap_or(&none));
-    // The medians are of the same state of the core as the ratio.
-    let state = Sharing::chosen(pair_states(new, old).into_iter());
-    let summarised = |rounds: &Rounds| {
-        let counting = rounds.values().filter(|one| Sharing::counts(one.sharing, state));
-        let values: Vec<f64> = counting.map(|one| one.value).collect();
-        Some(estimate(&values).ok()?.with_resolution(resolution(rounds)))
-    };
+    let pairs = pairs(new, old);
+    // The medians and the noise floor are of the same state of the core as the ratio.
+    let summarised = |rounds: &Rounds| observed.estimate(&in_state(rounds, pairs.state));
     let floors = Floors::of(observed);
-    let floor = floors.near(&[&sides[0], &sides[1]]);
-    let ratio = paired(new, old);
+    let floor = floors.near(&[&sides[0], &sides[1]], pairs.state);
+    let ratio = pairs.ratio();
     ComparedSides {
         point: point.clone(),
         class: None,

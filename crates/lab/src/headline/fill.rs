@@ -12,8 +12,8 @@ use crate::format;
 use crate::journal::Run;
 use crate::point::{Filter, Point};
 use crate::sample::Sample;
-use crate::statistics::{INTERVAL_ROUNDS, Ratio, Resolution, resolve};
-use crate::summary::{Rounds, Samples, Summary, Unit, paired, summarise};
+use crate::statistics::{INTERVAL_ROUNDS, NoiseFloor, Ratio, Resolution, resolve};
+use crate::summary::{Rounds, Samples, Summary, Unit, pairs, summarise};
 
 /// Maximum half-width of a number in a headline, as a share of it. A wider interval has no digit to
 /// quote.
@@ -32,9 +32,9 @@ pub struct Filled {
 
 /// Returns a headline with the numbers of a run; `None` if no sentence has a value for every slot.
 ///
-/// A slot has a value if at least 6 rounds gave one, and at most 10% of the rounds of each of its points failed. Half of its 95% interval must be at most 25% of it, except for a
-/// number of rounds; a ratio must also be resolved. Rounds with near and with far cores are not mixed: the
-/// sentence is about those of which there are more, and names them.
+/// A slot has a value if at least 6 rounds gave one, and at most 10% of the rounds of each of its points failed. Half
+/// of its 95% interval must be at most 25% of it, except for a number of rounds; a ratio must also be resolved. Rounds
+/// with near and with far cores are not mixed: the sentence is about those of which there are more, and names them.
 pub fn fill(headline: &Headline, run: &Run) -> Option<Filled> {
     let slots: BTreeMap<&str, Source> = headline
         .slots
@@ -172,22 +172,23 @@ impl<'a> Source<'a> {
         (half <= MAX_HALF_WIDTH).then(|| format!("{value} {}", format::half_width(half)))
     }
 
+    /// Returns a ratio with its noise floor, if it is precise enough.
     fn paired(
         &self,
         of: &Filter,
         to: &Filter,
         class: Option<Class>,
-    ) -> Option<(Point, Point, Ratio)> {
+    ) -> Option<(Ratio, Option<&NoiseFloor>)> {
         let (above, below) = (self.point(of)?, self.point(to)?);
-        let ratio = paired(&self.observed(&above, class)?, &self.observed(&below, class)?).ok()?;
+        let pairs = pairs(&self.observed(&above, class)?, &self.observed(&below, class)?);
+        let ratio = pairs.ratio().ok()?;
         let is_known =
             ratio.rounds >= INTERVAL_ROUNDS && ratio.relative_half_width() <= MAX_HALF_WIDTH;
-        is_known.then_some((above, below, ratio))
+        is_known.then(|| (ratio, self.summary.floors.near(&[&above, &below], pairs.state)))
     }
 
     fn ratio(&self, of: &Filter, to: &Filter, class: Option<Class>) -> Option<String> {
-        let (above, below, ratio) = self.paired(of, to, class)?;
-        let floor = self.summary.floors.near(&[&above, &below]);
+        let (ratio, floor) = self.paired(of, to, class)?;
         // Three digits at most.
         let half = ratio.relative_half_width().max(0.005) * ratio.ratio;
         (resolve(&ratio, floor) == Resolution::Higher)
@@ -195,7 +196,7 @@ impl<'a> Source<'a> {
     }
 
     fn share(&self, of: &Filter, to: &Filter, class: Option<Class>) -> Option<String> {
-        let (_, _, Ratio { ratio, interval, .. }) = self.paired(of, to, class)?;
+        let (Ratio { ratio, interval, .. }, _) = self.paired(of, to, class)?;
         let [value, low, high] = [ratio, interval.low, interval.high].map(format::percent);
         Some(format!("{value} ({low} to {high})"))
     }

@@ -97,7 +97,8 @@ pub fn latest(
     Err(system(results, remedy)(std::io::Error::other("all run numbers are used")))
 }
 
-/// Returns the runs in a results folder, by time of the last change. The folder of a run is a results folder with one run.
+/// Returns the runs in a results folder, by time of the last change. The folder of a run is a results folder with one
+/// run.
 ///
 /// # Errors
 /// Returns an error if the folder cannot be read.

@@ -1,5 +1,5 @@
-//! What each session wrote to `samples.jsonl`: the number of its lines and their hash. A journal whose lines differ from
-//! it was edited, and its values and verdicts may depend on the edit.
+//! What each session wrote to `samples.jsonl`: the number of its lines and their hash. A journal whose lines differ
+//! from it was edited, and its values and verdicts may depend on the edit.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -34,7 +34,8 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    /// Returns the key of a sample, which must be the first of its attempt: repeated, it would count as further evidence.
+    /// Returns the key of a sample, which must be the first of its attempt: repeated, it would count as further
+    /// evidence.
     ///
     /// # Errors
     /// Returns one line if it is not.

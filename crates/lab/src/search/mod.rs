@@ -1,8 +1,8 @@
 //! Searches for the largest or smallest level at which a condition is true. Results contain every
 //! trial, void ones included.
 //!
-//! [`largest`] and [`smallest`] bisect on any condition. Two searches find loads by packet loss: [`rfc2544`], as in the Ensō
-//! evaluation, and [`loss_ratios`], based on MLRsearch (RFC 9971).
+//! [`largest`] and [`smallest`] bisect on any condition. Two searches find loads by packet loss: [`rfc2544`], as in the
+//! Ensō evaluation, and [`loss_ratios`], based on MLRsearch (RFC 9971).
 
 mod bisect;
 mod loss_ratios;

@@ -36,8 +36,8 @@ impl Estimate {
         Self { interval: self.interval.including(low, high), ..self }
     }
 
-    /// Returns the estimate of a time or a rate for other moments of the machine, at which its core clock differs by up to
-    /// a share; see [`clock_drift`].
+    /// Returns the estimate of a time or a rate for other moments of the machine, at which its core clock differs by up
+    /// to a share; see [`clock_drift`].
     #[must_use]
     pub fn with_drift(self, drift: f64) -> Self {
         Self { interval: self.interval.with_drift(self.median, drift), ..self }

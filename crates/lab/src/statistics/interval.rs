@@ -42,17 +42,17 @@ pub struct Interval {
     /// What the ends are.
     pub kind: IntervalKind,
     /// Probability (0 to 1) that such an interval contains the true median: that [requested](estimate_at), by default
-    /// 0.95, or less if even the extremes cover it with less. It accounts for the correlation of the rounds, and is 0 for
-    /// a single round.
+    /// 0.95, or less if even the extremes cover it with less. It accounts for the correlation of the rounds, and is 0
+    /// for a single round.
     pub coverage: f64,
-    /// Half-width that the drift of the core clock adds in quadrature to that of the rounds, as a share of the median; 0
-    /// without.
+    /// Half-width that the drift of the core clock adds in quadrature to that of the rounds, as a share of the median;
+    /// 0 without.
     pub drift: f64,
 }
 
 impl Interval {
-    /// Returns the interval of the median of at least one sorted value that covers it with a probability of `confidence`.
-    /// `inflation` is the factor by which correlation of the rounds increases the variance of the median.
+    /// Returns the interval of the median of at least one sorted value that covers it with a probability of
+    /// `confidence`. `inflation` is the factor by which correlation of the rounds increases the variance of the median.
     pub(super) fn of_sorted(sorted: &[f64], inflation: f64, confidence: f64) -> Self {
         let (min, max) = (sorted[0], sorted[sorted.len() - 1]);
         if sorted.len() == 1 {
@@ -121,9 +121,9 @@ impl Interval {
     }
 }
 
-/// Returns the coverage of the interval of a value that is looked at for the `looks`-th time, each time with more rounds.
-/// If all looks together were to be wrong in 5%, each may be in the share `1 / looks` of it (Bonferroni). The earlier ones
-/// had larger shares, but the looks are correlated; docs/method.md gives the resulting rate.
+/// Returns the coverage of the interval of a value that is looked at for the `looks`-th time, each time with more
+/// rounds. If all looks together were to be wrong in 5%, each may be in the share `1 / looks` of it (Bonferroni). The
+/// earlier ones had larger shares, but the looks are correlated; docs/method.md gives the resulting rate.
 pub fn confidence_of_look(looks: usize) -> f64 {
     1.0 - (1.0 - CONFIDENCE) / looks.max(1) as f64
 }

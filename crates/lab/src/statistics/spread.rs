@@ -24,8 +24,8 @@ impl Spread {
         Self { centre: self.centre / unit, width: self.width / unit, interval, ..self }
     }
 
-    /// Returns the spread of values with a limited resolution, in their unit: the interval is at least as wide on either
-    /// side, and not below 0.
+    /// Returns the spread of values with a limited resolution, in their unit: the interval is at least as wide on
+    /// either side, and not below 0.
     #[must_use]
     pub fn with_resolution(self, resolution: f64) -> Self {
         let Self { width, .. } = self;
@@ -37,9 +37,9 @@ impl Spread {
 /// Estimates the spread of values, one per round: twice the median distance of a value from their median, which is the
 /// interquartile range if the distribution is symmetric.
 ///
-/// Its interval, with the coverage `confidence`, is that of the median of the distances, as if they were independent. So it narrows with the number of
-/// rounds but does not move with it, as the span of all values does. Correlation of the rounds is ignored, because 6
-/// rounds cannot show that of their distances.
+/// Its interval, with the coverage `confidence`, is that of the median of the distances, as if they were independent.
+/// So it narrows with the number of rounds but does not move with it, as the span of all values does. Correlation of
+/// the rounds is ignored, because 6 rounds cannot show that of their distances.
 ///
 /// # Errors
 /// Returns an error without values, or if a value is not finite.

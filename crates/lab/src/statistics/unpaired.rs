@@ -5,8 +5,8 @@ use super::{CONFIDENCE, Interval, IntervalKind, LostRounds, Ratio, StatisticsErr
 
 /// Returns the ratio of two independent sets of values: the exponential of the median of all differences of their
 /// logarithms (Hodges and Lehmann, 1963). The interval is that of the Mann-Whitney test, from the `k`-th lowest to the
-/// `k`-th highest difference; its coverage is exact if the two sets differ by a factor only. The number of rounds is that
-/// of the smaller set.
+/// `k`-th highest difference; its coverage is exact if the two sets differ by a factor only. The number of rounds is
+/// that of the smaller set.
 ///
 /// # Errors
 /// Returns an error if a set is empty, or a value is not finite and positive.

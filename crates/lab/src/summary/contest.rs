@@ -1,23 +1,24 @@
 //! Contests: which of several points may be the best.
 //!
 //! Every two points are compared on all of their common rounds, so that no choice precedes the
-//! comparisons. A point cannot be the best if it is resolved worse than another. Because one of many
-//! comparisons of a point looks different by chance, their p-values (sign test) are corrected by
-//! Holm's method: the best point is excluded with a probability of at most 5%.
+//! comparisons, and in one state of the core. A point cannot be the best if it is resolved worse than
+//! another. Because one of many comparisons of a point looks different by chance, their p-values (sign
+//! test) are corrected by Holm's method: the best point is excluded with a probability of at most 5%.
 
-use super::observed::{alike, paired, pairs};
-use super::{Floors, Rounds};
+use super::observed::in_state;
+use super::{Floors, Pairing, Pairs, Rounds};
 use crate::metric::Better;
 use crate::point::Point;
-use crate::statistics::{
-    CONFIDENCE, Resolution, StatisticsError, holm, median, resolve, sign_test,
-};
+use crate::sharing::{Sharing, SharingCounts};
+use crate::statistics::{CONFIDENCE, Resolution, StatisticsError, holm, median, resolve};
 
 /// Comparisons of every two of some points.
 #[derive(Debug, Clone)]
 pub struct Contest<'a> {
     points: Vec<(&'a Point, &'a Rounds)>,
     better: Better,
+    /// See [`Contest::state`].
+    state: Option<Sharing>,
     /// Whether each point is resolved worse than another one.
     is_beaten: Vec<bool>,
     /// Smallest number of rounds that two points have in common.
@@ -61,13 +62,18 @@ impl<'a> Contest<'a> {
         floors: &Floors,
         level: f64,
     ) -> Result<Self, StatisticsError> {
+        let every_two = (0..points.len())
+            .flat_map(|a| (a + 1..points.len()).map(move |b| (a, b)))
+            .map(|(a, b)| ((a, b), Pairing::of(points[a].1, points[b].1)));
+        let pairings: Vec<_> = every_two.collect();
+        let counts: Vec<SharingCounts> = pairings.iter().map(|(_, both)| both.counts()).collect();
+        let state = Sharing::chosen(&counts);
         let mut of_each = vec![Vec::new(); points.len()];
-        for a in 0..points.len() {
-            for b in a + 1..points.len() {
-                let one = compare((a, points[a]), (b, points[b]), better, floors)?;
-                of_each[a].push(one);
-                of_each[b].push(one);
-            }
+        for ((a, b), pairing) in pairings {
+            let both = [(a, points[a].0), (b, points[b].0)];
+            let one = compare(both, &pairing.in_state(state), better, floors)?;
+            of_each[a].push(one);
+            of_each[b].push(one);
         }
         let is_beaten = |(index, comparisons): (usize, &Vec<Comparison>)| {
             let p_values: Vec<f64> = comparisons.iter().map(|one| one.p).collect();
@@ -81,7 +87,7 @@ impl<'a> Contest<'a> {
         let lost = of_each.iter().flatten().map(|one| (one.lost, one.rounds + one.lost));
         let lost = Self::most_lost(lost);
         let is_beaten = of_each.iter().enumerate().map(is_beaten).collect();
-        Ok(Self { points: points.to_vec(), better, is_beaten, rounds, lost })
+        Ok(Self { points: points.to_vec(), better, state, is_beaten, rounds, lost })
     }
 
     /// Returns the points that may be the best: no other one is resolved better.
@@ -97,14 +103,23 @@ impl<'a> Contest<'a> {
         (self.points.len() > 1 && candidates.next().is_none()).then_some(best)
     }
 
-    /// Returns the point with the best median, resolved or not.
-    pub fn leader(&self) -> Option<(&'a Point, &'a Rounds)> {
+    /// Returns the point with the best median, resolved or not, with its rounds in the state of the contest.
+    pub fn leader(&self) -> Option<(&'a Point, Rounds)> {
+        let of_state = self.points.iter().map(|(point, all)| (*point, in_state(all, self.state)));
         let value = |rounds: &Rounds| {
-            let median = median(&alike(rounds).values().map(|one| one.value).collect::<Vec<_>>());
+            let median = median(&rounds.values().map(|one| one.value).collect::<Vec<_>>());
             median.map(|median| if self.better == Better::Lower { -median } else { median })
         };
-        let with_values = self.points.iter().filter_map(|one| Some((one, value(one.1)?)));
-        with_values.max_by(|(_, a), (_, b)| a.total_cmp(b)).map(|(one, _)| *one)
+        let with_values = of_state.filter_map(|(point, rounds)| {
+            let value = value(&rounds)?;
+            Some(((point, rounds), value))
+        });
+        with_values.max_by(|(_, a), (_, b)| a.total_cmp(b)).map(|(one, _)| one)
+    }
+
+    /// Returns the state of the core in which all points are compared; `None` if it may be any.
+    pub fn state(&self) -> Option<Sharing> {
+        self.state
     }
 
     /// Returns the smallest number of rounds that any two points have in common.
@@ -125,20 +140,21 @@ impl<'a> Contest<'a> {
     }
 }
 
-/// Compares two points of a contest, each with its index.
+/// Compares two points of a contest, each with its index, by their pairs.
 fn compare(
-    (a, (first, above)): (usize, (&Point, &Rounds)),
-    (b, (second, below)): (usize, (&Point, &Rounds)),
+    [(a, first), (b, second)]: [(usize, &Point); 2],
+    pairs: &Pairs,
     better: Better,
     floors: &Floors,
 ) -> Result<Comparison, StatisticsError> {
-    let ratio = paired(above, below)?;
-    let worse = match (resolve(&ratio, floors.near(&[first, second])), better) {
+    let ratio = pairs.ratio()?;
+    let floor = floors.near(&[first, second], pairs.state);
+    let worse = match (resolve(&ratio, floor), better) {
         (_, Better::Neither) => return Err(StatisticsError::NoDirection),
         (Resolution::Unresolved { .. }, _) => None,
         (Resolution::Higher, Better::Higher) | (Resolution::Lower, Better::Lower) => Some(b),
         (Resolution::Higher, Better::Lower) | (Resolution::Lower, Better::Higher) => Some(a),
     };
     let lost = ratio.lost.total() - ratio.lost.missing;
-    Ok(Comparison { worse, p: sign_test(&pairs(above, below).0)?, rounds: ratio.rounds, lost })
+    Ok(Comparison { worse, p: pairs.sign_test()?, rounds: ratio.rounds, lost })
 }

@@ -32,11 +32,20 @@ impl RoundCounts {
     pub fn fails_too_often(&self) -> bool {
         self.failed as f64 > MAX_FAILED * self.rounds() as f64
     }
+
+    /// Returns the sum of two counts.
+    pub(crate) fn and(self, other: Self) -> Self {
+        Self {
+            measured: self.measured + other.measured,
+            failed: self.failed + other.failed,
+            void: self.void + other.void,
+        }
+    }
 }
 
 impl Sample {
-    /// Returns whether it failed, crashed, timed out or gave a wrong result. A void sample did not, nor did one of a point
-    /// that this machine cannot measure.
+    /// Returns whether it failed, crashed, timed out or gave a wrong result. A void sample did not, nor did one of a
+    /// point that this machine cannot measure.
     pub(crate) fn has_failed(&self) -> bool {
         let fault = self.error.as_ref().map(|failure| failure.kind);
         fault.is_some_and(|kind| kind.is_fault() && kind != FailureKind::Void)
@@ -49,8 +58,8 @@ impl Sample {
 }
 
 impl Samples<'_> {
-    /// Counts rounds by the result at some points, or at their twins. A round in which any of them failed is failed, even
-    /// if a later session repeated it: otherwise runs could be repeated until no round fails.
+    /// Counts rounds by the result at some points, or at their twins. A round in which any of them failed is failed,
+    /// even if a later session repeated it: otherwise runs could be repeated until no round fails.
     pub fn round_counts(&self, points: &[&Point], twins: bool) -> RoundCounts {
         let mut rounds: BTreeMap<u32, (bool, bool)> = BTreeMap::new();
         for (round, sample) in points.iter().flat_map(|point| self.rounds(point, twins)) {

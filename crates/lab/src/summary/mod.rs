@@ -21,13 +21,15 @@ pub use contest::Contest;
 pub use environments::OtherEnvironment;
 pub(crate) use failures::MAX_FAILED;
 pub use failures::RoundCounts;
-pub use observed::{Floors, Observation, Observed, Rounds, alike, paired, pairs};
+pub use observed::{
+    Floors, Observation, Observed, Pairing, Pairs, Rounds, TwinFloor, alike, paired, pairs,
+};
 pub(crate) use observed::{
-    Pair, pair_states, paired_in_state, quotient, resolution, without_conditions,
+    Pair, chosen_state, in_state, quotient, resolution, state_counts, without_conditions,
 };
 pub use row::{FailureCount, Outlier, Row};
 pub use samples::Samples;
-pub(crate) use samples::{is_capped, recorded};
+pub(crate) use samples::{Limits, is_capped, recorded};
 pub use unit::Unit;
 pub use voids::{VoidCount, VoidDifference};
 
@@ -156,25 +158,33 @@ pub fn summarise(
     metric: &str,
     unit: Unit,
 ) -> Result<Summary, SummaryError> {
-    let samples = Samples::newest(run, experiment).ok_or_else(|| SummaryError::NoSamples {
-        run: run.record.name.clone(),
-        experiment: experiment.into(),
-    })?;
-    let record = metric_record(&samples, metric)?;
+    summarise_samples(&Samples::of(run, experiment)?, metric, unit)
+}
+
+/// Summarises one metric of some samples.
+///
+/// # Errors
+/// See [`summarise`].
+pub(crate) fn summarise_samples(
+    samples: &Samples,
+    metric: &str,
+    unit: Unit,
+) -> Result<Summary, SummaryError> {
+    let record = metric_record(samples, metric)?;
     let observed = samples.observed(metric, unit);
     Ok(Summary {
-        experiment: experiment.into(),
+        experiment: samples.experiment.into(),
         metric: metric.into(),
         record: unit.applied(metric, record)?,
         environment: samples.environment.into(),
         other_environments: samples.other_environments(|_| true),
         sharing: samples.sharing(),
         classes: samples.classes(),
-        rows: row::rows(&samples, &observed, metric, unit),
+        rows: row::rows(samples, &observed, metric, unit),
         twins: observed.twin_ratios(),
         floors: Floors::of(&observed),
-        alarms: TwinAlarm::all(&samples, metric, &observed),
-        void_difference: VoidDifference::of(&samples),
+        alarms: TwinAlarm::all(samples, metric, &observed),
+        void_difference: VoidDifference::of(samples),
         observed,
     })
 }

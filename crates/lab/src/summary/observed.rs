@@ -6,10 +6,10 @@ use machine::proximity::Class;
 use serde::Serialize;
 
 use crate::point::Point;
-use crate::sharing::Sharing;
+use crate::sharing::{Sharing, SharingCounts};
 use crate::statistics::{
-    IntervalKind, LostRound, LostRounds, NoiseFloor, Ratio, StatisticsError, paired_ratio,
-    paired_ratio_at,
+    CONFIDENCE, Estimate, IntervalKind, LostRound, LostRounds, NoiseFloor, Ratio, StatisticsError,
+    estimate, paired_ratio_at, sign_test,
 };
 
 /// Value of one point in one round.
@@ -39,8 +39,8 @@ pub struct Observed {
     pub twins: BTreeMap<Point, Rounds>,
     /// The values of each boot, if factors are chosen at boot and several boots measured the experiment.
     pub boots: BTreeMap<Point, Vec<Rounds>>,
-    /// Share by which the core clocks of two moments of the run differ at most in 95% of cases, if the values depend on the
-    /// clock; else 0.
+    /// Share by which the core clocks of two moments of the run differ at most in 95% of cases, if the values depend on
+    /// the clock; else 0.
     pub drift: f64,
 }
 
@@ -56,6 +56,13 @@ impl Observed {
             boots.retain(|rounds| !rounds.is_empty());
         }
         self.boots.retain(|_, boots| !boots.is_empty());
+    }
+
+    /// Estimates a point from some rounds; `None` without any.
+    pub(crate) fn estimate(&self, rounds: &Rounds) -> Option<Estimate> {
+        let values: Vec<f64> = rounds.values().map(|one| one.value).collect();
+        let estimate = estimate(&values).ok()?;
+        Some(estimate.with_resolution(resolution(rounds)).with_drift(self.drift))
     }
 
     /// Returns the ratio of each point to its twin, if all their values are positive.
@@ -75,25 +82,39 @@ impl Observed {
         self.twin_ratios().into_iter().filter(differs)
     }
 
-    /// Returns the maximum number of rounds that a point and its twin have in common; 0 without
-    /// twins.
-    pub(crate) fn twin_rounds(&self) -> usize {
-        let common = |(point, twin)| Some(pairs(self.points.get(point)?, twin).0.len());
-        self.twins.iter().filter_map(common).max().unwrap_or(0)
+    /// Counts the rounds that each point and its twin have in common, by the state of the core.
+    pub(crate) fn twin_counts(&self) -> Vec<SharingCounts> {
+        let counts = |(point, twin)| Some(Pairing::of(self.points.get(point)?, twin).counts());
+        self.twins.iter().filter_map(counts).collect()
     }
+}
+
+/// Returns the state of the core in whose rounds a point is judged.
+pub(crate) fn chosen_state(rounds: &Rounds) -> Option<Sharing> {
+    Sharing::chosen(&[state_counts(rounds)])
+}
+
+/// Counts rounds by the state of their core.
+pub(crate) fn state_counts(rounds: &Rounds) -> SharingCounts {
+    rounds.values().map(|one| one.sharing).collect()
+}
+
+/// Returns the rounds whose core was in a state, any without one.
+pub(crate) fn in_state(rounds: &Rounds, state: Option<Sharing>) -> Rounds {
+    let counting = rounds.iter().filter(|(_, one)| Sharing::counts(one.sharing, state));
+    counting.map(|(round, one)| (*round, one.clone())).collect()
 }
 
 /// Returns the rounds that give a value of their point: those whose core was in the [chosen](Sharing::chosen) state.
 pub fn alike(rounds: &Rounds) -> Rounds {
-    let chosen = Sharing::chosen(rounds.values().map(|one| one.sharing));
-    let counting = rounds.iter().filter(|(_, one)| Sharing::counts(one.sharing, chosen));
-    counting.map(|(round, one)| (*round, one.clone())).collect()
+    in_state(rounds, chosen_state(rounds))
 }
 
-/// Returns the same values without what keeps two of a round from being paired: class, session and sharing of the core.
-pub(crate) fn without_conditions(rounds: &Rounds) -> Rounds {
+/// Returns the same values without what keeps two of a round from being paired: class, session and sharing of the core,
+/// which is taken to be in one state.
+pub(crate) fn without_conditions(rounds: &Rounds, state: Option<Sharing>) -> Rounds {
     let bare =
-        |one: &Observation| Observation { class: None, session: 0, sharing: None, ..one.clone() };
+        |one: &Observation| Observation { class: None, session: 0, sharing: state, ..one.clone() };
     rounds.iter().map(|(round, one)| (*round, bare(one))).collect()
 }
 
@@ -130,43 +151,99 @@ impl Pair {
     }
 }
 
-/// Returns the pairs of values of the rounds in which one session measured both points with the same
-/// class and sharing of the core, and the rounds without a pair. A point without a class pairs with any.
-/// All pairs are of one [chosen](Sharing::chosen) state.
-pub fn pairs(numerator: &Rounds, denominator: &Rounds) -> (Vec<(f64, f64)>, LostRounds) {
-    let all = all_pairs(numerator, denominator);
-    let state = Sharing::chosen(all.iter().flatten().map(|pair| pair.sharing));
-    in_state(&all, state)
+/// The rounds of two points, paired if one session measured both with the same class and sharing of the core. A point
+/// without a class pairs with any.
+#[derive(Debug, Clone)]
+pub struct Pairing {
+    /// The pair of every round in which a point has a value.
+    rounds: Vec<Result<Pair, LostRound>>,
+    /// Resolution of the ratio of a pair, as a share of it.
+    resolution: f64,
 }
 
-/// Returns the state of the core of each pair.
-pub(crate) fn pair_states(numerator: &Rounds, denominator: &Rounds) -> Vec<Option<Sharing>> {
-    all_pairs(numerator, denominator).iter().flatten().map(|pair| pair.sharing).collect()
+/// The pairs of two points in one state of the core.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Pairs {
+    /// State of the core; `None` if it may be any.
+    pub state: Option<Sharing>,
+    /// Values of the numerator and the denominator, in the order of the rounds.
+    pub pairs: Vec<(f64, f64)>,
+    /// Rounds without such a pair.
+    pub lost: LostRounds,
+    resolution: f64,
 }
 
-/// Returns the pairs whose core was in a state, any without one, and the rounds without a pair.
-fn in_state(
-    all: &[Result<Pair, LostRound>],
-    state: Option<Sharing>,
-) -> (Vec<(f64, f64)>, LostRounds) {
-    let (mut pairs, mut lost) = (Vec::new(), LostRounds::default());
-    for pair in all {
-        match pair {
-            Ok(pair) if Sharing::counts(pair.sharing, state) => {
-                pairs.push((pair.above, pair.below));
-            }
-            Ok(_) => lost.add(LostRound::OtherSharing),
-            Err(cause) => lost.add(*cause),
+impl Pairing {
+    /// Pairs the rounds of two points.
+    pub fn of(numerator: &Rounds, denominator: &Rounds) -> Self {
+        let rounds: BTreeSet<u32> = numerator.keys().chain(denominator.keys()).copied().collect();
+        let pair = |round| Pair::of(numerator.get(&round), denominator.get(&round));
+        Self {
+            rounds: rounds.into_iter().map(pair).collect(),
+            resolution: relative_resolution(numerator).hypot(relative_resolution(denominator)),
         }
     }
-    (pairs, lost)
+
+    /// Counts the pairs by the state of their core.
+    pub fn counts(&self) -> SharingCounts {
+        self.rounds.iter().flatten().map(|pair| pair.sharing).collect()
+    }
+
+    /// Returns the pairs whose core was in a state, any without one.
+    pub fn in_state(&self, state: Option<Sharing>) -> Pairs {
+        let (mut pairs, mut lost) = (Vec::new(), LostRounds::default());
+        for pair in &self.rounds {
+            match pair {
+                Ok(pair) if Sharing::counts(pair.sharing, state) => {
+                    pairs.push((pair.above, pair.below));
+                }
+                Ok(_) => lost.add(LostRound::OtherSharing),
+                Err(cause) => lost.add(*cause),
+            }
+        }
+        Pairs { state, pairs, lost, resolution: self.resolution }
+    }
 }
 
-/// Returns the pair of every round in which a point has a value.
-fn all_pairs(numerator: &Rounds, denominator: &Rounds) -> Vec<Result<Pair, LostRound>> {
-    let rounds: BTreeSet<u32> = numerator.keys().chain(denominator.keys()).copied().collect();
-    let pair = |round| Pair::of(numerator.get(&round), denominator.get(&round));
-    rounds.into_iter().map(pair).collect()
+impl Pairs {
+    /// Returns the ratio within rounds.
+    ///
+    /// # Errors
+    /// Returns an error if no round has a pair, or if a value is not positive.
+    pub fn ratio(&self) -> Result<Ratio, StatisticsError> {
+        self.ratio_at(CONFIDENCE)
+    }
+
+    /// Returns the ratio with an interval of `confidence`.
+    ///
+    /// # Errors
+    /// See [`Pairs::ratio`].
+    pub fn ratio_at(&self, confidence: f64) -> Result<Ratio, StatisticsError> {
+        let ratio = paired_ratio_at(confidence, &self.pairs, self.lost)?;
+        Ok(ratio.with_resolution(self.resolution))
+    }
+
+    /// Returns the two-sided p-value of the sign test that the ratio is 1.
+    ///
+    /// # Errors
+    /// See [`Pairs::ratio`].
+    pub fn sign_test(&self) -> Result<f64, StatisticsError> {
+        sign_test(&self.pairs)
+    }
+}
+
+/// Returns the pairs of two points in the [chosen](Sharing::chosen) state of the core.
+pub fn pairs(numerator: &Rounds, denominator: &Rounds) -> Pairs {
+    let pairing = Pairing::of(numerator, denominator);
+    pairing.in_state(Sharing::chosen(&[pairing.counts()]))
+}
+
+/// Returns the ratio of two points, paired within rounds.
+///
+/// # Errors
+/// See [`Pairs::ratio`].
+pub fn paired(numerator: &Rounds, denominator: &Rounds) -> Result<Ratio, StatisticsError> {
+    pairs(numerator, denominator).ratio()
 }
 
 /// Returns the quotient of two observations, if the denominator is not 0. Its resolution follows from those of both
@@ -198,70 +275,78 @@ pub(crate) fn relative_resolution(rounds: &Rounds) -> f64 {
     rounds.values().map(share).fold(0.0, f64::max)
 }
 
-/// Returns the ratio of two points, paired within rounds.
-///
-/// # Errors
-/// Returns an error if no round has a pair, or if a value is not positive.
-pub fn paired(numerator: &Rounds, denominator: &Rounds) -> Result<Ratio, StatisticsError> {
-    let (pairs, lost) = pairs(numerator, denominator);
-    let resolution = relative_resolution(numerator).hypot(relative_resolution(denominator));
-    Ok(paired_ratio(&pairs, lost)?.with_resolution(resolution))
-}
-
-/// Returns the ratio of two points, paired within the rounds of a state of the core, with an interval of `confidence`.
-///
-/// # Errors
-/// See [`paired`].
-pub(crate) fn paired_in_state(
-    numerator: &Rounds,
-    denominator: &Rounds,
-    state: Option<Sharing>,
-    confidence: f64,
-) -> Result<Ratio, StatisticsError> {
-    let (pairs, lost) = in_state(&all_pairs(numerator, denominator), state);
-    let resolution = relative_resolution(numerator).hypot(relative_resolution(denominator));
-    Ok(paired_ratio_at(confidence, &pairs, lost)?.with_resolution(resolution))
-}
-
-/// Noise floors of an experiment, one per pair of twins. They differ: a copy of 16 B varies by
-/// another share than one of 256 MiB.
+/// Noise floors of an experiment, one per pair of twins and state of the core in which the pair has enough rounds. They
+/// differ: a copy of 16 B varies by another share than one of 256 MiB.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[serde(transparent)]
-pub struct Floors(Vec<(Point, NoiseFloor)>);
+pub struct Floors(Vec<TwinFloor>);
+
+/// Noise floor of a pair of twins in one state of the core.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct TwinFloor {
+    /// The point.
+    pub point: Point,
+    /// State of the core in the rounds of the floor.
+    pub state: Sharing,
+    /// The floor.
+    #[serde(flatten)]
+    pub floor: NoiseFloor,
+}
+
+impl TwinFloor {
+    /// Returns whether it is the floor of comparisons in a state of the core. If that is not one in which twins are
+    /// paired, any floor is.
+    fn is_of(&self, state: Option<Sharing>) -> bool {
+        match state {
+            Some(state @ (Sharing::Alone | Sharing::Shared)) => self.state == state,
+            Some(Sharing::Changed) | None => true,
+        }
+    }
+}
 
 impl Floors {
     /// Returns the floors of all twins with enough rounds.
     pub fn of(observed: &Observed) -> Self {
-        let floor = |(point, ratio)| Some((point, NoiseFloor::from_twins(&[ratio])?));
-        Self(observed.twin_ratios().into_iter().filter_map(floor).collect())
+        let floors = |(point, twin): (&Point, &Rounds)| {
+            let pairing = observed.points.get(point).map(|rounds| Pairing::of(rounds, twin));
+            let floor = |state| {
+                let ratio = pairing.as_ref()?.in_state(Some(state)).ratio().ok()?;
+                let floor = NoiseFloor::from_twins(&[ratio])?;
+                Some(TwinFloor { point: point.clone(), state, floor })
+            };
+            [Sharing::Alone, Sharing::Shared].into_iter().filter_map(floor).collect::<Vec<_>>()
+        };
+        Self(observed.twins.iter().flat_map(floors).collect())
     }
 
     /// Keeps the floors of the twins that match a predicate.
     pub(crate) fn retain(&mut self, matches: impl Fn(&Point) -> bool) {
-        self.0.retain(|(twin, _)| matches(twin));
+        self.0.retain(|one| matches(&one.point));
     }
 
-    /// Returns the floor for a comparison of some points: the highest of the floors of each point.
-    /// That of a point is the floor of its nearest twins, which differ from it in the fewest
-    /// factors; of equally near ones, the highest. `None` without twins.
-    pub fn near(&self, points: &[&Point]) -> Option<&NoiseFloor> {
+    /// Returns the floor for a comparison of some points in a state of the core: the highest of the floors of each
+    /// point. That of a point is the floor of its nearest twins, which differ from it in the fewest factors; of equally
+    /// near ones, the highest. `None` without twins in this state.
+    pub fn near(&self, points: &[&Point], state: Option<Sharing>) -> Option<&NoiseFloor> {
         let highest = |a: &&NoiseFloor, b: &&NoiseFloor| a.floor.total_cmp(&b.floor);
+        let of_state = || self.0.iter().filter(|one| one.is_of(state));
         let near = |point: &&Point| {
-            let nearest = self.0.iter().map(|(twin, _)| twin.differing(point)).min()?;
-            let near = self.0.iter().filter(|(twin, _)| twin.differing(point) == nearest);
-            near.map(|(_, floor)| floor).max_by(highest)
+            let nearest = of_state().map(|one| one.point.differing(point)).min()?;
+            let near = of_state().filter(|one| one.point.differing(point) == nearest);
+            near.map(|one| &one.floor).max_by(highest)
         };
         points.iter().filter_map(near).max_by(highest)
     }
 
-    /// Returns the floor of the twins of a point, if it has twins.
-    pub fn of_point(&self, point: &Point) -> Option<&NoiseFloor> {
-        self.0.iter().find(|(twin, _)| twin == point).map(|(_, floor)| floor)
+    /// Returns the floor of the twins of a point in a state of the core, if it has twins.
+    pub fn of_point(&self, point: &Point, state: Option<Sharing>) -> Option<&NoiseFloor> {
+        let of_point = self.0.iter().filter(|one| one.point == *point && one.is_of(state));
+        of_point.map(|one| &one.floor).max_by(|a, b| a.floor.total_cmp(&b.floor))
     }
 
     /// Returns the lowest and the highest floor.
     pub fn span(&self) -> Option<(&NoiseFloor, &NoiseFloor)> {
-        let floors = || self.0.iter().map(|(_, floor)| floor);
+        let floors = || self.0.iter().map(|one| &one.floor);
         let lowest = floors().min_by(|a, b| a.floor.total_cmp(&b.floor))?;
         Some((lowest, floors().max_by(|a, b| a.floor.total_cmp(&b.floor))?))
     }
@@ -270,19 +355,21 @@ impl Floors {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::statistics::paired_ratio;
 
     fn floor(share: f64) -> NoiseFloor {
         let pairs: Vec<_> = (0..20).map(|_| (1.0 + share, 1.0)).collect();
         NoiseFloor::from_twins(&[paired_ratio(&pairs, LostRounds::default()).unwrap()]).unwrap()
     }
 
+    fn observation(value: f64, sharing: Sharing) -> Observation {
+        Observation { value, resolution: 0.0, class: None, session: 1, sharing: Some(sharing) }
+    }
+
     #[test]
     fn a_ratio_is_of_one_state_of_the_core() {
         let rounds = |value: f64, on_shared: f64| -> Rounds {
-            let of = |round, value, sharing| {
-                let sharing = Some(sharing);
-                (round, Observation { value, resolution: 0.0, class: None, session: 1, sharing })
-            };
+            let of = |round, value, sharing| (round, observation(value, sharing));
             let alone = (0..6).map(|round| of(round, value, Sharing::Alone));
             alone.chain((6..26).map(|round| of(round, on_shared, Sharing::Shared))).collect()
         };
@@ -323,16 +410,50 @@ mod tests {
         let at = |length: &str, function: &str| {
             Point::from([("length", length), ("function", function)])
         };
-        let floors =
-            Floors(vec![(at("16 B", "glibc"), floor(0.01)), (at("1 MiB", "glibc"), floor(0.5))]);
-        let near = |point: &Point| floors.near(&[point]).unwrap().floor;
+        let twins = |length, share| TwinFloor {
+            point: at(length, "glibc"),
+            state: Sharing::Alone,
+            floor: floor(share),
+        };
+        let floors = Floors(vec![twins("16 B", 0.01), twins("1 MiB", 0.5)]);
+        let near = |point: &Point| floors.near(&[point], Some(Sharing::Alone)).unwrap().floor;
         assert!(near(&at("16 B", "ours")) < 0.02);
         assert!(near(&at("1 MiB", "ours")) > 0.3);
         // Equally far from both: the higher.
         assert!(near(&at("4 KiB", "glibc")) > 0.3);
         // Each side has its own nearest twins, and the higher floor counts.
         let (short, long) = (at("16 B", "glibc"), at("1 MiB", "ours"));
-        assert!(floors.near(&[&short, &long]).unwrap().floor > 0.3);
-        assert_eq!(Floors::default().near(&[&at("16 B", "glibc")]), None);
+        assert!(floors.near(&[&short, &long], Some(Sharing::Alone)).unwrap().floor > 0.3);
+        assert_eq!(Floors::default().near(&[&short], None), None);
+        assert_eq!(floors.near(&[&short], Some(Sharing::Shared)), None);
+    }
+
+    #[test]
+    fn a_floor_is_of_the_state_of_its_comparison() {
+        // Twins differ by 1% alone and by 20% on a shared core.
+        let rounds = |alone: f64, shared: f64| -> Rounds {
+            let of = |round| match round % 2 {
+                0 => observation(alone, Sharing::Alone),
+                _ => observation(shared, Sharing::Shared),
+            };
+            (0..20).map(|round| (round, of(round))).collect()
+        };
+        let point = Point::from([("length", "16 B")]);
+        let observed = Observed {
+            points: [(point.clone(), rounds(1.0, 1.0))].into(),
+            twins: [(point.clone(), rounds(1.01, 1.2))].into(),
+            ..Observed::default()
+        };
+        let floors = Floors::of(&observed);
+        for (state, share) in [
+            (Some(Sharing::Alone), 1.01_f64),
+            (Some(Sharing::Shared), 1.2),
+            (Some(Sharing::Changed), 1.2),
+            (None, 1.2),
+        ] {
+            for floor in [floors.near(&[&point], state), floors.of_point(&point, state)] {
+                assert!((floor.unwrap().floor - share.ln()).abs() < 1e-9, "{state:?}: {floor:?}");
+            }
+        }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use machine::proximity::Class;
 use serde::Serialize;
 
-use super::observed::{alike, resolution};
+use super::observed::{alike, chosen_state, resolution};
 use super::samples::{recorded, value};
 use super::voids::first_attempts;
 use super::{Observed, RoundCounts, Rounds, Samples, Unit};
@@ -91,12 +91,12 @@ struct PointSamples<'a> {
     all: Vec<&'a Sample>,
     /// The sample that counts for each round.
     last: Vec<&'a Sample>,
+    /// Values of all points.
+    values: &'a Observed,
     /// Values of all rounds.
     observed: &'a Rounds,
     /// Values of the rounds that give the estimate.
     alike: Rounds,
-    /// See [`Observed::drift`].
-    drift: f64,
     metric: &'a str,
     unit: Unit,
 }
@@ -114,10 +114,10 @@ pub(super) fn rows(samples: &Samples, observed: &Observed, metric: &str, unit: U
     rows.sort_by_key(|(point, _)| positions.get(point).copied().unwrap_or(usize::MAX));
     let row = |(point, all): (_, Vec<&Sample>)| {
         let last = samples.rounds(point, false).map(|(_, sample)| sample).collect();
-        let drift = observed.drift;
-        let observed = observed.points.get(point).unwrap_or(&none);
+        let (values, observed) = (observed, observed.points.get(point).unwrap_or(&none));
         let alike = alike(observed);
-        PointSamples { samples, point, all, last, observed, drift, alike, metric, unit }.summarise()
+        PointSamples { samples, point, all, last, values, observed, alike, metric, unit }
+            .summarise()
     };
     rows.into_iter().map(row).collect()
 }
@@ -131,7 +131,7 @@ impl PointSamples<'_> {
         let clocks = || valid.iter().filter_map(|sample| sample.clock);
         Row {
             point: self.point.clone(),
-            estimate: to_estimate(&self.alike, self.drift),
+            estimate: self.values.estimate(&self.alike),
             with_voids: self.with_voids(),
             rounds: values.len(),
             other_sharing: self.observed.len() - values.len(),
@@ -154,12 +154,12 @@ impl PointSamples<'_> {
     fn with_voids(&self) -> Option<Estimate> {
         let first = first_attempts(&self.all, &self.last);
         first.iter().find(|sample| sample.void.is_some())?;
-        let state = Sharing::chosen(self.observed.values().map(|one| one.sharing));
+        let state = chosen_state(self.observed);
         let is_alike = |sample: &&&Sample| Sharing::counts(self.samples.sharing_of(sample), state);
         let values =
             first.iter().filter(is_alike).filter_map(|one| recorded(one, self.metric, self.unit));
         let estimate = estimate(&values.collect::<Vec<_>>()).ok()?;
-        Some(estimate.with_resolution(resolution(self.observed)).with_drift(self.drift))
+        Some(estimate.with_resolution(resolution(self.observed)).with_drift(self.values.drift))
     }
 
     fn errors(&self) -> BTreeMap<FailureKind, FailureCount> {
@@ -205,7 +205,7 @@ impl PointSamples<'_> {
         if classes.len() < 2 {
             return BTreeMap::new();
         }
-        let estimated = |(class, rounds)| Some((class, to_estimate(&alike(&rounds), self.drift)?));
+        let estimated = |(class, rounds)| Some((class, self.values.estimate(&alike(&rounds))?));
         classes.into_iter().filter_map(estimated).collect()
     }
 
@@ -219,11 +219,6 @@ impl PointSamples<'_> {
         let flagged = self.alike.iter().filter(|(_, one)| far(one.value));
         flagged.map(|(round, one)| Outlier { round: *round, value: one.value }).collect()
     }
-}
-
-fn to_estimate(rounds: &Rounds, drift: f64) -> Option<Estimate> {
-    let values: Vec<f64> = rounds.values().map(|one| one.value).collect();
-    Some(estimate(&values).ok()?.with_resolution(resolution(rounds)).with_drift(drift))
 }
 
 /// Returns the start of the first and the end of the last of some samples, s since 1970.

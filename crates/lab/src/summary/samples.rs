@@ -7,7 +7,7 @@ use machine::environment::Environment;
 use machine::proximity::Class;
 
 use super::environments::{OtherEnvironment, boots};
-use super::{Observation, Observed, Rounds, Unit};
+use super::{Observation, Observed, Rounds, SummaryError, Unit};
 use crate::experiment::Experiment;
 use crate::journal::Run;
 use crate::measure::CAPPED;
@@ -46,6 +46,23 @@ pub struct Samples<'a> {
     by_boot: BTreeMap<&'a str, LastSamples<'a>>,
 }
 
+/// By what samples of a machine are classified.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    /// See [`Samples::classes`].
+    classes: Classes,
+    /// Best rate of independent adds, in adds per cycle.
+    best_rate: f64,
+}
+
+impl Limits {
+    /// Returns the limits of all samples of a machine, in the environments of several runs.
+    pub(crate) fn of<'s, 'a: 's>(runs: impl Iterator<Item = &'s Samples<'a>> + Clone) -> Self {
+        let all = || runs.clone().flat_map(Samples::of_machine);
+        Self { classes: Classes::of(all()), best_rate: sharing::best_rate(all()) }
+    }
+}
+
 /// The last sample of each point, twin and round.
 type LastSamples<'a> = BTreeMap<(&'a Point, bool), BTreeMap<u32, &'a Sample>>;
 
@@ -54,6 +71,23 @@ impl<'a> Samples<'a> {
     /// without samples.
     pub fn newest(run: &'a Run, experiment: &'a str) -> Option<Self> {
         Some(Self::in_environment(run, experiment, Self::newest_environment(run, experiment)?))
+    }
+
+    /// Indexes the samples of an experiment in the environment that measured it last.
+    ///
+    /// # Errors
+    /// Returns an error without samples.
+    pub(crate) fn of(run: &'a Run, experiment: &'a str) -> Result<Self, SummaryError> {
+        Self::newest(run, experiment).ok_or_else(|| SummaryError::NoSamples {
+            run: run.record.name.clone(),
+            experiment: experiment.into(),
+        })
+    }
+
+    /// Classifies the samples by limits in place of those of their run.
+    pub(crate) fn with_limits(self, limits: Limits) -> Self {
+        let Limits { classes, best_rate } = limits;
+        Self { classes: OnceCell::from(classes), best_rate: OnceCell::from(best_rate), ..self }
     }
 
     /// Returns the ID of the environment that measured an experiment last; `None` without samples.
@@ -161,7 +195,7 @@ impl<'a> Samples<'a> {
 
     /// Counts the samples by whether a busy SMT sibling shared their core.
     pub fn sharing(&self) -> SharingCounts {
-        SharingCounts::of(self.all(), self.best_rate())
+        SharingCounts::of_samples(self.all(), self.best_rate())
     }
 
     /// Returns whether a busy SMT sibling shared the core of a sample, if known.

@@ -53,9 +53,11 @@ impl Unit {
         Ok(MetricRecord { unit: unit.into(), ..record.clone() })
     }
 
-    /// Returns whether values of a metric in this unit depend on the core clock: times and rates.
+    /// Returns whether values of a metric in this unit depend on the core clock: times in any unit but core cycles,
+    /// rates and the clock itself. The time-stamp counter is no core clock, so its ticks do.
     pub(super) fn depends_on_clock(self, record: &MetricRecord) -> bool {
-        self != Self::Cycles && (record.unit == NANOSECONDS || record.unit.ends_with("/s"))
+        let is_time = matches!(record.unit.as_str(), "ns" | "us" | "ms" | "s" | TICKS | "Hz");
+        self != Self::Cycles && (is_time || record.unit.ends_with("/s"))
     }
 
     /// Converts a sample's value into this unit; `None` if the sample has no clock.

@@ -3,6 +3,7 @@
 use lab::claim::VerdictKind::{Contradicted, Inconclusive, Reproduced};
 use lab::claim::{Claim, judge};
 use lab::journal::Run;
+use lab::measure::CAPPED;
 use lab::point::Point;
 use lab::sample::{Failure, FailureKind};
 
@@ -94,6 +95,39 @@ fn the_failures_of_every_candidate_count() {
     fail_rounds(&mut run, 4, is("b"));
     let verdict = assert_kind(&keys, &run, Inconclusive);
     assert!(reasons(&verdict).contains("too-many-failed"), "{}", reasons(&verdict));
+}
+
+#[test]
+fn the_capped_rounds_of_every_candidate_count() {
+    let mut run = made_up(1).run(|point| if is("c")(point) { 15e9 } else { 10e9 });
+    let keys = format!("expect = {{ {BEST}, at_most = 1.7 }}");
+    assert_kind(&keys, &run, Reproduced);
+    // The true rate of another candidate may be higher than that of the one that looks best.
+    for sample in run.samples.iter_mut().filter(|sample| is("b")(&sample.point)) {
+        sample.covariates.insert(CAPPED.into(), "throughput".into());
+    }
+    let verdict = assert_kind(&keys, &run, Inconclusive);
+    let why = r#""reason":"capped","above":20,"below":0"#;
+    assert!(reasons(&verdict).contains(why), "{}", reasons(&verdict));
+    assert_kind(&format!("expect = {{ {BEST}, at_least = 1.3 }}"), &run, Reproduced);
+}
+
+#[test]
+fn the_lost_rounds_of_every_candidate_count() {
+    let mut run = made_up(1).run(|point| if is("c")(point) { 15e9 } else { 10e9 });
+    // In the rounds that another session measured, another candidate is the best.
+    for sample in run.samples.iter_mut().filter(|sample| is("b")(&sample.point)) {
+        if sample.round < 10 {
+            sample.session = 2;
+            sample.values.values_mut().for_each(|value| *value *= 4.0);
+        }
+    }
+    let verdict = assert_kind(&format!("expect = {{ {BEST}, at_most = 1.7 }}"), &run, Inconclusive);
+    let why = r#""reason":"many-lost","lost":10,"rounds":20,"value":"#;
+    assert!(reasons(&verdict).contains(why), "{}", reasons(&verdict));
+    assert!(reasons(&verdict).contains(r#""agrees":false"#), "{}", reasons(&verdict));
+    let verdict = assert_kind(&format!("expect = {{ {BEST}, at_least = 1.3 }}"), &run, Reproduced);
+    assert!(reasons(&verdict).contains(r#""agrees":true"#), "{}", reasons(&verdict));
 }
 
 /// Returns the keys of the ratio of the functions `of` to the functions `to`.

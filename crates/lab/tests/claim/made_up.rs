@@ -53,6 +53,16 @@ impl MadeUp {
         }
     }
 
+    /// Lets the core clock drift: half of the rounds are 1% below its mean, half 1% above.
+    pub(crate) fn drifting(mut run: Run) -> Run {
+        for sample in &mut run.samples {
+            let clock = sample.clock.as_mut().unwrap();
+            let factor = if sample.round % 2 == 0 { 0.99 } else { 1.01 };
+            (clock.core_before, clock.core_after) = (factor * 4e9, factor * 4e9);
+        }
+        run
+    }
+
     pub(crate) fn sample(&self, point: &Point, twin: bool, round: u32, value: f64) -> Sample {
         Sample {
             experiment: EXPERIMENT.into(),
@@ -117,6 +127,10 @@ impl MadeUp {
             ("time".to_string(), metric("ns", Better::Lower)),
             ("latency".to_string(), metric("ns", Better::Lower)),
             ("calls".to_string(), metric("1", Better::Neither)),
+            ("ticks".to_string(), metric("ticks", Better::Lower)),
+            ("pause".to_string(), metric("us", Better::Lower)),
+            ("clock".to_string(), metric("Hz", Better::Neither)),
+            ("own_cycles".to_string(), metric("cycles", Better::Lower)),
         ]);
         RunRecord {
             format: FORMAT,

@@ -38,6 +38,14 @@ fn the_winner_changes() {
 }
 
 #[test]
+fn the_values_of_a_contest_include_the_drift_of_the_clock() {
+    let run = MadeUp::drifting(functions(|_, _| 10e9));
+    let verdict = assert_kind(WINNER, &run, Inconclusive);
+    let drifts: Vec<f64> = verdict.values().map(|it| it.interval.unwrap().drift).collect();
+    assert!(drifts.len() == 3 && drifts.iter().all(|drift| *drift > 0.015), "{drifts:?}");
+}
+
+#[test]
 fn a_level_not_measured_everywhere_does_not_compete() {
     let mut run = functions(|function, _| if function == "glibc" { 10e9 } else { 15e9 });
     fail(&mut run, &Failure::unsupported("no AVX-512"), |point| {

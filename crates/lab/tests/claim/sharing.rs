@@ -6,7 +6,7 @@ use lab::journal::Run;
 use lab::sample::Sample;
 
 use crate::made_up::{MadeUp, product};
-use crate::{assert_kind, reasons};
+use crate::{assert_kind, reasons, verdict};
 
 const VALUE: &str = "where = { function = \"glibc\", length = \"4 KiB\" }\nexpect";
 const WINNER: &str = "expect = { winner_changes = \"function\", along = \"length\" }";
@@ -146,4 +146,97 @@ fn rounds_that_were_not_requested_are_not_lost() {
     let value = only(&failed, keys, Reproduced);
     assert_eq!((value.rounds, value.lost, many_lost(&value)), (10, 10, Some((10, 20, true))));
     assert_kind(&keys.replace("1.5", "3"), &run, Contradicted);
+}
+
+/// Returns a run of 24 rounds in which a longer copy is faster, but not on a core alone, and longest ones are never
+/// measured alone.
+fn rising_on_a_shared_core() -> Run {
+    let points = product(&["glibc"], &["4 KiB", "64 KiB", "1 MiB"], &["0"]);
+    let made_up = MadeUp { rounds: 24, ..MadeUp::new(points) };
+    let mut run = made_up.run(|point| match point.text("length") {
+        "4 KiB" => 10e9,
+        "64 KiB" => 20e9,
+        _ => 40e9,
+    });
+    for sample in &mut run.samples {
+        let length = sample.point.text("length").to_owned();
+        let is_shared = sample.round % 2 == 0 || length == "1 MiB";
+        share(sample, is_shared);
+        if length == "4 KiB" && !is_shared {
+            sample.values.values_mut().for_each(|value| *value *= 4.0);
+        }
+    }
+    run
+}
+
+#[test]
+fn all_pairs_of_a_trend_are_judged_in_one_state() {
+    let run = rising_on_a_shared_core();
+    let trend = "expect = { shape = \"rises\", along = \"length\" }";
+    let verdict = assert_kind(trend, &run, Reproduced);
+    assert!(verdict.values().all(|value| value.rounds == 12), "{verdict:?}");
+    // In a ranking, too, although the lost rounds leave it open.
+    let ranking = "expect = { ranking = [{ length = \"1 MiB\" }, { length = \"64 KiB\" }, { length = \"4 KiB\" }] }";
+    let verdict = assert_kind(ranking, &run, Inconclusive);
+    for value in verdict.values() {
+        assert!((value.value.unwrap() - 2.0).abs() < 0.1 && value.rounds == 12, "{value:?}");
+    }
+    // Without the longest, there are enough rounds alone, and the values fall.
+    let keys = format!("where = {{ length = [\"4 KiB\", \"64 KiB\"] }}\n{trend}");
+    let falls = assert_kind(&keys, &run, Inconclusive);
+    assert!(falls.values().next().unwrap().value.unwrap() < 0.6, "{falls:?}");
+}
+
+#[test]
+fn all_levels_of_a_contest_are_compared_in_one_state() {
+    let mut run = rising_on_a_shared_core();
+    let points = run.samples.clone();
+    for mut sample in points {
+        let is_long = sample.point.text("length") == "1 MiB";
+        sample.point = sample.point.with("threads", "2");
+        // With two threads, copies of 4 KiB are fastest on a shared core.
+        let factor = if is_long { 0.1 } else { 1.0 };
+        sample.values.values_mut().for_each(|value| *value *= factor);
+        if !sample.twin {
+            run.samples.push(sample);
+        }
+    }
+    let verdict = verdict("expect = { winner_changes = \"length\", along = \"threads\" }", &run);
+    let rounds: Vec<_> = verdict.values().map(|value| value.rounds).collect();
+    assert_eq!(rounds, [24, 12], "{verdict:?}");
+    let best = |at: &str| {
+        let statistic = |value: &MeasuredValue| match value.statistic.clone() {
+            Some(Statistic::Best { at: of, candidates }) if of == at => Some(candidates),
+            _ => None,
+        };
+        verdict.values().find_map(statistic).unwrap()
+    };
+    assert_eq!((best("0"), best("2")), (vec!["1 MiB".into()], vec!["64 KiB".into()]));
+}
+
+#[test]
+fn the_noise_floor_is_of_the_state_of_the_ratio() {
+    // Twins differ on a shared core only; apex is never measured alone, and 1.2 times as fast as glibc.
+    let mut run = run(24, |round| round % 2 == 0, |_| 1.0);
+    for sample in &mut run.samples {
+        let is_apex = sample.point.text("function") == "apex";
+        let is_shared = sample.round % 2 == 1 || is_apex;
+        share(sample, is_shared);
+        let factor = match (is_apex, sample.twin && is_shared) {
+            (true, _) => 2.4,
+            (_, true) => 1.4,
+            _ => 1.0,
+        };
+        sample.values.values_mut().for_each(|value| *value *= factor);
+    }
+    let keys = "where = { length = \"4 KiB\" }\nexpect = { ratio_of = { function = \"apex\" }, to = { \
+                function = \"glibc\" }, at_least = 1.0 }";
+    let value = only(&run, keys, Inconclusive);
+    assert!(value.interval.unwrap().low > 1.1, "{value:?}");
+    assert!(value.reasons.iter().any(|it| matches!(it, Reason::NearBound { .. })), "{value:?}");
+    // Twins without rounds on a shared core give no floor of them.
+    run.samples.retain(|sample| !sample.twin || sample.round % 2 == 0);
+    let value = only(&run, keys, Inconclusive);
+    let is_no_floor = |it: &Reason| matches!(it, Reason::NoFloor { rounds: Some(0), .. });
+    assert!(value.reasons.iter().any(is_no_floor), "{value:?}");
 }

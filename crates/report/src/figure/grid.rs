@@ -4,7 +4,7 @@ use lab::figure::Figure;
 use lab::journal::Run;
 use lab::point::{Level, Point};
 use lab::statistics::{Ratio, Resolution, resolve};
-use lab::summary::{Row, Summary, paired};
+use lab::summary::{Row, Summary, pairs};
 
 use super::FigureError;
 use super::cell::{Cell, CellFormat, CellValue};
@@ -194,8 +194,9 @@ impl<'a> PanelSource<'a> {
 
     fn ratio(&self, point: &Point, base: &Point) -> Option<(Ratio, Resolution)> {
         let points = &self.summary.observed.points;
-        let ratio = paired(points.get(point)?, points.get(base)?).ok()?;
-        let floor = self.summary.floors.near(&[point, base]);
+        let pairs = pairs(points.get(point)?, points.get(base)?);
+        let ratio = pairs.ratio().ok()?;
+        let floor = self.summary.floors.near(&[point, base], pairs.state);
         Some((ratio, resolve(&ratio, floor)))
     }
 }

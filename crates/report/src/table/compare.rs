@@ -108,7 +108,8 @@ fn verdict(difference: Difference, better: Better) -> TableCell {
             Difference::TooFewRuns(_)
             | Difference::NotPositive
             | Difference::OtherState
-            | Difference::OtherClass,
+            | Difference::OtherClass
+            | Difference::TooManyFailed { .. },
             _,
         ) => ("not judged", Emphasis::Faint),
         (Difference::Higher, Better::Higher) | (Difference::Lower, Better::Lower) => good,

@@ -5,6 +5,7 @@ use std::time::Duration;
 use lab::claim::{Reason, Relation, Unmet, VerdictKind};
 use lab::format::{count, interval, precise};
 use lab::quantity::format_duration;
+use lab::sharing::Sharing;
 use lab::statistics::{Resolution, Unresolved};
 use lab::summary::SummaryError;
 use machine::proximity::Class;
@@ -102,8 +103,13 @@ pub(super) fn reason(reason: &Reason) -> String {
             format!("unresolved: closer to the bound than the noise floor of {}", share(*floor))
         }
         Reason::Capped { above, below } => {
-            let rounds = count(above + below, "search");
-            format!("{rounds} ended at the highest load, so the true value may be higher; raise it")
+            let searches = match above + below {
+                1 => "1 search is capped".into(),
+                several => format!("{several} searches are capped"),
+            };
+            format!(
+                "{searches}: the highest load passed, so the true value may be higher; raise it"
+            )
         }
         Reason::BestEverywhere { level, rounds, .. } => {
             let level = level.as_deref().unwrap_or("no level");
@@ -142,10 +148,11 @@ pub(super) fn reason(reason: &Reason) -> String {
             "too few rounds for a 95% interval, because they are correlated (lag-1 {lag_1:.2}): \
              {command}"
         ),
-        Reason::NoFloor { rounds, needed, command } => match rounds {
+        Reason::NoFloor { state, rounds, needed, command } => match rounds {
             Some(rounds) => format!(
-                "no noise floor: twins have {} in common and require {needed}: {command}",
-                count(*rounds, "round")
+                "no noise floor: twins have {} in common{} and require {needed}: {command}",
+                count(*rounds, "round"),
+                if *state == Some(Sharing::Shared) { " on a shared core" } else { "" }
             ),
             None => "no noise floor: the experiment has no twins; add 'twins' to it".into(),
         },
