@@ -90,6 +90,9 @@ pub struct Experiment {
     /// samples count together.
     #[serde(default)]
     pub blocking: Vec<String>,
+    /// Factor whose levels are alternatives, e.g. functions that copy; tables mark the best of them. `None` if the
+    /// experiment has no such factor.
+    pub alternatives: Option<String>,
     /// Points per order.
     pub batch: usize,
     /// Time after which the process of a sample is killed; `None` to derive it from the expected
@@ -213,6 +216,7 @@ mod tests {
             skipped: Vec::new(),
             roles: Vec::new(),
             blocking: Vec::new(),
+            alternatives: None,
             batch: 1,
             limit: None,
             effort: Profile::Quick.effort(),

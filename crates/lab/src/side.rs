@@ -1,8 +1,8 @@
 //! Sides of a comparison within one run: two programs, or two settings of this program.
 //!
-//! Each side has its own workers. In each round every point is measured by both sides, one after the other and in random
-//! order, so that the ratio of the sides is paired within rounds like that of any two points. To the plan, the journal
-//! and the statistics the side is a factor, which no method has; the workers do not receive it.
+//! Each side has its own workers. In each round every point is measured by both sides, one after the other and in
+//! random order, so that the ratio of the sides is paired within rounds like that of any two points. To the plan, the
+//! journal and the statistics the side is a factor, which no method has; the workers do not receive it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -50,8 +50,8 @@ pub struct SideRecord {
 }
 
 impl Side {
-    /// Parses a side: the path of a program, settings separated by spaces (`nice=5 MALLOC_ARENA_MAX=1`), or `-` for this
-    /// program without settings.
+    /// Parses a side: the path of a program, settings separated by spaces (`nice=5 MALLOC_ARENA_MAX=1`), or `-` for
+    /// this program without settings.
     ///
     /// # Errors
     /// Returns one line if a setting is unknown, or no file has the path.
@@ -257,6 +257,7 @@ mod tests {
             skipped: Vec::new(),
             roles: Vec::new(),
             blocking: vec!["length".into()],
+            alternatives: None,
             batch: 8,
             limit: None,
             effort: Profile::Quick.effort(),

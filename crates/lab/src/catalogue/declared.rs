@@ -41,6 +41,7 @@ pub(super) struct Declared {
     roles: Vec<String>,
     #[serde(default)]
     blocking: Vec<String>,
+    alternatives: Option<String>,
     batch: Option<usize>,
     limit: Option<String>,
     rounds: Option<u32>,
@@ -116,8 +117,8 @@ impl Declared {
         }
     }
 
-    /// Returns the experiment for a profile. `suite` is the suite that contains the file, if any. Subtracts its points from `points_left`, the number that the
-    /// file may still generate.
+    /// Returns the experiment for a profile. `suite` is the suite that contains the file, if any. Subtracts its points
+    /// from `points_left`, the number that the file may still generate.
     ///
     /// # Errors
     /// Returns an error for an unknown suite, method, metric, factor or level, or a number out of
@@ -179,8 +180,12 @@ impl Declared {
         if points.is_empty() {
             return Err("no points remain; exclude fewer".into());
         }
-        if let Some(name) = self.blocking.iter().find(|name| !factors.0.contains_key(*name)) {
+        let is_unknown = |name: &&String| !factors.0.contains_key(*name);
+        if let Some(name) = self.blocking.iter().find(is_unknown) {
             return Err(format!("blocking: '{name}' is not a factor of it"));
+        }
+        if let Some(name) = self.alternatives.as_ref().filter(is_unknown) {
+            return Err(format!("alternatives: '{name}' is not a factor of it"));
         }
         let limit = self.limit.as_deref().map(quantity::duration).transpose();
         let experiment = Experiment {
@@ -201,6 +206,7 @@ impl Declared {
             roles: self.roles.clone(),
             skipped: Vec::new(),
             blocking: self.blocking.clone(),
+            alternatives: self.alternatives.clone(),
         };
         experiment.within_limits()?;
         Ok(experiment)

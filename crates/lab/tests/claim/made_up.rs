@@ -103,6 +103,7 @@ impl MadeUp {
             roles: Vec::new(),
             skipped: Vec::new(),
             blocking: Vec::new(),
+            alternatives: None,
             batch: 1,
             limit: None,
             effort: Effort {

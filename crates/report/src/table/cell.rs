@@ -9,6 +9,7 @@ use lab::summary::{Contest, Floors, Observed, Row};
 use lab::table::{Emphasis, TableCell};
 
 use super::notes::{Mark, Notes, half};
+use super::section::Axis;
 use lab::format::{self, Scale};
 
 /// Rows by their points.
@@ -130,19 +131,25 @@ pub(crate) fn aligned(cells: &[Option<ValueCell>]) -> Vec<TableCell> {
 /// Rule by which the best of several points is chosen.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BestSelector<'a> {
+    /// Factor whose levels are alternatives; without one no point is the best.
+    pub(crate) alternatives: Option<&'a str>,
     pub(crate) observed: &'a Observed,
     pub(crate) better: Better,
     pub(crate) floors: &'a Floors,
 }
 
 impl BestSelector<'_> {
+    /// Returns whether the levels of a factor are alternatives.
+    pub(crate) fn chooses(&self, axis: &Axis) -> bool {
+        self.alternatives == Some(axis.factor.as_str())
+    }
+
     /// Returns the best of some points: each other one is resolved worse, corrected for the number of
     /// comparisons. `None` if several points may be the best.
-    pub(crate) fn best<'p>(&self, points: &[&'p Point]) -> Option<&'p Point> {
+    pub(crate) fn best(&self, points: &[Point]) -> Option<Point> {
         let with_values =
-            points.iter().filter_map(|point| self.observed.points.get_key_value(*point));
+            points.iter().filter_map(|point| self.observed.points.get_key_value(point));
         let contests = Contest::all(&[with_values.collect()], self.better, self.floors).ok()?;
-        let best = contests.first()?.best()?;
-        points.iter().find(|point| **point == best).copied()
+        contests.first()?.best().cloned()
     }
 }

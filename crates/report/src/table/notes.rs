@@ -45,7 +45,7 @@ impl Mark {
     fn meaning(self) -> &'static str {
         match self {
             Self::Best => {
-                "best of the compared points: each other one is resolved worse, corrected for their number"
+                "best of the alternatives: each other one is resolved worse, corrected for their number"
             }
             Self::Range => "range: too few rounds for a 95% interval",
             Self::Mixed => "median over rounds with near and with far cores",

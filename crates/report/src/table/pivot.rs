@@ -33,22 +33,28 @@ pub(crate) fn pivot(
         let point = point.with(&second.factor, across.clone());
         known.contains(&point).then_some(point)
     };
-    // Alternatives may have a best one; quantities, e.g. lengths, do not.
-    let best = |down: &Level| -> Option<Point> {
-        let points: Vec<Point> = second.levels.iter().filter_map(|a| point(down, a)).collect();
-        let choice = second.is_choice().then(|| selector.best(&points.iter().collect::<Vec<_>>()));
-        choice.flatten().cloned()
+    let best_across = |down: &Level| {
+        let points: Vec<Point> = second.levels.iter().filter_map(|it| point(down, it)).collect();
+        selector.best(&points)
     };
-    let bests: Vec<Option<Point>> = first.levels.iter().map(best).collect();
-    let mut cell = |across: &Level, (down, best): (&Level, &Option<Point>)| {
+    let best_down = |across: &Level| {
+        let points: Vec<Point> = first.levels.iter().filter_map(|it| point(it, across)).collect();
+        selector.best(&points)
+    };
+    let bests: BTreeSet<Point> = match (selector.chooses(first), selector.chooses(second)) {
+        (_, true) => first.levels.iter().filter_map(best_across).collect(),
+        (true, _) => second.levels.iter().filter_map(best_down).collect(),
+        (false, false) => BTreeSet::new(),
+    };
+    let mut cell = |across: &Level, down: &Level| {
         let point = point(down, across)?;
-        let is_best = best.as_ref() == Some(&point);
+        let is_best = bests.contains(&point);
         Some(ValueCell::new(rows.get(&point).copied(), is_best, format, notes))
     };
     let columns = second
         .levels
         .iter()
-        .map(|across| first.levels.iter().zip(&bests).map(|line| cell(across, line)).collect())
+        .map(|across| first.levels.iter().map(|down| cell(across, down)).collect())
         .collect();
     let pivot = Pivot { down: first, across: second, columns };
     if pivot.parts(page).len() == 1 {

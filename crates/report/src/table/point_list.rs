@@ -27,12 +27,12 @@ pub(crate) fn point_list(
 ) -> String {
     let points = section.in_order();
     let best = match section.axes.as_slice() {
-        [axis] if axis.is_choice() => selector.best(&points.iter().collect::<Vec<_>>()),
+        [axis] if selector.chooses(axis) => selector.best(&points),
         _ => None,
     };
     let rows: Vec<Option<&Row>> = points.iter().map(|point| rows.get(point).copied()).collect();
     let cell = |(point, row): (&Point, &Option<&Row>)| {
-        Some(ValueCell::new(*row, best == Some(point), format, notes))
+        Some(ValueCell::new(*row, best.as_ref() == Some(point), format, notes))
     };
     let cells: Vec<Option<ValueCell>> = points.iter().zip(&rows).map(cell).collect();
     let mut columns: Vec<Column> = section.axes.iter().map(|axis| factor(axis, &points)).collect();

@@ -15,13 +15,6 @@ pub(crate) struct Axis {
     pub(crate) levels: Vec<Level>,
 }
 
-impl Axis {
-    /// Returns whether its levels are alternatives, of which one may be best, and not quantities.
-    pub(crate) fn is_choice(&self) -> bool {
-        self.levels.iter().all(|level| level.number().is_none())
-    }
-}
-
 /// Points of one table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Section {

@@ -117,6 +117,7 @@ impl<'a> ShownExperiment<'a> {
         let rows = self.rows();
         let mut text = self.heading(&rows, page);
         let selector = BestSelector {
+            alternatives: self.experiment.and_then(|it| it.alternatives.as_deref()),
             observed: &self.summary.observed,
             better: self.summary.record.better,
             floors: &self.summary.floors,

@@ -68,6 +68,7 @@ pub(crate) fn experiment() -> Experiment {
         roles: Vec::new(),
         skipped: Vec::new(),
         blocking: Vec::new(),
+        alternatives: Some("function".into()),
         batch: 64,
         limit: None,
         effort: Effort {

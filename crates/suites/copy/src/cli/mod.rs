@@ -138,6 +138,7 @@ fn experiment(options: &Options, tests: &[EscapeTest]) -> Experiment {
         roles: Vec::new(),
         skipped: Vec::new(),
         blocking: Vec::new(),
+        alternatives: None,
         batch: 64,
         limit: slow.then_some(limit),
         effort: Effort { min_rounds: rounds, rounds, budget: BUDGET, resolve: 0.02 },

@@ -146,6 +146,7 @@ fn experiment(rows: &[Row], rounds: u32) -> Experiment {
         roles: Vec::new(),
         skipped: Vec::new(),
         blocking: Vec::new(),
+        alternatives: None,
         batch: 64,
         limit: None,
         effort: Effort {

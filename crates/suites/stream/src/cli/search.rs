@@ -181,6 +181,7 @@ impl Options {
             roles: Vec::new(),
             skipped: Vec::new(),
             blocking: Vec::new(),
+            alternatives: None,
             batch: 1,
             limit: None,
             effort: Effort { min_rounds: rounds, rounds, budget, resolve: 0.0 },

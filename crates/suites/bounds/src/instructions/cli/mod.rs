@@ -123,6 +123,7 @@ fn experiment(levels: &[String], options: &Options) -> Experiment {
         roles: Vec::new(),
         skipped: Vec::new(),
         blocking: Vec::new(),
+        alternatives: None,
         limit: None,
         effort: Profile::Quick.effort(),
     };
