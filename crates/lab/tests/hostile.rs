@@ -1,5 +1,5 @@
-//! Corrupt and hostile journals, records and messages are read or refused in one line, without a panic, a hang or excessive
-//! memory. `PROPTEST_CASES` sets the number of cases.
+//! Corrupt and hostile journals, records and messages are read or refused in one line, without a panic, a hang or
+//! excessive memory. `PROPTEST_CASES` sets the number of cases.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 

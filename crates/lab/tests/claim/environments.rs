@@ -13,8 +13,8 @@ const RATIO: &str = "expect = { ratio_of = { function = \"ours\" }, to = { funct
 const VALUE: &str = "where = { function = \"ours\" }\nexpect = { at_least = 15e9 }";
 const NEVER: &str = "where = { function = \"ours\" }\nexpect = { never = { below = 15e9 } }";
 
-/// Returns a run of 20 rounds in which ours is twice as fast as glibc, after `rounds` rounds with another governor, changed
-/// by `change`.
+/// Returns a run of 20 rounds in which ours is twice as fast as glibc, after `rounds` rounds with another governor,
+/// changed by `change`.
 fn after(rounds: u32, change: impl Fn(&mut Sample)) -> Run {
     let mut made_up = MadeUp::new(product(&["glibc", "ours"], &["64 KiB"], &["0"]));
     let truth = |point: &lab::point::Point| {

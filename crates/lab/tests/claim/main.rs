@@ -21,6 +21,7 @@ mod reading;
 mod setup;
 mod shapes;
 mod sharing;
+mod spreads;
 
 use lab::catalogue::DataFile;
 use lab::claim::{Claim, MeasuredValue, Verdict, VerdictKind, judge};
