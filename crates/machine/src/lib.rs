@@ -6,6 +6,7 @@
 compile_error!("tollgate measures on Linux x86-64 only");
 
 pub mod cache;
+pub mod caching;
 pub mod capability;
 pub mod child;
 pub mod core_clock;

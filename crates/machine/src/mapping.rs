@@ -8,6 +8,7 @@ use std::ptr::{self, NonNull};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous};
 
+use crate::caching::{self, MemoryType};
 use crate::memfd::Memfd;
 use crate::{SysError, huge_pages};
 
@@ -16,6 +17,7 @@ mod device;
 mod pages;
 mod span;
 
+pub use device::resource_with;
 use span::Span;
 
 /// Bytes of a small page.
@@ -45,6 +47,8 @@ pub struct Mapping {
     writable: bool,
     /// Device memory, which must not be touched to fault it in.
     device: bool,
+    /// Physical address of the first byte of the span, if it is a contiguous range of known address.
+    physical: Option<u64>,
 }
 
 impl Mapping {
@@ -234,6 +238,19 @@ impl Mapping {
         self.writable
     }
 
+    /// Returns the memory type that the kernel gave the mapping.
+    ///
+    /// # Errors
+    /// Returns the reason, in one line, if the kernel does not show it.
+    pub fn memory_type(&self) -> Result<MemoryType, String> {
+        let Some(start) = self.physical else {
+            return Err("its physical address is unknown".to_owned());
+        };
+        let end = start.checked_add(self.span.bytes() as u64);
+        let end = end.ok_or("it exceeds the physical space")?;
+        caching::memory_type(start..end)
+    }
+
     fn without_file(length: usize, page: usize, flags: MapFlags) -> Result<Self, SysError> {
         let mapped = round_up(length, page)?;
         // SAFETY: the kernel chooses an unused range.
@@ -248,7 +265,7 @@ impl Mapping {
         })?;
         // SAFETY: the kernel has just mapped this range of whole pages for us.
         let span = unsafe { Span::new(base, mapped) };
-        Ok(Self { span, offset: 0, length, writable: true, device: false })
+        Ok(Self { span, offset: 0, length, writable: true, device: false, physical: None })
     }
 
     /// Maps a range of a file that may start anywhere in a page.
@@ -271,7 +288,7 @@ impl Mapping {
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         // SAFETY: the kernel has just mapped this range of whole pages for us.
         let span = unsafe { Span::new(base, mapped) };
-        Ok(Self { span, offset, length, writable, device: false })
+        Ok(Self { span, offset, length, writable, device: false, physical: None })
     }
 }
 

@@ -233,6 +233,23 @@ fn the_limit_of_near_cores_is_shown_if_there_are_both() {
 }
 
 #[test]
+fn levels_of_covariates_are_shown_with_their_points() {
+    let mut run = synthetic::run(6);
+    for sample in &mut run.samples {
+        let is_rep = sample.point.text("function") == "rep";
+        let given = if is_rep { "write-combining" } else { "uncached-minus" };
+        sample.covariates.insert("memory_type".into(), given.into());
+    }
+    let rep = |sample: &&lab::sample::Sample| sample.point.text("function") == "rep";
+    let points: std::collections::BTreeSet<_> =
+        run.samples.iter().filter(|sample| !sample.twin).filter(rep).map(|s| &s.point).collect();
+    let expected = format!("write-combining ({} points)", points.len());
+    let text = shown(&run, &ShowOptions::default(), Page::default());
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains("memory_type: uncached-minus (") && text.contains(&expected), "{text}");
+}
+
+#[test]
 fn comparison_of_two_runs() {
     // Runs differ by 1%, and naive copies of B are faster by 25%.
     let run = |number: usize, faster: f64| {

@@ -27,7 +27,7 @@ pub use observed::{
 pub(crate) use observed::{
     Pair, chosen_state, in_state, quotient, resolution, state_counts, without_conditions,
 };
-pub use row::{FailureCount, Outlier, Row};
+pub use row::{CLASS, FailureCount, Outlier, Row};
 pub use samples::Samples;
 pub(crate) use samples::{Limits, is_capped, recorded};
 pub use unit::Unit;

@@ -17,7 +17,7 @@ use crate::sharing::Sharing;
 use crate::statistics::{Estimate, estimate, mad, median};
 
 /// Name of the class of a sample among its covariates.
-const CLASS: &str = "proximity";
+pub const CLASS: &str = "proximity";
 
 /// Summary of one point.
 #[derive(Debug, Clone, PartialEq, Serialize)]

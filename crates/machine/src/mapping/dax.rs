@@ -28,7 +28,7 @@ impl Mapping {
         let attempt = format!("map {length} B of DAX memory {}", path.display());
         let refused = |why, remedy: &str| SysError::new(&attempt, why, remedy);
         let mut device = None;
-        let (file, kind) = open_checked(path, write, |_, kind| {
+        let (file, kind) = open_checked(path, write, 0, |_, kind| {
             if kind.file_type().is_char_device() {
                 device = Some(Device::read(Path::new(CHARACTER_DEVICES), number(kind))?);
             } else if !kind.is_file() {
@@ -44,10 +44,10 @@ impl Mapping {
         let Some(whole) = whole else {
             return Err(SysError::invalid(&attempt, format!("it has {has} B"), "request less"));
         };
-        if device.is_some() {
+        if let Some(device) = device {
             let mapping = Self::of_device(&file, 0, whole, write)
                 .map_err(|why| refused(why, "bind the device to the driver device_dax"))?;
-            return Ok(Self { length, ..mapping });
+            return Ok(Self { length, physical: device.address, ..mapping });
         }
         // The kernel refuses MAP_SYNC unless the file is on DAX.
         Self::of_file(file.as_fd(), 0, length, write, MapFlags::SHARED_VALIDATE | MapFlags::SYNC)
@@ -60,6 +60,8 @@ impl Mapping {
 struct Device {
     alignment: usize,
     size: u64,
+    /// Physical address of the first byte; `None` if the kernel hides it.
+    address: Option<u64>,
 }
 
 impl Device {
@@ -77,7 +79,10 @@ impl Device {
         };
         let alignment = usize::try_from(bytes("align")?).ok().filter(|one| one.is_power_of_two());
         let alignment = alignment.ok_or_else(|| io::Error::other("its alignment is unknown"))?;
-        Ok(Self { alignment, size: bytes("size")? })
+        let resource = fs::read_to_string(folder.join("resource")).unwrap_or_default();
+        let address = resource.trim().strip_prefix("0x");
+        let address = address.and_then(|digits| u64::from_str_radix(digits, 16).ok());
+        Ok(Self { alignment, size: bytes("size")?, address })
     }
 }
 
@@ -109,7 +114,10 @@ mod tests {
         assert!(read().unwrap_err().to_string().contains("align"), "the alignment is not guessed");
         fs::write(folder.join("align"), "2097152\n").unwrap();
         fs::write(folder.join("size"), "62914560\n").unwrap();
-        assert_eq!(read().unwrap(), Device { alignment: 2 << 20, size: 60 << 20 });
+        let hidden = Device { alignment: 2 << 20, size: 60 << 20, address: None };
+        assert_eq!(read().unwrap(), hidden);
+        fs::write(folder.join("resource"), "0x10200000\n").unwrap();
+        assert_eq!(read().unwrap(), Device { address: Some(0x1020_0000), ..hidden });
         fs::write(folder.join("align"), "3\n").unwrap();
         assert!(read().is_err());
         fs::remove_file(folder.join("subsystem")).unwrap();

@@ -4,12 +4,13 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::mm::MapFlags;
 
-use super::Mapping;
+use super::{Mapping, PAGE};
 use crate::SysError;
+use crate::caching::Caching;
 
 /// Device number of `/dev/mem`, major and minor.
 const DEV_MEM: (u32, u32) = (1, 1);
@@ -43,13 +44,21 @@ impl Mapping {
         Self::of_file(file.as_fd(), 0, length, write, MapFlags::SHARED).map_err(refused)
     }
 
-    /// Maps physical memory from an address, uncached, through `/dev/mem`; read-only unless `write`. Reading
-    /// device registers can have side effects.
+    /// Maps physical memory from an address through `/dev/mem`; read-only unless `write`. Reading device registers can
+    /// have side effects.
+    ///
+    /// The kernel maps uncached for [`Caching::Uncached`] and [`Caching::WriteCombining`], which only an MTRR of the range
+    /// can provide, and as the MTRRs permit for [`Caching::WriteBack`]: see [`Mapping::memory_type`].
     ///
     /// # Errors
     /// Fails without `/dev/mem`, if the kernel forbids the range, or if a write could hit System RAM of any
     /// kind. That is also assumed if `/proc/iomem` hides the addresses.
-    pub fn physical(address: u64, length: usize, write: bool) -> Result<Self, SysError> {
+    pub fn physical(
+        address: u64,
+        length: usize,
+        write: bool,
+        caching: Caching,
+    ) -> Result<Self, SysError> {
         let attempt = format!("map {length} B of physical memory at {address:#x}");
         let end = address.checked_add(length as u64).filter(|end| *end <= 1 << 52);
         let Some(end) = end else {
@@ -59,7 +68,7 @@ impl Mapping {
                 "correct the address",
             ));
         };
-        let file = open_dev_mem(write).map_err(|why| {
+        let file = open_dev_mem(write, caching).map_err(|why| {
             let remedy = match why.kind() {
                 io::ErrorKind::NotFound => "use a kernel with CONFIG_DEVMEM",
                 _ => "run as root on a kernel that is not locked down",
@@ -72,6 +81,7 @@ impl Mapping {
                 SysError::invalid(&attempt, why, remedy)
             })?;
         }
+        let page = address - address % PAGE as u64;
         let mapping = Self::of_device(&file, address, length, write).map_err(|why| {
             let remedy = dev_mem_remedy(&why);
             SysError::new(&attempt, why, remedy)
@@ -82,10 +92,11 @@ impl Mapping {
                 SysError::invalid(attempt, why, "keep the range offline and try again")
             })?;
         }
-        Ok(mapping)
+        Ok(Self { physical: Some(page), ..mapping })
     }
 
-    /// Maps a PCI BAR through sysfs, `/sys/bus/pci/devices/*/resourceN`; read-only unless `write`.
+    /// Maps a PCI BAR through sysfs, `/sys/bus/pci/devices/*/resourceN`, or `resourceN_wc` for write-combining; read-only
+    /// unless `write`.
     ///
     /// # Errors
     /// Fails if the file cannot be opened, is not in sysfs, is shorter than the length, or is a range of I/O
@@ -95,8 +106,8 @@ impl Mapping {
         let remedy =
             "name a memory BAR, as root, with the device enabled and the kernel not locked down";
         let refused = |why| SysError::new(&attempt, why, remedy);
-        let (file, kind) = open_checked(path, write, |file, _| {
-            if is_resource(path) && file_system(file)? == SYSFS_MAGIC {
+        let (file, kind) = open_checked(path, write, 0, |file, _| {
+            if bar_number(path).is_some() && file_system(file)? == SYSFS_MAGIC {
                 return Ok(());
             }
             Err(io::Error::other("it is not a resource file of sysfs"))
@@ -106,7 +117,22 @@ impl Mapping {
             let has = format!("the BAR has {} B", kind.len());
             return Err(SysError::invalid(attempt, has, "request less"));
         }
-        Self::of_device(&file, 0, length, write).map_err(refused)
+        let mapping = Self::of_device(&file, 0, length, write).map_err(refused)?;
+        Ok(Self { physical: bar_address(path), ..mapping })
+    }
+
+    /// Maps the start of an exported DMA-BUF for reading and writing.
+    ///
+    /// # Errors
+    /// Fails if the driver that exported it maps no memory for the CPU.
+    pub fn dma_buf(file: &File, length: usize) -> Result<Self, SysError> {
+        Self::of_device(file, 0, length, true).map_err(|why| {
+            SysError::new(
+                format!("map {length} B of a DMA-BUF"),
+                why,
+                "use a driver that maps its DMA-BUFs for the CPU, or memory = gpu",
+            )
+        })
     }
 
     /// Maps device memory, which is not touched before it is used.
@@ -122,8 +148,13 @@ impl Mapping {
 }
 
 /// Opens `/dev/mem` after checking that it is the memory device.
-fn open_dev_mem(write: bool) -> io::Result<File> {
-    let (file, _) = open_checked(Path::new("/dev/mem"), write, |_, kind| {
+fn open_dev_mem(write: bool, caching: Caching) -> io::Result<File> {
+    // With O_SYNC the kernel maps uncached.
+    let flags = match caching {
+        Caching::Uncached | Caching::WriteCombining => libc::O_SYNC,
+        Caching::WriteBack => 0,
+    };
+    let (file, _) = open_checked(Path::new("/dev/mem"), write, flags, |_, kind| {
         if kind.file_type().is_char_device() && number(kind) == DEV_MEM {
             return Ok(());
         }
@@ -133,18 +164,18 @@ fn open_dev_mem(write: bool) -> io::Result<File> {
 }
 
 /// Opens a file after a check of its metadata. The check precedes the opening because opening a device can
-/// have side effects, and the inode that was checked is the one opened. O_SYNC makes mappings of `/dev/mem`
-/// uncached.
+/// have side effects, and the inode that was checked is the one opened.
 pub(super) fn open_checked(
     path: &Path,
     write: bool,
+    flags: i32,
     check: impl FnOnce(&File, &fs::Metadata) -> io::Result<()>,
 ) -> io::Result<(File, fs::Metadata)> {
     let place = OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(path)?;
     let kind = place.metadata()?;
     check(&place, &kind)?;
     let same = format!("/proc/self/fd/{}", place.as_raw_fd());
-    let file = OpenOptions::new().read(true).write(write).custom_flags(libc::O_SYNC).open(same)?;
+    let file = OpenOptions::new().read(true).write(write).custom_flags(flags).open(same)?;
     Ok((file, kind))
 }
 
@@ -157,11 +188,47 @@ fn file_system(file: &File) -> io::Result<u64> {
     Ok(rustix::fs::fstatfs(file)?.f_type as u64)
 }
 
-/// Returns whether a path ends like the file of a BAR: `resource0` to `resource5`, or `resourceN_wc`.
-fn is_resource(path: &Path) -> bool {
-    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    let number = name.strip_prefix("resource").map(|rest| rest.trim_end_matches("_wc"));
-    number.is_some_and(|number| number.parse::<u8>().is_ok_and(|number| number < 6))
+/// Ending of the file that maps a prefetchable BAR write-combining.
+const WRITE_COMBINING: &str = "_wc";
+
+/// Returns the number of the BAR if a path ends like its file: `resource0` to `resource5`, or `resourceN_wc`.
+fn bar_number(path: &Path) -> Option<usize> {
+    let number = path.file_name()?.to_str()?.strip_prefix("resource")?;
+    let number = number.strip_suffix(WRITE_COMBINING).unwrap_or(number);
+    number.parse().ok().filter(|number| *number < 6)
+}
+
+/// Returns the physical address of a BAR from the table `resource` of its device.
+fn bar_address(path: &Path) -> Option<u64> {
+    let table = fs::read_to_string(path.with_file_name("resource")).ok()?;
+    let first = table.lines().nth(bar_number(path)?)?.split_whitespace().next()?;
+    u64::from_str_radix(first.strip_prefix("0x")?, 16).ok().filter(|address| *address != 0)
+}
+
+/// Returns the file of sysfs that maps the BAR of `path` with a caching attribute: `resourceN` or `resourceN_wc`. The path
+/// is returned as it is if it names no BAR.
+///
+/// # Errors
+/// Fails for [`Caching::WriteBack`], and for [`Caching::WriteCombining`] if the BAR is not prefetchable.
+pub fn resource_with(path: &Path, caching: Caching) -> Result<PathBuf, SysError> {
+    let Some(number) = bar_number(path) else { return Ok(path.to_owned()) };
+    let attempt = || format!("map BAR {} {}", path.display(), caching.name());
+    let plain = format!("resource{number}");
+    match caching {
+        Caching::Uncached => Ok(path.with_file_name(plain)),
+        Caching::WriteCombining => {
+            let file = path.with_file_name(plain + WRITE_COMBINING);
+            if file.exists() {
+                return Ok(file);
+            }
+            let why = format!("{} does not exist: the BAR is not prefetchable", file.display());
+            Err(SysError::invalid(attempt(), why, "name a prefetchable BAR"))
+        }
+        Caching::WriteBack => {
+            let why = "sysfs maps BARs uncached or write-combining";
+            Err(SysError::invalid(attempt(), why, "use caching = uncached or write-combining"))
+        }
+    }
 }
 
 /// Returns the remedy for an error of mmap(2) on `/dev/mem`; see drivers/char/mem.c and mm/pat/memtype.c.
@@ -233,7 +300,6 @@ fn spare(iomem: &str, address: u64, end: u64) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mapping::PAGE;
     use std::os::unix::fs::FileExt;
 
     const IOMEM: &str = "00000000-00000fff : Reserved\n\
@@ -321,9 +387,42 @@ mod tests {
             let refusal = Mapping::resource(path, PAGE, true).unwrap_err().to_string();
             assert!(refusal.contains("not a resource file of sysfs"), "{refusal}");
         }
-        for (name, yes) in [("resource2", true), ("resource4_wc", true), ("resource", false)] {
-            assert_eq!(is_resource(Path::new(name)), yes, "{name}");
+        for (name, number) in [
+            ("resource2", Some(2)),
+            ("resource4_wc", Some(4)),
+            ("resource", None),
+            ("resource6", None),
+            ("resource0_wc_wc", None),
+            ("config", None),
+        ] {
+            assert_eq!(bar_number(Path::new(name)), number, "{name}");
         }
-        assert!(!is_resource(Path::new("resource6")) && !is_resource(Path::new("config")));
+    }
+
+    #[test]
+    fn the_file_of_a_bar_has_the_requested_attribute() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        for name in ["resource0", "resource2", "resource2_wc"] {
+            fs::write(path(name), "").unwrap();
+        }
+        let file = |name: &str, caching| resource_with(&path(name), caching);
+        for name in ["resource2", "resource2_wc"] {
+            assert_eq!(file(name, Caching::Uncached).unwrap(), path("resource2"));
+            assert_eq!(file(name, Caching::WriteCombining).unwrap(), path("resource2_wc"));
+            assert!(file(name, Caching::WriteBack).unwrap_err().to_string().contains("sysfs"));
+        }
+        let refusal = file("resource0", Caching::WriteCombining).unwrap_err().to_string();
+        assert!(refusal.contains("not prefetchable"), "{refusal}");
+        // Another file is refused when it is mapped.
+        assert_eq!(file("config", Caching::WriteBack).unwrap(), path("config"));
+        fs::write(
+            path("resource"),
+            "0x0 0x0 0x0\n0xc000 0xc01f 0x40101\n0xfe000000 0xfe0fffff 0x14220c\n",
+        )
+        .unwrap();
+        assert_eq!(bar_address(&path("resource2_wc")), Some(0xfe00_0000));
+        assert_eq!(bar_address(&path("resource0")), None, "an absent BAR has address 0");
+        assert_eq!(bar_address(&path("resource3")), None);
     }
 }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::caching::Caching;
 use crate::setting::Setting;
 use crate::usage::Usage;
 use std::path::Path;
@@ -151,7 +152,10 @@ fn impossible_lengths_are_refused() {
     assert!(Mapping::anonymous(usize::MAX).is_err());
     assert!(Mapping::transparent_huge(usize::MAX - 4096).is_err());
     assert!(
-        Mapping::physical(u64::MAX - 10, 4096, false).unwrap_err().to_string().contains("52-bit")
+        Mapping::physical(u64::MAX - 10, 4096, false, Caching::Uncached)
+            .unwrap_err()
+            .to_string()
+            .contains("52-bit")
     );
 }
 
@@ -161,7 +165,8 @@ fn system_ram_is_never_mapped_for_writing() {
     let ram = iomem.lines().find_map(|line| line.strip_suffix(" : System RAM"));
     let first = ram.and_then(|range| u64::from_str_radix(range.split('-').next()?, 16).ok());
     // If the addresses are hidden, every one is refused.
-    let refusal = Mapping::physical(first.unwrap_or(0x10_0000), 4096, true).unwrap_err();
+    let refusal =
+        Mapping::physical(first.unwrap_or(0x10_0000), 4096, true, Caching::Uncached).unwrap_err();
     let refusal = refusal.to_string();
     assert!(refusal.contains("physical memory at 0x"), "{refusal}");
     assert_eq!(refusal.lines().count(), 1);

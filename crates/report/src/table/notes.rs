@@ -5,12 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use lab::point::Point;
 use lab::sample::FailureKind;
 use lab::statistics::NOTABLE_CORRELATION;
-use lab::summary::{FailureCount, OtherEnvironment, Row};
+use lab::summary::{CLASS, FailureCount, OtherEnvironment, Row};
 use machine::proximity::Class;
 
 use super::section::phrase;
 use lab::format;
 use lab::table::{Emphasis, Page};
+
+/// Maximum number of levels of a covariate that a remark lists.
+const MAX_LEVELS: usize = 6;
 
 /// Notes on the tables of one experiment.
 #[derive(Debug, Default)]
@@ -92,7 +95,7 @@ impl Notes {
     }
 }
 
-/// Returns remarks on void samples, counter resolution, correlation, outliers and mixed classes of all rows.
+/// Returns remarks on void samples, counter resolution, correlation, covariates, outliers and mixed classes of all rows.
 pub(crate) fn remarks(rows: &[&Row], baseline: &Point, unit: &str) -> Vec<String> {
     let mut lines = Vec::new();
     let voids: usize = rows.iter().map(|row| row.voids).sum();
@@ -129,6 +132,7 @@ pub(crate) fn remarks(rows: &[&Row], baseline: &Point, unit: &str) -> Vec<String
             .push(format!("clock drift: {share} of another run, part of each interval of a value"));
     }
     lines.extend(correlation(rows));
+    lines.extend(covariates(rows));
     let outliers: usize = rows.iter().map(|row| row.outliers.len()).sum();
     if outliers > 0 {
         let points = rows.iter().filter(|row| !row.outliers.is_empty()).count();
@@ -144,6 +148,29 @@ pub(crate) fn remarks(rows: &[&Row], baseline: &Point, unit: &str) -> Vec<String
         format!("{}: {}", difference(&row.point, baseline), classes.join(", "))
     }));
     lines
+}
+
+/// Returns a remark on each covariate: its levels, and the number of points with rounds of each, e.g.
+/// `memory_type: uncached-minus (4 points), write-back (1 point)`. The class of the cores has its own remark.
+fn covariates(rows: &[&Row]) -> Vec<String> {
+    let mut points: BTreeMap<&str, BTreeMap<&str, usize>> = BTreeMap::new();
+    for (name, levels) in rows.iter().flat_map(|row| &row.covariates) {
+        for (level, _) in levels.iter().filter(|_| name != CLASS) {
+            *points.entry(name).or_default().entry(level.as_str()).or_default() += 1;
+        }
+    }
+    let listed = |(name, levels): (&str, BTreeMap<&str, usize>)| {
+        let more = levels.len().saturating_sub(MAX_LEVELS);
+        let shown = levels.iter().take(MAX_LEVELS);
+        let mut shown: Vec<_> = shown
+            .map(|(level, count)| format!("{level} ({})", format::count(*count, "point")))
+            .collect();
+        if more > 0 {
+            shown.push(format!("{more} more: --json"));
+        }
+        format!("{name}: {}", shown.join(", "))
+    };
+    points.into_iter().map(listed).collect()
 }
 
 /// Returns a remark on points whose rounds are correlated.

@@ -49,6 +49,12 @@ pub fn function(text: &str, others: &[&'static str]) -> Result<String, String> {
     ))
 }
 
+/// Covariate: the memory type that the kernel gave a mapping, e.g. `uncached-minus`, or why it is not verified.
+pub const MEMORY_TYPE: &str = "memory_type";
+
+/// Covariate: the name of the GPU and the version of its driver's API.
+pub const GPU: &str = "gpu";
+
 /// Bytes copied per second.
 pub const THROUGHPUT: &str = "throughput";
 /// Time per copy: the median over the batches of a sample.

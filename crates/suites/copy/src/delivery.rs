@@ -17,7 +17,7 @@ use lab::sample::Failure;
 use crate::common::{self, Direction};
 use crate::functions;
 use crate::lengths;
-use crate::memory::{ALLOW_WRITE, Call, MemoryKind, Region};
+use crate::memory::{ALLOW_WRITE, CachingLevel, Call, MemoryKind, Region};
 use crate::pattern::Pattern;
 use crate::throughput::SOURCE_OFFSET;
 
@@ -27,9 +27,12 @@ pub(crate) struct DeliveryParams {
     /// whether the program writes the memory or reads it
     #[factor(default = "write")]
     direction: Direction,
-    /// memory: heap, heap-huge, shared, file-mapped, host-physical, device, pci-bar, dax, numa-node-N
+    /// memory: heap, heap-huge, shared, file-mapped, host-physical, device, pci-bar, dax, gpu-bar, numa-node-N
     #[factor(default = "heap")]
     memory: MemoryKind,
+    /// attribute of the mapping: default (as the kernel maps the memory), uncached, write-combining or write-back
+    #[factor(default = "default")]
+    caching: CachingLevel,
     /// bytes copied
     #[factor(default = "64 KiB", levels = Levels::Bytes(1, lengths::MAX_LENGTH))]
     length: usize,
@@ -60,12 +63,7 @@ impl Method for Delivery {
     }
 
     fn available(&self, params: &DeliveryParams) -> Result<(), Failure> {
-        if params.memory == MemoryKind::FileIo {
-            return Err(Failure::unavailable(
-                "memory = file-io is copied by system calls, not by a function",
-                "use memory = file-mapped",
-            ));
-        }
+        check(params)?;
         params.memory.available()?;
         functions::check(&params.function)
     }
@@ -83,10 +81,19 @@ impl Method for Delivery {
     }
 }
 
-fn measure(context: &mut Context, params: &DeliveryParams) -> Result<Measurement, Failure> {
-    if params.memory == MemoryKind::FileIo {
-        Delivery.available(params)?;
+/// Checks that a function can copy the memory with its attribute.
+fn check(params: &DeliveryParams) -> Result<(), Failure> {
+    if params.memory.is_copied_by_calls() {
+        return Err(Failure::unavailable(
+            format!("memory = {} is copied by calls, not by a function", params.memory),
+            "use memory = file-mapped or gpu-bar",
+        ));
     }
+    params.caching.check(params.memory)
+}
+
+fn measure(context: &mut Context, params: &DeliveryParams) -> Result<Measurement, Failure> {
+    check(params)?;
     deliver(params, context.options, context.seed as u8)
 }
 
@@ -102,12 +109,16 @@ fn deliver(
         })
     });
     let expected = user_set.transpose()?.map(|offset| Pattern { offset });
-    if params.direction == Direction::Write {
-        write_and_verify(params, options, expected.unwrap_or(Pattern { offset: data }))?;
+    let region = if params.direction == Direction::Write {
+        write_and_verify(params, options, expected.unwrap_or(Pattern { offset: data }))?
     } else {
-        read_and_verify(params, options, expected, Pattern { offset: data })?;
-    }
-    Ok(Measurement::default().value(common::CHECKED, params.length as f64))
+        read_and_verify(params, options, expected, Pattern { offset: data })?
+    };
+    let measurement = Measurement::default().value(common::CHECKED, params.length as f64);
+    Ok(match region.memory_type() {
+        Some(given) => measurement.covariate(common::MEMORY_TYPE, given),
+        None => measurement,
+    })
 }
 
 /// Returns a pattern that differs from `pattern` in every byte.
@@ -115,13 +126,14 @@ fn different(pattern: Pattern) -> Pattern {
     Pattern { offset: pattern.offset.wrapping_add(1) }
 }
 
+/// Writes the memory and verifies it through the returned region.
 fn write_and_verify(
     params: &DeliveryParams,
     options: &BTreeMap<String, String>,
     pattern: Pattern,
-) -> Result<(), Failure> {
+) -> Result<Region, Failure> {
     let function = functions::find(&params.function)?;
-    let open = |write| Region::open(params.memory, params.length, write, options);
+    let open = |write| Region::open(params.memory, params.length, write, params.caching, options);
     let mut region = open(true)?;
     region.fill(different(pattern), 0, params.length)?;
     let mut source = vec![0; params.length];
@@ -134,7 +146,7 @@ fn write_and_verify(
     }
     let counts = region.verify(pattern, 0, &[params.call()])?;
     if counts.delivered == 1 {
-        return Ok(());
+        return Ok(region);
     }
     let first = if counts.missing == 1 { 0 } else { counts.torn_at };
     Err(Failure::check(format!("written bytes did not arrive from byte {first} on")))
@@ -147,11 +159,11 @@ fn read_and_verify(
     options: &BTreeMap<String, String>,
     known: Option<Pattern>,
     data: Pattern,
-) -> Result<(), Failure> {
+) -> Result<Region, Failure> {
     let function = functions::find(&params.function)?;
     let fills =
         known.is_none() && (!params.memory.is_physical() || is_allowed(options, ALLOW_WRITE));
-    let mut region = Region::open(params.memory, params.length, fills, options)?;
+    let mut region = Region::open(params.memory, params.length, fills, params.caching, options)?;
     if fills {
         region.fill(data, 0, params.length)?;
     }
@@ -168,7 +180,7 @@ fn read_and_verify(
         }
     };
     match wrong {
-        None => Ok(()),
+        None => Ok(region),
         Some(first) => Err(Failure::check(format!("wrong bytes were read from byte {first} on"))),
     }
 }

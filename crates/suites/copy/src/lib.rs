@@ -78,7 +78,7 @@ pub static SUITE: Suite = Suite::new(
     ],
 )
 .with_options(OPTIONS)
-.with_capabilities(|| vec![mbw::PROGRAM.capability()])
+.with_capabilities(|| vec![mbw::PROGRAM.capability(), memory::gpu_capability()])
 .with_command(SuiteCommand { command: cli::command, run: cli::main });
 
 #[cfg(test)]

@@ -3,6 +3,8 @@
 // Options and the peer process may supply any numbers: this crate is built without overflow checks.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
+mod caching;
+mod gpu;
 mod peer;
 pub(crate) mod physical;
 mod region;
@@ -20,6 +22,9 @@ use machine::topology::Topology;
 
 use crate::pattern::Pattern;
 
+pub use caching::CachingLevel;
+pub use gpu::capability as gpu_capability;
+pub(crate) use gpu::{DeviceMemory, DriverCopies, PinnedMemory};
 pub use physical::{ALLOW, ALLOW_WRITE};
 pub use region::Region;
 
@@ -105,11 +110,15 @@ pub enum MemoryKind {
     PciBar,
     /// Persistent or device memory through DAX.
     Dax,
+    /// Memory of a GPU, copied by calls of its driver.
+    Gpu,
+    /// Memory of a GPU, mapped through its BAR.
+    GpuBar,
     /// Private memory on one NUMA node.
     NumaNode(usize),
 }
 
-const NAMES: [(MemoryKind, &str); 9] = [
+const NAMES: [(MemoryKind, &str); 11] = [
     (MemoryKind::Heap, "heap"),
     (MemoryKind::HeapHuge, "heap-huge"),
     (MemoryKind::Shared, "shared"),
@@ -119,6 +128,8 @@ const NAMES: [(MemoryKind, &str); 9] = [
     (MemoryKind::Device, "device"),
     (MemoryKind::PciBar, "pci-bar"),
     (MemoryKind::Dax, "dax"),
+    (MemoryKind::Gpu, "gpu"),
+    (MemoryKind::GpuBar, "gpu-bar"),
 ];
 
 impl fmt::Display for MemoryKind {
@@ -167,6 +178,42 @@ impl MemoryKind {
             | Self::Device
             | Self::PciBar
             | Self::Dax
+            | Self::Gpu
+            | Self::GpuBar
+            | Self::NumaNode(_) => false,
+        }
+    }
+
+    /// Returns whether the memory is that of a GPU.
+    pub(crate) fn is_gpu(self) -> bool {
+        match self {
+            Self::Gpu | Self::GpuBar => true,
+            Self::Heap
+            | Self::HeapHuge
+            | Self::Shared
+            | Self::FileMapped
+            | Self::FileIo
+            | Self::HostPhysical
+            | Self::Device
+            | Self::PciBar
+            | Self::Dax
+            | Self::NumaNode(_) => false,
+        }
+    }
+
+    /// Returns whether copies are calls of the kernel or of a driver, so that no copy function is used.
+    pub(crate) fn is_copied_by_calls(self) -> bool {
+        match self {
+            Self::FileIo | Self::Gpu => true,
+            Self::Heap
+            | Self::HeapHuge
+            | Self::Shared
+            | Self::FileMapped
+            | Self::HostPhysical
+            | Self::Device
+            | Self::PciBar
+            | Self::Dax
+            | Self::GpuBar
             | Self::NumaNode(_) => false,
         }
     }
@@ -182,6 +229,7 @@ impl MemoryKind {
             Self::HostPhysical | Self::Device => has("dev-mem"),
             Self::PciBar => has("pci-bar"),
             Self::Dax => has("dax"),
+            Self::Gpu | Self::GpuBar => gpu::available(),
             Self::NumaNode(node) => node_available(node),
         }
     }
@@ -195,6 +243,8 @@ impl MemoryKind {
             | Self::Shared
             | Self::FileMapped
             | Self::FileIo
+            | Self::Gpu
+            | Self::GpuBar
             | Self::NumaNode(_) => false,
         }
     }
@@ -206,7 +256,7 @@ impl MemoryKind {
 
     /// Returns whether the pages of a mapping can be discarded, so that a copy touches them first.
     pub fn can_be_cold(self) -> bool {
-        !self.is_physical() && self != Self::FileIo
+        !self.is_physical() && !self.is_gpu() && self != Self::FileIo
     }
 }
 

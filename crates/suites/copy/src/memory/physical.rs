@@ -6,9 +6,10 @@ use std::path::Path;
 use lab::option::{self, is_allowed};
 use lab::quantity;
 use lab::sample::Failure;
+use machine::caching::Caching;
 use machine::mapping::Mapping;
 
-use super::MemoryKind;
+use super::{CachingLevel, MemoryKind};
 
 /// The option that allows mapping physical memory for reading.
 pub const ALLOW: &str = "allow-physical";
@@ -38,6 +39,8 @@ pub(super) fn max_bytes(kind: MemoryKind) -> Option<usize> {
         | MemoryKind::Shared
         | MemoryKind::FileMapped
         | MemoryKind::FileIo
+        | MemoryKind::Gpu
+        | MemoryKind::GpuBar
         | MemoryKind::NumaNode(_) => None,
     }
 }
@@ -45,13 +48,15 @@ pub(super) fn max_bytes(kind: MemoryKind) -> Option<usize> {
 /// Placeholder of an address in a remedy: a number might be copied.
 const ADDRESS: &str = "ADDRESS, as /proc/iomem lists it";
 
-/// Maps `bytes` bytes.
+/// Maps `bytes` bytes. Returns also the memory type that the kernel gave, or why it is unknown.
 pub(super) fn open(
     kind: MemoryKind,
     bytes: usize,
     write: bool,
+    caching: CachingLevel,
     options: &BTreeMap<String, String>,
-) -> Result<Mapping, Failure> {
+) -> Result<(Mapping, String), Failure> {
+    caching.check(kind)?;
     if !is_allowed(options, ALLOW) {
         let why = format!("{kind} is not mapped without permission");
         return Err(Failure::unavailable(why, "--allow physical"));
@@ -78,29 +83,41 @@ pub(super) fn open(
             )
         })
     };
+    // ESCAPE maps physical addresses uncached.
+    let through_dev_mem = caching.requested().unwrap_or(Caching::Uncached);
     let mapping = match kind {
         MemoryKind::PciBar => {
             let path = named(PCI_RESOURCE, "/sys/bus/pci/devices/0000:00:02.0/resource0")?;
-            Mapping::resource(Path::new(path), bytes, write)
+            Mapping::resource(&caching.resource(Path::new(path))?, bytes, write)
         }
         MemoryKind::Dax => Mapping::dax(Path::new(named(DAX_DEVICE, "/dev/dax0.0")?), bytes, write),
-        MemoryKind::HostPhysical => {
-            Mapping::physical(address(named(HOST_ADDRESS, ADDRESS)?)?, bytes, write)
-        }
+        MemoryKind::HostPhysical => Mapping::physical(
+            address(named(HOST_ADDRESS, ADDRESS)?)?,
+            bytes,
+            write,
+            through_dev_mem,
+        ),
         // There is no default: ESCAPE's address is RAM on a machine whose CXL memory begins there.
-        MemoryKind::Device => {
-            Mapping::physical(address(named(DEVICE_ADDRESS, ADDRESS)?)?, bytes, write)
-        }
+        MemoryKind::Device => Mapping::physical(
+            address(named(DEVICE_ADDRESS, ADDRESS)?)?,
+            bytes,
+            write,
+            through_dev_mem,
+        ),
         MemoryKind::Heap
         | MemoryKind::HeapHuge
         | MemoryKind::Shared
         | MemoryKind::FileMapped
         | MemoryKind::FileIo
+        | MemoryKind::Gpu
+        | MemoryKind::GpuBar
         | MemoryKind::NumaNode(_) => {
             return Err(Failure::failed(format!("{kind} is not physical memory")));
         }
     };
-    mapping.map_err(Failure::refused)
+    let mapping = mapping.map_err(Failure::refused)?;
+    let given = caching.verify(kind, &mapping)?;
+    Ok((mapping, given))
 }
 
 fn address(text: &str) -> Result<u64, Failure> {
@@ -113,6 +130,8 @@ fn address(text: &str) -> Result<u64, Failure> {
 mod tests {
     use super::*;
 
+    const DEFAULT: CachingLevel = CachingLevel::Default;
+
     fn options(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
         pairs.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect()
     }
@@ -123,20 +142,21 @@ mod tests {
             [MemoryKind::HostPhysical, MemoryKind::Device, MemoryKind::PciBar, MemoryKind::Dax]
         {
             for none in [options(&[]), options(&[(ALLOW, "no")])] {
-                let unasked = open(kind, 4096, false, &none).unwrap_err();
+                let unasked = open(kind, 4096, false, DEFAULT, &none).unwrap_err();
                 assert_eq!(unasked.remedy.as_deref(), Some("--allow physical"));
             }
             let read = [(ALLOW, "yes")];
             for read_only in [options(&read), options(&[read[0], (ALLOW_WRITE, "no")])] {
-                let unasked = open(kind, 4096, true, &read_only).unwrap_err();
+                let unasked = open(kind, 4096, true, DEFAULT, &read_only).unwrap_err();
                 assert!(unasked.remedy.unwrap().starts_with("--allow physical-write"));
             }
         }
-        let too_much = open(MemoryKind::HostPhysical, 1 << 20, false, &options(&[(ALLOW, "yes")]))
-            .unwrap_err();
+        let too_much =
+            open(MemoryKind::HostPhysical, 1 << 20, false, DEFAULT, &options(&[(ALLOW, "yes")]))
+                .unwrap_err();
         assert!(too_much.why.contains("512 KiB"), "{too_much}");
-        let unnamed =
-            open(MemoryKind::PciBar, 4096, false, &options(&[(ALLOW, "yes")])).unwrap_err();
+        let unnamed = open(MemoryKind::PciBar, 4096, false, DEFAULT, &options(&[(ALLOW, "yes")]))
+            .unwrap_err();
         assert!(unnamed.remedy.unwrap().contains("pci-resource="));
     }
 
@@ -144,9 +164,9 @@ mod tests {
     fn addresses_have_no_default() {
         let allowed = options(&[(ALLOW, "yes"), (ALLOW_WRITE, "yes")]);
         for write in [false, true] {
-            let device = open(MemoryKind::Device, 4096, write, &allowed).unwrap_err();
+            let device = open(MemoryKind::Device, 4096, write, DEFAULT, &allowed).unwrap_err();
             assert!(device.remedy.unwrap().contains("--set device-address="), "{}", device.why);
-            let host = open(MemoryKind::HostPhysical, 4096, write, &allowed).unwrap_err();
+            let host = open(MemoryKind::HostPhysical, 4096, write, DEFAULT, &allowed).unwrap_err();
             assert!(host.remedy.unwrap().contains("--set physical-address="), "{}", host.why);
         }
     }

@@ -11,8 +11,9 @@ use machine::huge_pages;
 use machine::mapping::{Mapping, Sharing};
 use machine::memfd::Memfd;
 
+use super::gpu::{DeviceMemory, Gpu};
 use super::peer::PeerProcess;
-use super::{Call, MemoryKind, VerifyCounts, file_folder, physical};
+use super::{CachingLevel, Call, MemoryKind, VerifyCounts, file_folder, physical};
 use crate::pattern::Pattern;
 
 /// Minimum share of a mapping on huge pages.
@@ -22,13 +23,19 @@ const MIN_HUGE_SHARE: f64 = 0.95;
 #[derive(Debug)]
 pub struct Region {
     kind: MemoryKind,
+    /// The memory; inaccessible addresses if it is that of a GPU and not mapped.
     mapping: Mapping,
+    /// The memory of a GPU.
+    device: Option<DeviceMemory>,
     /// The underlying file, if copies are system calls.
     file: Option<File>,
     /// The process that shares the memory, if there is one.
     peer: Option<PeerProcess>,
     /// How the kernel provides the pages, unless the kind determines it.
     pages: Option<&'static str>,
+    caching: CachingLevel,
+    /// The memory type that the kernel gave, or why it is unknown; `None` if none was requested of ordinary memory.
+    memory_type: Option<String>,
 }
 
 impl Region {
@@ -57,6 +64,11 @@ impl Region {
         self.mapping.is_writable()
     }
 
+    /// Returns the memory of the GPU.
+    pub(crate) fn device(&self) -> Option<&DeviceMemory> {
+        self.device.as_ref()
+    }
+
     /// Returns the file whose `pread` and `pwrite` are the copies.
     pub fn file(&self) -> Option<BorrowedFd<'_>> {
         self.file.as_ref().map(AsFd::as_fd)
@@ -67,11 +79,24 @@ impl Region {
         self.pages
     }
 
-    /// Makes every page present.
+    /// Returns the requested caching attribute.
+    pub fn caching(&self) -> CachingLevel {
+        self.caching
+    }
+
+    /// Returns the memory type that the kernel gave, or why it is unknown.
+    pub fn memory_type(&self) -> Option<&str> {
+        self.memory_type.as_deref()
+    }
+
+    /// Makes every page present. Memory of a GPU always is.
     ///
     /// # Errors
     /// Returns an error if there is not enough memory.
     pub fn prefault(&self) -> Result<(), Failure> {
+        if self.device.is_some() {
+            return Ok(());
+        }
         Ok(self.mapping.prefault()?)
     }
 
@@ -91,6 +116,11 @@ impl Region {
         }
         if let Some(peer) = &mut self.peer {
             return peer.fill(pattern, start, length);
+        }
+        if let Some(device) = &self.device {
+            let mut bytes = vec![0; length];
+            pattern.fill(0, &mut bytes);
+            return device.write(start, &bytes);
         }
         // SAFETY: the span is within this writable mapping, and no thread copies while it is filled.
         let bytes = unsafe { std::slice::from_raw_parts_mut(self.start().add(start), length) };
@@ -116,12 +146,22 @@ impl Region {
             return peer.verify(pattern, start, calls);
         }
         let mut counts = VerifyCounts::default();
+        let end = calls.iter().map(|call| (call.at as usize).saturating_add(call.length as usize));
+        let span = end.max().unwrap_or(0);
+        let mut copied = Vec::new();
+        let bytes = match &self.device {
+            // The driver's copy also shows whether stores through the BAR arrived.
+            Some(device) => {
+                copied.resize(span, 0);
+                device.read(start, &mut copied)?;
+                &copied[..]
+            }
+            // SAFETY: the span is within this mapping, and no thread copies while it is verified.
+            None => unsafe { std::slice::from_raw_parts(self.start().add(start), span) },
+        };
         for call in calls {
             let (at, length) = (call.at as usize, call.length as usize);
-            // SAFETY: the span is within this mapping, and no thread copies while it is verified.
-            let bytes =
-                unsafe { std::slice::from_raw_parts(self.start().add(start).add(at), length) };
-            counts.add(pattern, at, bytes);
+            counts.add(pattern, at, &bytes[at..at.saturating_add(length)]);
         }
         Ok(counts)
     }
@@ -140,29 +180,67 @@ impl Region {
     /// Opens `bytes` bytes, writable if `write`. The pages of private memory are not yet present.
     ///
     /// # Errors
-    /// Returns the cause and a remedy if the machine lacks the memory or the user must allow or name
+    /// Returns the cause and a remedy if the machine lacks the memory or the attribute, or the user must allow or name
     /// it first.
     pub fn open(
         kind: MemoryKind,
         bytes: usize,
         write: bool,
+        caching: CachingLevel,
         options: &BTreeMap<String, String>,
     ) -> Result<Self, Failure> {
-        let region = |mapping| Self { kind, mapping, file: None, peer: None, pages: None };
-        match kind {
-            MemoryKind::Heap => Ok(region(private(Mapping::anonymous(bytes))?)),
-            MemoryKind::HeapHuge => huge(bytes),
-            MemoryKind::Shared => shared(bytes),
-            MemoryKind::FileMapped | MemoryKind::FileIo => file(kind, bytes, options),
+        caching.check(kind)?;
+        let region = match kind {
+            MemoryKind::Heap => Self::new(kind, private(Mapping::anonymous(bytes))?),
+            MemoryKind::HeapHuge => huge(bytes)?,
+            MemoryKind::Shared => shared(bytes)?,
+            MemoryKind::FileMapped | MemoryKind::FileIo => file(kind, bytes, options)?,
             MemoryKind::HostPhysical
             | MemoryKind::Device
             | MemoryKind::PciBar
-            | MemoryKind::Dax => physical::open(kind, bytes, write, options).map(region),
+            | MemoryKind::Dax => {
+                let (mapping, given) = physical::open(kind, bytes, write, caching, options)?;
+                Self { memory_type: Some(given), ..Self::new(kind, mapping) }
+            }
+            MemoryKind::Gpu | MemoryKind::GpuBar => {
+                Self::on_gpu(kind, DeviceMemory::alloc(Gpu::get()?, bytes)?, bytes)?
+            }
             MemoryKind::NumaNode(node) => {
                 let mapping = private(Mapping::anonymous(bytes))?;
                 mapping.bind(node).map_err(Failure::refused)?;
-                Ok(region(mapping))
+                Self::new(kind, mapping)
             }
+        };
+        let unlisted = || "not verified: the kernel lists no types of system RAM".to_owned();
+        let memory_type = region.memory_type.or_else(|| caching.requested().map(|_| unlisted()));
+        Ok(Self { caching, memory_type, ..region })
+    }
+
+    /// Opens allocated memory of a GPU, mapped for `gpu-bar`.
+    pub(super) fn on_gpu(
+        kind: MemoryKind,
+        device: DeviceMemory,
+        bytes: usize,
+    ) -> Result<Self, Failure> {
+        let mapping = if kind == MemoryKind::GpuBar {
+            device.map(bytes)?
+        } else {
+            // Its addresses fault, so that no copy bypasses the driver.
+            Mapping::inaccessible(bytes).map_err(Failure::refused)?
+        };
+        Ok(Self { device: Some(device), ..Self::new(kind, mapping) })
+    }
+
+    fn new(kind: MemoryKind, mapping: Mapping) -> Self {
+        Self {
+            kind,
+            mapping,
+            device: None,
+            file: None,
+            peer: None,
+            pages: None,
+            caching: CachingLevel::Default,
+            memory_type: None,
         }
     }
 }
@@ -184,11 +262,8 @@ fn huge(bytes: usize) -> Result<Region, Failure> {
     let whole = bytes.next_multiple_of(huge_pages::SIZE);
     let enough = huge_pages::free().is_ok_and(|free| free >= whole / huge_pages::SIZE);
     let region = |mapping, pages| Region {
-        kind: MemoryKind::HeapHuge,
-        mapping,
-        file: None,
-        peer: None,
         pages: Some(pages),
+        ..Region::new(MemoryKind::HeapHuge, mapping)
     };
     if enough {
         return Ok(region(private(Mapping::huge(whole))?, "pool"));
@@ -227,7 +302,7 @@ fn shared(bytes: usize) -> Result<Region, Failure> {
     let memfd = Memfd::create("tollgate-shared", bytes)?;
     let mapping = Mapping::shared(&memfd, bytes).map_err(Failure::refused)?;
     let peer = PeerProcess::start(&mapping)?;
-    Ok(Region { kind: MemoryKind::Shared, mapping, file: None, peer: Some(peer), pages: None })
+    Ok(Region { peer: Some(peer), ..Region::new(MemoryKind::Shared, mapping) })
 }
 
 /// Opens an unnamed file, which the kernel deletes with the process.
@@ -247,7 +322,7 @@ fn file(
         Mapping::open_file(&file, bytes, Sharing::SharedWritable).map_err(Failure::refused)?;
     let pages = Some(file_system(&file));
     let file = (kind == MemoryKind::FileIo).then_some(file);
-    Ok(Region { kind, mapping, file, peer: None, pages })
+    Ok(Region { file, pages, ..Region::new(kind, mapping) })
 }
 
 /// Returns the file system's name by its magic number: see statfs(2).

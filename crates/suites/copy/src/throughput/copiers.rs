@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lab::sample::Failure;
 
-use crate::memory::Call;
+use crate::memory::{Call, DriverCopies};
 
 /// A way to copy bytes.
 pub(super) trait Copier {
@@ -89,6 +89,17 @@ impl FileCalls<'_> {
             ));
         }
         Ok(())
+    }
+}
+
+/// Calls of a GPU's driver. Only the host's side of a copy is an address of the CPU. Each call returns when its bytes have
+/// arrived, because the host's memory is pinned.
+impl Copier for DriverCopies<'_> {
+    #[inline(always)]
+    unsafe fn copy(&self, destination: *mut u8, source: *const u8, at: usize, length: usize) {
+        let host = if self.is_write() { source.cast_mut() } else { destination };
+        // SAFETY: the caller guarantees both ranges.
+        unsafe { DriverCopies::copy(self, host.add(at), at, length) }
     }
 }
 

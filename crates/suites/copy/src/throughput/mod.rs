@@ -38,6 +38,7 @@ use machine::tsc::Tsc;
 use crate::common::{self, Direction};
 use crate::functions::{self, CopyFn};
 use crate::mbw;
+use crate::memory::{DeviceMemory, PinnedMemory};
 use crate::pattern::Pattern;
 use crate::pool::ThreadPool;
 use copiers::{FileCalls, NaiveCompiled, PausedCopy};
@@ -91,8 +92,13 @@ impl Method for Throughput {
 }
 
 fn available(params: &ThroughputParams) -> Result<(), Failure> {
+    check(params)?;
+    params.memory.available()
+}
+
+/// Checks that the levels fit together and that the function can run here.
+fn check(params: &ThroughputParams) -> Result<(), Failure> {
     params.check_conflicts()?;
-    params.memory.available()?;
     if params.mbw().is_some() {
         return mbw::PROGRAM.find().map(drop);
     }
@@ -145,7 +151,11 @@ impl ThroughputProbe {
         conditions: &Conditions,
         params: &ThroughputParams,
     ) -> Result<Measurement, Failure> {
-        available(params)?;
+        check(params)?;
+        // The probe opens the GPU itself.
+        if !params.memory.is_gpu() {
+            params.memory.available()?;
+        }
         if let Some(method) = params.mbw() {
             if conditions.tsc.is_none() {
                 let why = "mbw only times its copies, and there is no usable clock";
@@ -197,19 +207,36 @@ impl ThroughputProbe {
             Direction::Write => pair.destination.file().map(|file| (file, params.offset, true)),
             Direction::Read => pair.source.file().map(|file| (file, 0, false)),
         };
+        let device = match params.direction {
+            Direction::Write => pair.destination.device().map(|device| (device, params.offset)),
+            Direction::Read => pair.source.device().map(|device| (device, 0)),
+        };
+        // Memory that is mapped is copied by a function.
+        let device = device.filter(|_| params.memory.is_copied_by_calls());
+        let _pinned = match device {
+            None => None,
+            Some((device, _)) => Some(pin(params, device, pair, layout)?),
+        };
         let mut floor = None;
         // SAFETY: both regions stay open until this function returns, are different mappings and have
         // the layout's bytes; the ring belongs to the layout.
         let batches = unsafe {
-            match (file, options.pause) {
-                (Some((file, start, write)), _) => {
+            match (device, file, options.pause) {
+                (Some((device, start)), _, _) => {
+                    let copies = device.copies(start, params.direction == Direction::Write)?;
+                    let mut runner = Runner::new(copies, bases, layout, &ring, params, pooled);
+                    let batches = timing.measure(&mut runner)?;
+                    runner.copier().check_complete()?;
+                    batches
+                }
+                (None, Some((file, start, write)), _) => {
                     let copier = FileCalls { file, start, write, short: AtomicBool::new(false) };
                     let mut runner = Runner::new(copier, bases, layout, &ring, params, pooled);
                     let batches = timing.measure(&mut runner)?;
                     runner.copier().check_complete()?;
                     batches
                 }
-                (None, Some(pause)) => timing.run_once(&mut Runner::new(
+                (None, None, Some(pause)) => timing.run_once(&mut Runner::new(
                     PausedCopy(pause),
                     bases,
                     layout,
@@ -217,12 +244,12 @@ impl ThroughputProbe {
                     params,
                     pooled,
                 ))?,
-                (None, None) if params.function == NAIVE_COMPILED => {
+                (None, None, None) if params.function == NAIVE_COMPILED => {
                     let copier = NaiveCompiled;
                     timing
                         .measure(&mut Runner::new(copier, bases, layout, &ring, params, pooled))?
                 }
-                (None, None) => {
+                (None, None, None) => {
                     let seed = conditions.seed;
                     let copier = self.loops.function(&params.function, copy, seed)?;
                     let batches = timing
@@ -248,6 +275,12 @@ impl ThroughputProbe {
         if let Some(pages) = pair.destination.pages().or(pair.source.pages()) {
             measurement = measurement.covariate("pages", pages);
         }
+        if let Some(given) = pair.destination.memory_type().or(pair.source.memory_type()) {
+            measurement = measurement.covariate(common::MEMORY_TYPE, given);
+        }
+        if let Some(device) = pair.destination.device().or(pair.source.device()) {
+            measurement = measurement.covariate(common::GPU, device.gpu().name());
+        }
         Ok(measurement)
     }
 
@@ -260,6 +293,10 @@ impl ThroughputProbe {
         pair: &mut RegionPair,
     ) -> Result<Option<Pattern>, Failure> {
         let is_measured = params.direction == Direction::Read;
+        if is_measured && options.keep_memory && params.memory.is_gpu() {
+            let why = "memory of a GPU is allocated by each probe and has no contents to keep";
+            return Err(Failure::unavailable(why, "omit -i 1"));
+        }
         let keep = is_measured && (options.keep_memory || !pair.source.is_writable());
         self.data = self.data.wrapping_add(1);
         let pattern = Pattern { offset: options.source_offset.unwrap_or(self.data) };
@@ -273,6 +310,22 @@ impl ThroughputProbe {
         }
         Ok((!keep).then_some(pattern))
     }
+}
+
+/// Pins the host's side of copies to or from a GPU.
+fn pin(
+    params: &ThroughputParams,
+    device: &DeviceMemory,
+    pair: &RegionPair,
+    layout: Layout,
+) -> Result<PinnedMemory, Failure> {
+    let host = match params.direction {
+        Direction::Write => &pair.source,
+        Direction::Read => &pair.destination,
+    };
+    let bytes = layout.bytes().saturating_add(params.offset).min(host.len());
+    // SAFETY: both regions stay open until the sample ends, and the result is dropped in it.
+    unsafe { device.gpu().pin(host.start(), bytes) }
 }
 
 /// Returns a pool of `threads` threads; `None` if the caller copies.

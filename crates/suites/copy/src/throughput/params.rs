@@ -14,7 +14,7 @@ use crate::common::{self, Direction, TimingMode};
 use crate::functions::APEX;
 use crate::lengths::Lengths;
 use crate::mbw::Method;
-use crate::memory::MemoryKind;
+use crate::memory::{CachingLevel, MemoryKind};
 
 /// Maximum threads of a point, as in ESCAPE's `memcpy_test`.
 pub(crate) const MAX_THREADS: u64 = 64;
@@ -53,9 +53,12 @@ pub(crate) struct ThroughputParams {
     /// whether the program writes the memory or reads it
     #[factor(default = "write")]
     pub(super) direction: Direction,
-    /// memory: heap, heap-huge, shared, file-mapped, file-io, host-physical, device, pci-bar, dax, numa-node-N
+    /// memory: heap, heap-huge, shared, file-mapped, file-io, host-physical, device, pci-bar, dax, gpu, gpu-bar, numa-node-N
     #[factor(default = "heap")]
     pub(super) memory: MemoryKind,
+    /// attribute of the mapping: default (as the kernel maps the memory), uncached, write-combining or write-back
+    #[factor(default = "default")]
+    pub(super) caching: CachingLevel,
     /// bytes per copy: '64 KiB', 'uniform 1..64 B', 'log-uniform 1 B..4 KiB', 'mix fleet'
     #[factor(default = "64 KiB")]
     pub(super) length: Lengths,
@@ -94,6 +97,7 @@ impl Default for ThroughputParams {
         Self {
             direction: Direction::Write,
             memory: MemoryKind::Heap,
+            caching: CachingLevel::Default,
             length: Lengths::Fixed(64 << 10),
             function: "glibc".into(),
             threads: 0,
@@ -112,22 +116,21 @@ impl ThroughputParams {
         Method::from_level(&self.function)
     }
 
-    /// Returns whether the copies are system calls on a file, so that the function is unused.
-    pub(super) fn uses_system_calls(&self) -> bool {
-        self.memory == MemoryKind::FileIo
-    }
-
     /// Checks that the levels fit together.
     ///
     /// # Errors
     /// Returns the conflict and a remedy.
     pub(super) fn check_conflicts(&self) -> Result<(), Failure> {
         let no = |why: &str, remedy: &str| Err(Failure::unavailable(why, remedy));
+        self.caching.check(self.memory)?;
         if self.threads > 0 && self.usage == TimingMode::Latency {
             return no("a dependent chain of copies runs in one thread", "use threads = 0");
         }
-        if self.threads > 0 && self.uses_system_calls() {
-            return no("memory = file-io is copied by the caller only", "use threads = 0");
+        if self.threads > 0 && self.memory.is_copied_by_calls() {
+            return no("this memory is copied by calls of one thread only", "use threads = 0");
+        }
+        if self.usage == TimingMode::Latency && self.memory == MemoryKind::Gpu {
+            return no("no instruction loads from this memory", "use use = throughput");
         }
         if self.touch == PageState::Cold && self.buffers == Buffers::Rotating {
             return no("a first touch cannot reuse rotating buffers", "use buffers = one");
@@ -215,6 +218,7 @@ mod tests {
         let point = Point::from([
             ("direction", "read"),
             ("memory", "shared"),
+            ("caching", "write-back"),
             ("length", "uniform 1..64 B"),
             ("function", "avx2"),
             ("threads", "4"),
@@ -226,6 +230,7 @@ mod tests {
         let expected = ThroughputParams {
             direction: Direction::Read,
             memory: MemoryKind::Shared,
+            caching: CachingLevel::WriteBack,
             length: Lengths::Uniform(1, 64),
             function: "avx2".into(),
             threads: 4,
@@ -271,6 +276,11 @@ mod tests {
             [("touch", "cold"), ("memory", "file-io")],
             [("touch", "cold"), ("buffers", "rotating")],
             [("memory", "host-physical"), ("buffers", "rotating")],
+            [("memory", "pci-bar"), ("caching", "write-back")],
+            [("memory", "dax"), ("caching", "uncached")],
+            [("memory", "gpu"), ("threads", "2")],
+            [("memory", "gpu"), ("use", "latency")],
+            [("memory", "gpu-bar"), ("touch", "cold")],
             [("function", "mbw-dumb"), ("threads", "1")],
             [("function", "mbw-dumb"), ("length", "uniform 1..2 MiB")],
         ];

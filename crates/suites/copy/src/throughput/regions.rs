@@ -11,7 +11,7 @@ use machine::mapping::PAGE;
 
 use super::params::{PageState, ThroughputParams};
 use crate::common::Direction;
-use crate::memory::{ALLOW_WRITE, MemoryKind, Region};
+use crate::memory::{ALLOW_WRITE, CachingLevel, MemoryKind, Region};
 
 /// Maximum bytes kept open: two regions of 256 MiB and space for other kinds.
 const MAX_KEPT: usize = 1200 << 20;
@@ -40,6 +40,7 @@ pub(super) struct RegionPair {
 struct Key {
     side: Side,
     kind: MemoryKind,
+    caching: CachingLevel,
     is_writable: bool,
 }
 
@@ -61,12 +62,15 @@ impl Regions {
         let cold = params.touch == PageState::Cold;
         let program = if params.memory.is_huge() { MemoryKind::HeapHuge } else { MemoryKind::Heap };
         let writes = params.direction == Direction::Write;
-        let (from, to) = ((Side::Program, program), (Side::Measured, params.memory));
+        let (from, to) = (
+            (Side::Program, program, CachingLevel::Default),
+            (Side::Measured, params.memory, params.caching),
+        );
         let (from, to) = if writes { (from, to) } else { (to, from) };
         let source = self.warm(from, bytes, writes, options)?;
         let destination = if cold {
             check_free(to.1, bytes)?;
-            Region::open(to.1, bytes, writes, options)?
+            Region::open(to.1, bytes, writes, to.2, options)?
         } else {
             self.warm(to, bytes, writes, options)?
         };
@@ -76,19 +80,21 @@ impl Regions {
     /// Returns a region with all pages present: a kept one or a new one.
     fn warm(
         &mut self,
-        (side, kind): (Side, MemoryKind),
+        (side, kind, caching): (Side, MemoryKind, CachingLevel),
         bytes: usize,
         writes: bool,
         options: &BTreeMap<String, String>,
     ) -> Result<Region, Failure> {
         // Memory that may be written may also be filled before it is read.
         let is_writable = writes || !kind.is_physical() || is_allowed(options, ALLOW_WRITE);
-        let key = Key { side, kind, is_writable };
+        let key = Key { side, kind, caching, is_writable };
         let fits = |(kept, region): &(Key, Region)| *kept == key && region.len() >= bytes;
         if let Some(index) = self.waiting.iter().position(fits) {
             return Ok(self.waiting.swap_remove(index).1);
         }
-        self.waiting.retain(|(kept, _)| *kept != key);
+        // A range cannot be mapped with two attributes at a time: the kernel gives the second mapping that of the first.
+        let conflicts = |kept: &Key| kept.kind.is_physical() && kept.caching != caching;
+        self.waiting.retain(|(kept, _)| *kept != key && !(kind.is_physical() && conflicts(kept)));
         // One page more, for the destination's offset.
         let size =
             SIZES.into_iter().map(|size| size.saturating_add(PAGE)).find(|size| *size >= bytes);
@@ -96,7 +102,7 @@ impl Regions {
         let whole = size.filter(|_| !kind.is_physical()).unwrap_or(bytes);
         self.release_for(whole);
         check_free(kind, whole)?;
-        let region = Region::open(kind, whole, is_writable, options)?;
+        let region = Region::open(kind, whole, is_writable, caching, options)?;
         region.prefault()?;
         Ok(region)
     }
@@ -121,7 +127,8 @@ impl Regions {
     }
 
     fn keep(&mut self, side: Side, region: Region) {
-        let key = Key { side, kind: region.kind(), is_writable: region.is_writable() };
+        let (kind, caching) = (region.kind(), region.caching());
+        let key = Key { side, kind, caching, is_writable: region.is_writable() };
         self.waiting.push((key, region));
     }
 }
@@ -129,7 +136,7 @@ impl Regions {
 /// Checks that the machine has `bytes` of free memory, so that no process is killed for lack of it.
 fn check_free(kind: MemoryKind, bytes: usize) -> Result<(), Failure> {
     let free = machine::proc::available_memory();
-    if kind.is_physical() || bytes as u64 <= free {
+    if kind.is_physical() || kind.is_gpu() || bytes as u64 <= free {
         return Ok(());
     }
     let why = format!("{kind} needs {} MiB and {} MiB are free", bytes >> 20, free >> 20);

@@ -205,7 +205,8 @@ pub(super) fn expected(params: &ThroughputParams, budget: Duration) -> Duration 
     }
     let layout = Layout::new(params, *LAST_LEVEL, params.memory == MemoryKind::HeapHuge);
     let bytes = layout.bytes() as f64;
-    let rate = if params.memory.is_physical() { DEVICE_RATE } else { RATE };
+    let is_slow = params.memory.is_physical() || params.memory == MemoryKind::GpuBar;
+    let rate = if is_slow { DEVICE_RATE } else { RATE };
     let fresh = if params.touch == PageState::Cold { 3.0 } else { 2.0 / KEPT };
     let copies = if params.mode == Mode::Jobs { min_copies(params) } else { 1 };
     let batch = longest * copies as f64 / rate;
