@@ -173,6 +173,7 @@ pub(crate) fn empty(experiment: &Experiment) -> Run {
             nice: 0,
             code: BTreeMap::new(),
             sides: Vec::new(),
+            guests: None,
             sessions: vec![SessionRecord::starting(String::new())],
             environments: [("e1".to_string(), environment)].into(),
             experiments: [(experiment.id(), experiment.clone())].into(),

@@ -128,9 +128,9 @@ fn remedy(kind: MemoryKind, caching: Caching) -> &'static str {
              write-combining: echo 'base=ADDRESS size=SIZE type=write-combining' > /proc/mtrr"
         }
         (_, Caching::WriteBack) => {
-            "use caching = uncached, or a range that the MTRRs make write-back (/proc/mtrr)"
+            "name a range that the MTRRs make write-back (/proc/mtrr), or use caching = default"
         }
-        _ => "end other mappings of the range, and see the lines x86/PAT of the kernel log",
+        _ => "remove the MTRR of the range and end other mappings of it, or use caching = default",
     }
 }
 
