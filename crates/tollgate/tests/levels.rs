@@ -11,7 +11,7 @@ use lab::journal::Run;
 use lab::sample::{Failure, FailureKind};
 
 /// Guests in which levels are measured that most machines lack: the guest, the experiment, and the factor and its levels.
-const ELSEWHERE: [(&str, &str, &str, &[&str]); 14] = [
+const ELSEWHERE: [(&str, &str, &str, &[&str]); 19] = [
     ("ivshmem", "copy/throughput", "memory", &["pci-bar"]),
     ("escape", "copy/throughput", "memory", &["host-physical", "device"]),
     ("nvdimm", "copy/throughput", "memory", &["dax", "numa-node-0", "numa-node-1"]),
@@ -21,6 +21,11 @@ const ELSEWHERE: [(&str, &str, &str, &[&str]); 14] = [
     ("nvdimm", "copy/delivery", "memory", &["dax"]),
     ("numa", "copy/delivery", "memory", &["numa-node-1"]),
     ("escape", "copy/limit", "memory", &["device"]),
+    ("escape", "copy/caching", "memory", &["host-physical", "device"]),
+    ("ivshmem", "copy/caching", "memory", &["pci-bar"]),
+    ("nvdimm", "copy/caching", "memory", &["dax"]),
+    ("ivshmem", "copy/caching", "caching", &["uncached", "write-combining"]),
+    ("reserved", "copy/caching", "caching", &["write-back"]),
     ("nested", "crossing/stamping", "route", &["guest", "patched-vm"]),
     ("mpx", "bounds/races", "keeping", &["mpx"]),
     ("mpx", "bounds/race-fixes", "keeping", &["mpx"]),
@@ -71,7 +76,8 @@ fn levels(experiment: &str, point: &lab::point::Point) -> Vec<FactorLevel> {
 
 /// Measures each level once and returns the run.
 fn measure(bench: &Bench, arguments: &[&str]) -> Run {
-    let common = ["run", "--each-level", "--profile", "full", "--rounds", "1", "--fresh", "--quiet"];
+    let common =
+        ["run", "--each-level", "--profile", "full", "--rounds", "1", "--fresh", "--quiet"];
     let mut command = bench.command(&[&common[..], arguments].concat());
     // The user's cache has the kernels.
     let output = command.env_remove("XDG_CACHE_HOME").output().unwrap();

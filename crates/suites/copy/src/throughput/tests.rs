@@ -25,7 +25,7 @@ fn measure_with(
         budget: SHORT,
         seed: 7,
         cpus: &cpus,
-        tsc: Tsc::get().unwrap(),
+        tsc: Some(Tsc::get().unwrap()),
         options: &options,
     };
     let point =
@@ -154,7 +154,7 @@ fn a_function_that_does_not_copy_fails_the_check() {
             budget: SHORT,
             seed: 7,
             cpus: &cpus,
-            tsc: Tsc::get().unwrap(),
+            tsc: Some(Tsc::get().unwrap()),
             options: &options,
         };
         let mut copies = ThroughputProbe::default();
