@@ -31,6 +31,22 @@ fn sweeps_as_tables() {
 }
 
 #[test]
+fn only_alternatives_have_a_best_one() {
+    let stars = |alternatives: Option<&str>| {
+        let mut run = synthetic::run(12);
+        for experiment in run.record.experiments.values_mut() {
+            experiment.alternatives = alternatives.map(String::from);
+        }
+        let text = shown(&run, &ShowOptions::default(), Page::default());
+        text.lines().filter(|line| line.starts_with(char::is_numeric) && line.contains('*')).count()
+    };
+    assert_eq!([stars(None), stars(Some("direction"))], [0, 0]);
+    // A function is the best in a row of lengths, a length in a column of functions.
+    let (of_rows, of_columns) = (stars(Some("function")), stars(Some("length")));
+    assert!(of_rows > 1 && of_columns == 1, "{of_rows} {of_columns}");
+}
+
+#[test]
 fn unnamed_default_levels_are_not_shown() {
     let run = synthetic::run(12);
     let mut complete = run.clone();

@@ -20,6 +20,7 @@ mod relative;
 mod rounds;
 mod setup;
 mod shape;
+mod states;
 mod verdict;
 mod winner;
 

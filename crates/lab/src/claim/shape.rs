@@ -1,8 +1,9 @@
 //! Trends of values along the levels of a factor. Every two levels are compared in one state of the core.
 
 use super::evidence::{Evidence, includes};
-use super::ratio::{States, Step, inverted};
+use super::ratio::{Step, inverted};
 use super::reason::{LeftOut, NoVerdict, Reason, Relation};
+use super::states::States;
 use super::verdict::{Judgement, MeasuredValue};
 use super::{Bounds, Trend, VerdictKind};
 use crate::point::{Level, Point};

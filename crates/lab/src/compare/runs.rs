@@ -23,10 +23,12 @@ pub(super) fn summarise(
 ) -> Result<Vec<Summary>, SummaryError> {
     let all = runs.iter().map(|run| Samples::of(run, experiment));
     let all: Vec<Samples> = all.collect::<Result<_, _>>()?;
-    let limits: Vec<Limits> = all
-        .iter()
-        .map(|one| Limits::of(all.iter().filter(|other| is_same_machine(one, other))))
-        .collect();
+    let mut limits: Vec<Limits> = Vec::new();
+    for (at, one) in all.iter().enumerate() {
+        let of_machine = || all.iter().filter(|other| is_same_machine(one, other));
+        let earlier = all[..at].iter().position(|earlier| is_same_machine(one, earlier));
+        limits.push(earlier.map_or_else(|| Limits::of(of_machine()), |earlier| limits[earlier]));
+    }
     let limited = all.into_iter().zip(limits).map(|(samples, limits)| samples.with_limits(limits));
     limited.map(|samples| summarise_samples(&samples, metric, unit)).collect()
 }
