@@ -6,6 +6,7 @@
 
 mod assembler;
 mod bounds_registers;
+mod callgrind;
 mod checks;
 mod cli;
 mod instructions;
@@ -30,6 +31,7 @@ pub static SUITE: Suite = Suite::new(
         &instructions::sharing::Sharing,
         &checks::Checks,
         &tables::Tables,
+        &kernels::tables::TableProgram,
         &kernels::Kernels,
         &kernels::detection::Detection,
         &races::Races,
@@ -43,6 +45,8 @@ fn capabilities() -> Vec<Capability> {
         assembler::AS.capability(),
         instructions::audit::capability(),
         instructions::counted::capability(),
+        callgrind::capability(),
+        tables::capability(),
     ];
     capabilities.extend(kernels::capabilities());
     capabilities.push(mpx::capability());

@@ -18,6 +18,8 @@ const LIMIT: Duration = Duration::from_secs(300);
 pub(super) const BUGS: &str = "bugs";
 /// The same program with the flags that make the compiler reject it.
 const REJECTED: &str = "rejected";
+/// Program that stores pointers whose bounds need separate tables.
+pub(super) const TABLES: &str = "tables";
 /// Name of the compiled program in its folder.
 pub(super) const PROGRAM: &str = "program";
 /// Name of the file with the diagnostic of a rejected program.
@@ -63,9 +65,22 @@ const PROGRAMS: &[(Language, &str, Source)] = programs! {
     "bugs" "bugs"
 };
 
+/// Programs that exist only in C, because they are compiled only with and without MPX.
+const C_PROGRAMS: &[(&str, Source)] =
+    &[(TABLES, ("tables.c", include_str!("../../kernels/tables.c")))];
+
+/// Returns the flags of a program in addition to those of compiler and mechanism.
+fn own_flags(program: &str) -> &'static [&'static str] {
+    // As published, so that the effect of the system dominates.
+    if program == TABLES { &["-O0"] } else { &[] }
+}
+
 /// Returns the source files of a program in a language, first the one to compile; empty if there is no such program.
 fn sources(language: Language, program: &str) -> Vec<Source> {
     let file = if program == REJECTED { BUGS } else { program };
+    if let Some((_, source)) = C_PROGRAMS.iter().find(|(name, _)| *name == file) {
+        return if language == Language::C { vec![*source] } else { Vec::new() };
+    }
     let main = PROGRAMS.iter().find(|(of, name, _)| *of == language && *name == file);
     let Some((_, _, main)) = main else { return Vec::new() };
     let shared = SHARED.iter().filter(|(of, _)| *of == language);
@@ -104,6 +119,7 @@ fn recipe_with(name: String, program: &str, mechanism: &Mechanism, flags: &[Stri
         mechanism.name.clone().into(),
         common_flags.into(),
         flags.join(" ").into(),
+        own_flags(program).join(" ").into(),
         version.into(),
     ];
     for (file, text) in sources(language, program) {
@@ -154,6 +170,7 @@ fn arguments(compiler: &Compiler, mechanism: &Mechanism, program: &str, main: &s
         flags.iter().partition(|flag| flag.starts_with("-l"));
     let mut arguments = compiler.first.clone();
     arguments.extend(compiler.flags.iter().chain(flags).cloned());
+    arguments.extend(own_flags(program).iter().copied().map(String::from));
     arguments.extend([main, "-o", PROGRAM].map(String::from));
     arguments.extend(libraries.into_iter().cloned());
     arguments
@@ -214,10 +231,18 @@ mod tests {
 
     #[test]
     fn libraries_are_the_last_arguments() {
-        let mpx = mechanism("gcc-mpx").unwrap();
+        let mpx = mechanism("icc-mpx").unwrap();
         let arguments = arguments(mpx.compiler().unwrap(), mpx, "struct", "struct.c");
-        assert!(arguments.ends_with(&["-lmpx".into(), "-lmpxwrappers".into()]), "{arguments:?}");
-        assert!(arguments.contains(&"-fcheck-pointer-bounds".into()));
+        assert!(arguments.ends_with(&["program".into(), "-lmpx".into()]), "{arguments:?}");
+        assert!(arguments.contains(&"-check-pointers-mpx=rw".into()));
+    }
+
+    #[test]
+    fn flags_of_a_program_override_those_of_its_compiler() {
+        let mpx = mechanism("gcc-mpx").unwrap();
+        let arguments = arguments(mpx.compiler().unwrap(), mpx, TABLES, "tables.c");
+        let place = |flag: &str| arguments.iter().position(|it| it == flag).unwrap();
+        assert!(place("-O2") < place("-O0") && place("-O0") < place("tables.c"), "{arguments:?}");
     }
 
     #[test]

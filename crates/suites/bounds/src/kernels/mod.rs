@@ -10,6 +10,7 @@ mod manifest;
 mod outcomes;
 mod programs;
 mod table;
+pub(crate) mod tables;
 
 use std::time::Duration;
 

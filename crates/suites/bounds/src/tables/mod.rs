@@ -26,6 +26,8 @@ use params::{Counted, TableParams, TableStrategy};
 use pass::{Pass, PassCost};
 use usage::InstructionCounters;
 
+pub(crate) use usage::capability;
+
 /// Stores pointers whose bounds need a new table each.
 pub(crate) struct Tables;
 
@@ -158,8 +160,12 @@ fn to_measurement(params: &TableParams, pairs: &[PassPair]) -> Measurement {
         ("system_instructions", instructions(1)),
     ];
     let present = values.into_iter().filter_map(|(name, value)| Some((name, value?)));
-    present
-        .fold(Measurement::default(), |measurement, (name, value)| measurement.value(name, value))
+    let measurement = present
+        .fold(Measurement::default(), |measurement, (name, value)| measurement.value(name, value));
+    match params.counted {
+        Counted::Instructions => measurement.covariate("counted_by", "performance-counters"),
+        Counted::Time => measurement,
+    }
 }
 
 fn nanoseconds(time: Duration) -> f64 {

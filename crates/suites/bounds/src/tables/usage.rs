@@ -2,6 +2,7 @@
 
 use std::io;
 
+use lab::capability::{self, Capability};
 use lab::sample::Failure;
 use machine::SysError;
 use machine::counters::{Counters, Event, Mode};
@@ -31,6 +32,13 @@ impl InstructionCounters {
         let count = |counters: &Counters| Ok::<_, io::Error>(counters.now()?[0] as f64);
         Ok([count(&self.user)?, count(&self.system)?])
     }
+}
+
+/// Returns the counting of the kernel's instructions as a capability of this machine.
+pub(crate) fn capability() -> Capability {
+    let opened = InstructionCounters::open().map(|_| "performance counters".into());
+    let about = "counts the kernel's instructions for a thread";
+    capability::checked("kernel-instructions", about, opened)
 }
 
 #[cfg(test)]
