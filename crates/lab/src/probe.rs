@@ -94,7 +94,9 @@ fn execute(
             let outcome = match &mut probe {
                 Ok(probe) => allowed(&ordered.point)
                     .and_then(|()| {
-                        measure(order, ordered, cpus, rendezvous, &mut **probe, &mut sample)
+                        let clocked = has_times(method);
+                        let probe = &mut **probe;
+                        measure(order, ordered, cpus, rendezvous, probe, clocked, &mut sample)
                     })
                     .and_then(|()| check_emulation(method, &sample)),
                 Err(failure) => Err(failure.clone()),
@@ -131,6 +133,12 @@ fn emulated() -> Failure {
     )
 }
 
+/// Returns whether the samples of a method may contain times. Counts do not depend on the clock, on a busy sibling or on
+/// steal time.
+fn has_times(method: &dyn AnyMethod) -> bool {
+    method.metrics().iter().any(Metric::is_timed)
+}
+
 /// Refuses samples with times from an emulated CPU; counts are valid.
 fn check_emulation(method: &dyn AnyMethod, sample: &Sample) -> Result<(), Failure> {
     let timed = |metric: &Metric| sample.values.contains_key(metric.name) && metric.is_timed();
@@ -152,13 +160,14 @@ pub(crate) fn empty_sample(order: &Order, ordered: &OrderedPoint, attempt: u32) 
     }
 }
 
-/// Measures one sample and records its clock and noise.
+/// Measures one sample and records its noise and, if it is `clocked`, its clock.
 fn measure(
     order: &Order,
     ordered: &OrderedPoint,
     cpus: &[usize],
     rendezvous: &mut Rendezvous,
     probe: &mut dyn Probe,
+    clocked: bool,
     sample: &mut Sample,
 ) -> Result<(), Failure> {
     let tsc = counter(order);
@@ -175,7 +184,7 @@ fn measure(
         artefacts: &order.host.artefacts,
         rendezvous,
     };
-    let tsc = tsc.ok();
+    let tsc = tsc.ok().filter(|_| clocked);
     let noise = Noise::snapshot();
     let before = tsc.map(core_state).transpose()?;
     let start = Instant::now();
@@ -203,7 +212,7 @@ fn measure(
             issue_after: Some(issue_after),
         }
     });
-    let disturbance = || disturbed(clock.as_ref(), &noise, duration);
+    let disturbance = || disturbed(clock.as_ref(), &noise, duration).filter(|_| clocked);
     sample.void = measurement.void.clone().or_else(guessed).or_else(disturbance);
     fill(sample, measurement);
     sample.clock = clock;
