@@ -19,7 +19,7 @@ use crate::callgrind::{self, Counted, VALGRIND};
 /// The functions of the program: `check` verifies what `run` stored.
 const COUNTED: Counted = Counted { function: "run", without: Some("check") };
 /// Maximum number of pointers, as in the published program.
-const MAX_COUNT: u64 = 30_000;
+pub(crate) const MAX_COUNT: u64 = 30_000;
 /// Memory per pointer: its page, the pages of the allocator, and their page tables.
 const BYTES_PER_POINTER: u64 = 4 * 4096;
 /// Upper limits of the time of valgrind's start and of a pointer.

@@ -6,6 +6,7 @@ use lab::table::{ColumnHeader, Document};
 use super::params::{Counted, Lifetime, MAX_COUNT, SlotMemory, TableStrategy};
 use crate::cli::Cell;
 use crate::cli::{Effort, Error, Values, measure, published_claim, set};
+use crate::kernels;
 
 /// Options of `tollgate bounds tables`.
 #[derive(Debug, clap::Args)]
@@ -18,6 +19,8 @@ pub(crate) struct Options {
 }
 
 const EXPERIMENT: &str = "bounds/tables";
+/// Experiment that counts the instructions of the published program.
+const PROGRAM: &str = "bounds/table-instructions";
 const HEAD: [&str; 7] =
     ["µs/table", "ratio", "user µs", "system µs", "faults", "user ins.", "sys. ins."];
 
@@ -35,12 +38,17 @@ fn published_name(life: Lifetime) -> &'static str {
 /// Returns a usage error, or the reason if nothing can be measured.
 pub(crate) fn main(options: &Options, lab: &Lab) -> Result<i32, Error> {
     let count = options.count.to_string();
+    let in_program = u64::from(options.count).min(kernels::tables::MAX_COUNT);
     measure(
         &options.effort,
-        &["tables"],
+        &["tables", "table-instructions"],
         |one| {
-            set(one, "count", &count);
-            one.keep(|point| point.text("slots") == SlotMemory::Own.name());
+            match one.name.as_str() {
+                "table-instructions" => set(one, "count", &in_program.to_string()),
+                _ => set(one, "count", &count),
+            }
+            // The points of the program have no such factor.
+            one.keep(|point| ["", SlotMemory::Own.name()].contains(&point.text("slots")));
         },
         |values| write(values, &count),
         lab,
@@ -57,14 +65,16 @@ fn write(values: &Values, count: &str) -> Result<String, Error> {
         let headers = HEAD.map(ColumnHeader::right);
         table.table([ColumnHeader::left(published_name(life))].into_iter().chain(headers));
         published_row(&mut table, life)?;
+        program_row(&mut table, values, life);
         for tables in strategies {
             measured_row(&mut table, values, life, tables);
         }
     }
     table.line("");
     table.line(
-        "A store includes the memory of its pointer; ratios and instructions are relative to 'none'.",
+        "A store includes the memory of its pointer; ratios and instructions are relative to 'none',",
     );
+    table.line("those of GCC to the same program without MPX.");
     Ok(table.finish())
 }
 
@@ -78,6 +88,14 @@ fn published_row(table: &mut Document, life: Lifetime) -> Result<(), Error> {
     let [user, kernel] = [user, kernel].map(|cell| cell.text(table, percent_more));
     table.row(["published: MPX, in the kernel", "", &ratio, "", "", "", &user, &kernel]);
     Ok(())
+}
+
+/// Writes the row of the published program, of which only instructions in user mode are measured.
+fn program_row(table: &mut Document, values: &Values, life: Lifetime) {
+    let levels = |mechanism| [("mechanism", mechanism), ("life", life.name())];
+    let [mpx, plain] = ["gcc-mpx", "gcc-mpx-none"].map(levels);
+    let user = values.ratio(PROGRAM, "user_instructions", &mpx, &plain).text(table, percent_more);
+    table.row(["MPX by GCC, no tables made", "", "", "", "", "", &user, ""]);
 }
 
 fn measured_row(table: &mut Document, values: &Values, life: Lifetime, tables: TableStrategy) {
