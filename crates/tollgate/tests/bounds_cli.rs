@@ -202,6 +202,29 @@ fn tables_has_times_ratios_and_faults() {
     }
 }
 
+/// Counts need neither performance counters nor MPX, so only a missing program prevents a verdict.
+#[test]
+fn claims_on_instructions_in_user_mode_have_verdicts() {
+    let bench = Bench::new();
+    let claims = ["mpx-tables-kept-user-instructions", "mpx-tables-freed-user-instructions"];
+    let selected = claims.iter().flat_map(|claim| ["--claim", claim]);
+    bench.ok(&["run", "--quiet"].into_iter().chain(selected).collect::<Vec<_>>());
+    let json = bench.json(&[&["claims", "--json"], &claims[..]].concat());
+    let all = json["claims"].as_array().unwrap();
+    assert_eq!(all.len(), claims.len(), "{json}");
+    for claim in all {
+        match claim["verdict"].as_str().unwrap() {
+            "reproduced" | "contradicted" => {}
+            "unmeasurable" => {
+                let text = claim.to_string();
+                assert!(text.contains("is not installed"), "{text}");
+                machine::untested::note("instructions of MPX", &"GCC 5 to 8 is not installed");
+            }
+            verdict => panic!("{verdict}: {claim}"),
+        }
+    }
+}
+
 #[test]
 fn races_has_both_cases_and_their_fixes() {
     if machine::topology::allowed_cpus().len() < 2 {

@@ -113,6 +113,7 @@ fn a_guest_has_a_worker_and_its_samples_belong_to_the_host() {
         assert_eq!(places[place].len(), 2);
         for sample in &places[place] {
             assert_eq!(sample.values["inside"], inside, "{sample:?}");
+            assert_eq!(sample.clock, None, "a count does not depend on the clock");
             assert_eq!(sample.host, run.record.host);
             assert_eq!(sample.parts.contains_key("guest"), place == "guest");
         }

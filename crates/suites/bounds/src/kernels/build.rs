@@ -9,7 +9,7 @@ use lab::artefact::Recipe;
 use lab::program::build;
 use lab::sample::Failure;
 
-use super::compiler;
+use super::compiler::{self, Found};
 use super::manifest::{Compiler, Language, Mechanism, mechanism};
 
 /// Time limit for the compilation of a program of a few hundred lines.
@@ -144,6 +144,9 @@ fn make(recipe: &Recipe, folder: &Path) -> Result<(), Failure> {
         .ok_or_else(|| Failure::failed(format!("no program '{program}' for {}", mechanism.name)))?;
     let mut command = Command::new(&found.program);
     command.args(arguments(compiler, mechanism, &program, main)).current_dir(folder);
+    if let Some(library) = &mechanism.run_path_of {
+        command.arg(run_path(&found, library)?);
+    }
     let output = build(&mut command, &[], LIMIT)?;
     let diagnostics = String::from_utf8_lossy(&output.stderr);
     if program == REJECTED {
@@ -174,6 +177,20 @@ fn arguments(compiler: &Compiler, mechanism: &Mechanism, program: &str, main: &s
     arguments.extend([main, "-o", PROGRAM].map(String::from));
     arguments.extend(libraries.into_iter().cloned());
     arguments
+}
+
+/// Returns the flag that adds the folder of a library to the run path.
+///
+/// # Errors
+/// Returns `unavailable` if the compiler does not have the library.
+fn run_path(found: &Found, library: &str) -> Result<String, Failure> {
+    let path = compiler::find_file(found, library)?;
+    let absent = || {
+        let why = format!("{} does not find {library}", found.program.display());
+        Failure::unavailable(why, "install the libraries of the compiler")
+    };
+    let folder = path.as_deref().and_then(Path::parent).ok_or_else(absent)?;
+    Ok(format!("-Wl,-rpath,{}", folder.display()))
 }
 
 /// Writes the expected diagnostic of a rejected program to its file.
@@ -231,10 +248,25 @@ mod tests {
 
     #[test]
     fn libraries_are_the_last_arguments() {
-        let mpx = mechanism("icc-mpx").unwrap();
+        let mpx = mechanism("gcc-mpx").unwrap();
         let arguments = arguments(mpx.compiler().unwrap(), mpx, "struct", "struct.c");
-        assert!(arguments.ends_with(&["program".into(), "-lmpx".into()]), "{arguments:?}");
-        assert!(arguments.contains(&"-check-pointers-mpx=rw".into()));
+        assert!(arguments.ends_with(&["-lmpx".into(), "-lmpxwrappers".into()]), "{arguments:?}");
+        assert!(arguments.contains(&"-fcheck-pointer-bounds".into()));
+    }
+
+    #[test]
+    fn the_run_path_is_the_folder_of_the_library() {
+        // `echo` prints a relative path, as a compiler does for a library that it does not find.
+        let found =
+            |program: &str| Found { program: program.into(), version: String::new(), major: 7 };
+        let failure = run_path(&found("/bin/echo"), "libmpx.so").unwrap_err();
+        assert_eq!(failure.why, "/bin/echo does not find libmpx.so");
+        let gcc = mechanism("gcc").unwrap().compiler().unwrap();
+        if let Ok(gcc) = compiler::find(gcc) {
+            let path = run_path(&gcc, "libgcc.a").unwrap();
+            let folder = Path::new(path.strip_prefix("-Wl,-rpath,").unwrap());
+            assert!(folder.join("libgcc.a").is_file(), "{path}");
+        }
     }
 
     #[test]

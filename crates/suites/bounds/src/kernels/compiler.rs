@@ -110,13 +110,21 @@ pub(super) fn check_needs(mechanism: &Mechanism, found: &Found) -> Result<(), Fa
         ));
     }
     let Some(file) = &needs.file else { return Ok(()) };
-    let mut command = Command::new(&found.program);
-    let path = output(command.arg(format!("-print-file-name={file}")), VERSION_LIMIT)?;
-    if path.is_some_and(|path| Path::new(path.trim()).is_absolute()) {
+    if find_file(found, file)?.is_some() {
         return Ok(());
     }
     let remedy = format!("apt-get install {package}");
     Err(Failure::unavailable(format!("{name} does not find {file}"), remedy))
+}
+
+/// Returns the path of a library of a compiler; `None` if the compiler does not find it.
+///
+/// # Errors
+/// Returns `timeout` if the compiler does not exit.
+pub(super) fn find_file(found: &Found, file: &str) -> Result<Option<PathBuf>, Failure> {
+    let mut command = Command::new(&found.program);
+    let path = output(command.arg(format!("-print-file-name={file}")), VERSION_LIMIT)?;
+    Ok(path.map(|path| PathBuf::from(path.trim())).filter(|path| path.is_absolute()))
 }
 
 #[cfg(test)]

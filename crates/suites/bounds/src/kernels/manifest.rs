@@ -61,6 +61,8 @@ pub(super) struct Mechanism {
     pub(super) baseline: Option<String>,
     #[serde(default)]
     pub(super) flags: Vec<String>,
+    /// Library of the compiler whose folder is added to the run path of its programs.
+    pub(super) run_path_of: Option<String>,
     /// Environment variables of its programs.
     #[serde(default)]
     pub(super) environment: BTreeMap<String, String>,
