@@ -8,8 +8,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use lab::capability::Capability;
-use lab::program::Program;
-use lab::sample::{Failure, FailureKind};
+use lab::program::{self, Program};
+use lab::sample::Failure;
 use machine::child;
 
 /// The program with callgrind.
@@ -43,7 +43,7 @@ pub(crate) struct Counts {
 /// Returns `unavailable` if valgrind is not installed, `timeout` if the program does not end within the limit, and
 /// `failed` if it fails or does not execute the function.
 pub(crate) fn count(
-    program: &Path,
+    executable: &Path,
     arguments: &[&str],
     counted: Counted,
     limit: Duration,
@@ -55,15 +55,9 @@ pub(crate) fn count(
     for function in std::iter::once(counted.function).chain(counted.without) {
         command.arg(format!("--toggle-collect={function}"));
     }
-    command.arg(program).args(arguments);
-    let name = program.display();
-    let output = child::output_within(&mut command, &[], limit).map_err(|why| {
-        let kind = match why.kind() {
-            std::io::ErrorKind::TimedOut => FailureKind::Timeout,
-            _ => FailureKind::Failed,
-        };
-        Failure::new(kind, format!("{name} under callgrind: {why}"))
-    })?;
+    command.arg(executable).args(arguments);
+    let name = executable.display();
+    let output = program::build(&mut command, &[], limit)?;
     let errors = String::from_utf8_lossy(&output.stderr);
     if !output.status.success() {
         let status = child::describe(output.status);

@@ -1,7 +1,7 @@
 //! Compilers of this machine.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::{LazyLock, Mutex};
 use std::time::Duration;
