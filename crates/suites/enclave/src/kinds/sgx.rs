@@ -10,6 +10,8 @@ mod driver;
 #[cfg(test)]
 mod emulation;
 mod entry;
+#[cfg(test)]
+mod independent;
 mod initialized;
 mod key;
 mod layout;

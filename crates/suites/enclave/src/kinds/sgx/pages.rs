@@ -5,9 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use enclave_interface::ThreadBlock;
 use lab::sample::Failure;
+use rsa::PrivateKey;
 
 use super::code::{self, Block};
-use super::key::Key;
+use super::key;
 use super::layout::{Content, Layout, Part};
 use super::measurement::Measurement;
 use super::processor::Processor;
@@ -59,7 +60,7 @@ impl Pages {
         if let Some((.., pages)) = made.iter().find(|one| (one.0, one.1) == (image, *conf)) {
             return Ok(Arc::clone(pages));
         }
-        let pages = Arc::new(Self::new(elf, conf, processor, &Key::of_host()?)?);
+        let pages = Arc::new(Self::new(elf, conf, processor, &key::of_host()?)?);
         made.push((image, *conf, Arc::clone(&pages)));
         Ok(pages)
     }
@@ -73,7 +74,7 @@ impl Pages {
         elf: &Elf<'_>,
         conf: &Conf,
         processor: &Processor,
-        key: &Key,
+        key: &PrivateKey,
     ) -> Result<Self, Failure> {
         let tables = tables(elf)?;
         let frame_pages = processor.frame_pages;
@@ -106,13 +107,17 @@ impl Pages {
         let debug = if conf.debug { DEBUG } else { 0 };
         let attributes = Attributes { flags: MODE64 | debug, xfrm: processor.xfrm };
         let measured = measure(&parts, frame_pages, length);
-        let signature = signature::sign(key, measured, attributes);
+        let signature = signature::sign(key, measured, attributes)?;
         Ok(Self { layout, parts, attributes, frame_pages, signature })
     }
 }
 
 /// Returns the measurement that the enclave will have.
-fn measure(parts: &[(Part, Option<Vec<Page>>)], frame_pages: u32, length: usize) -> [u8; 32] {
+pub(super) fn measure(
+    parts: &[(Part, Option<Vec<Page>>)],
+    frame_pages: u32,
+    length: usize,
+) -> [u8; 32] {
     let mut measured = Measurement::begin(frame_pages, length as u64);
     for (part, content) in parts {
         let information = SecInfo::new(part.flags);

@@ -2,107 +2,89 @@
 //!
 //! Source: Intel SDM, volume 3D, "Enclave signature structure" and the operation of EINIT.
 
-use num_bigint::BigUint;
+use lab::sample::Failure;
+use rsa::traits::PublicKeyParts;
+use rsa::{BoxedUint, Pkcs1v15Sign, PrivateKey};
 use sha2::{Digest, Sha256};
 
-use super::key::{EXPONENT, Key};
-use super::structures::{Attributes, Large, Plain, SigStruct, SignedBody, SignedHeader};
+use super::key::EXPONENT;
+use super::structures::{Attributes, Large, Plain, SigStruct};
+
+/// Length of a product, in bits.
+const PRODUCT: u32 = 2 * 8 * size_of::<Large>() as u32;
 
 /// The header's two constants, from the manual.
 const FIRST: [u8; 16] = [6, 0, 0, 0, 0xe1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0];
 const SECOND: [u8; 16] = [1, 1, 0, 0, 0x60, 0, 0, 0, 0x60, 0, 0, 0, 1, 0, 0, 0];
 
-/// The prefix that identifies SHA-256. Source: RFC 8017, section 9.2, note 1.
-const SHA_256: [u8; 19] = [
-    0x30, 0x31, 0x30, 0x0d, 0x06, 0x09, 0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x02, 0x01, 0x05,
-    0x00, 0x04, 0x20,
-];
-
 /// Signs an enclave with exactly these attributes. The date is 0, because nothing checks it.
-pub(super) fn sign(key: &Key, measurement: [u8; 32], attributes: Attributes) -> Box<SigStruct> {
+///
+/// # Errors
+/// Returns an error if the system has no random numbers, which blind the signing.
+pub(super) fn sign(
+    key: &PrivateKey,
+    measurement: [u8; 32],
+    attributes: Attributes,
+) -> Result<Box<SigStruct>, Failure> {
     let mut made = Box::new(SigStruct::zero());
     made.header.first = FIRST;
     made.header.second = SECOND;
-    made.modulus = large(&key.modulus);
+    made.modulus = large(key.n());
     made.exponent = EXPONENT;
     made.body.misc_mask = u32::MAX;
     made.body.attributes = attributes.words();
     made.body.attributes_mask = [u32::MAX; 4];
     made.body.measurement = measurement;
-    let signed = key.sign(&padded(&made.header, &made.body));
-    let square = &signed * &signed;
-    let q1 = &square / &key.modulus;
-    let q2 = &signed * (square - &q1 * &key.modulus) / &key.modulus;
-    made.signature = large(&signed);
+    let signature = key
+        .sign(Pkcs1v15Sign::new::<Sha256>(), &hash(&made))
+        .map_err(|why| Failure::failed(format!("sign an SGX enclave: {why}")))?;
+    let signature = BoxedUint::from_be_slice_truncated(&signature, PRODUCT);
+    let (q1, q2) = quotients(&signature, key);
+    made.signature = large(&signature);
     made.q1 = large(&q1);
     made.q2 = large(&q2);
-    made
+    Ok(made)
 }
 
-/// Returns the number to sign: the hash, padded to the length of the modulus. Source: RFC 8017, section 9.2.
-fn padded(header: &SignedHeader, body: &SignedBody) -> BigUint {
-    let hash = Sha256::new().chain_update(header.bytes()).chain_update(body.bytes()).finalize();
-    let tail = [&SHA_256[..], &hash].concat();
-    let mut bytes = [0xff; size_of::<Large>()];
-    let end = bytes.len() - tail.len();
-    bytes[..2].copy_from_slice(&[0, 1]);
-    bytes[end - 1] = 0;
-    bytes[end..].copy_from_slice(&tail);
-    BigUint::from_bytes_be(&bytes)
+/// Hashes the signed parts.
+fn hash(signed: &SigStruct) -> [u8; 32] {
+    Sha256::new()
+        .chain_update(signed.header.bytes())
+        .chain_update(signed.body.bytes())
+        .finalize()
+        .into()
+}
+
+/// Returns Q1 and Q2 of a signature, which has the length of a product.
+fn quotients(signature: &BoxedUint, key: &impl PublicKeyParts) -> (BoxedUint, BoxedUint) {
+    let (q1, rest) = signature.wrapping_square().div_rem_vartime(key.n());
+    // signature^3 - Q1 * signature * modulus is signature * rest.
+    (q1, signature.wrapping_mul(&rest).wrapping_div_vartime(key.n()))
 }
 
 /// Returns the bytes of a number below the modulus, least significant first.
-fn large(number: &BigUint) -> Large {
+fn large(number: &BoxedUint) -> Large {
     let mut large = [0; size_of::<Large>()];
-    let bytes = number.to_bytes_le();
+    let bytes = number.to_le_bytes_trimmed_vartime();
     large[..bytes.len()].copy_from_slice(&bytes);
     large
 }
 
-/// Checks a signature as EINIT does, by multiplications only. For tests and the emulation.
+/// Checks a signature as EINIT does. For tests and the emulation.
 #[cfg(test)]
 pub(super) fn is_valid(signed: &SigStruct) -> bool {
-    let number = |bytes: &Large| BigUint::from_bytes_le(bytes);
-    let (modulus, signature) = (number(&signed.modulus), number(&signed.signature));
-    let (q1, q2) = (number(&signed.q1), number(&signed.q2));
-    let square = &signature * &signature;
-    if q1 > &square / &modulus || &q1 * &modulus > square {
+    let modulus = BoxedUint::from_le_slice_vartime(&signed.modulus);
+    let Ok(key) = rsa::PublicKey::new(modulus, EXPONENT.into()) else { return false };
+    let mut bytes = signed.signature;
+    bytes.reverse();
+    if key.verify(Pkcs1v15Sign::new::<Sha256>(), &hash(signed), &bytes).is_err() {
         return false;
     }
-    let rest = &signature * (square - &q1 * &modulus);
+    let signature = BoxedUint::from_le_slice_truncated(&signed.signature, PRODUCT);
+    let (q1, q2) = quotients(&signature, &key);
     signed.exponent == EXPONENT
         && signed.header.first == FIRST
         && signed.header.second == SECOND
-        && &q2 * &modulus <= rest
-        && rest - &q2 * &modulus == padded(&signed.header, &signed.body)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::structures::{DEBUG, MODE64};
-    use super::*;
-
-    #[test]
-    fn a_signature_is_valid_only_for_the_signed_data() {
-        let key = Key::new();
-        let attributes = Attributes { flags: MODE64 | DEBUG, xfrm: 7 };
-        let signed = sign(&key, [7; 32], attributes);
-        assert!(is_valid(&signed));
-        // With the public key, without the quotients.
-        let signature = BigUint::from_bytes_le(&signed.signature);
-        let cube = signature.modpow(&EXPONENT.into(), &BigUint::from_bytes_le(&signed.modulus));
-        assert_eq!(cube, padded(&signed.header, &signed.body));
-        let change = |change: fn(&mut SigStruct)| {
-            let mut other = signed.clone();
-            change(&mut other);
-            is_valid(&other)
-        };
-        assert!(!change(|other| other.body.measurement[0] ^= 1));
-        assert!(!change(|other| other.body.attributes[0] ^= 2));
-        assert!(!change(|other| other.signature[9] ^= 1));
-        assert!(!change(|other| other.q1[9] ^= 1));
-        assert!(!change(|other| other.q2[9] ^= 1));
-        assert!(!change(|other| other.modulus[9] ^= 4));
-        assert!(!change(|other| other.exponent = 5));
-    }
+        && signed.unsigned == [0; 12]
+        && (signed.q1, signed.q2) == (large(&q1), large(&q2))
 }

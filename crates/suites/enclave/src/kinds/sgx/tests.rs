@@ -30,11 +30,12 @@ mod emulated {
     use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
     use enclave_interface::{Ecall, Ocall};
+    use rsa::PrivateKey;
 
     use super::super::super::{Enclave, initialise};
     use super::super::emulation::{self, Emulated};
     use super::super::entry::{Entry, ExitReason};
-    use super::super::key::Key;
+    use super::super::key;
     use super::super::pages::Pages;
     use super::super::processor::Processor;
     use super::super::{InitializedEnclave, Sgx};
@@ -47,9 +48,9 @@ mod emulated {
 
     const PROCESSOR: Processor = Processor { xfrm: 7, frame_pages: 1, largest: 1 << 36 };
 
-    fn key() -> &'static Key {
-        static KEY: OnceLock<Key> = OnceLock::new();
-        KEY.get_or_init(Key::new)
+    fn key() -> &'static PrivateKey {
+        static KEY: OnceLock<PrivateKey> = OnceLock::new();
+        KEY.get_or_init(|| key::generate().unwrap())
     }
 
     fn pages(image: &Image, conf: &Conf, processor: &Processor) -> Pages {
