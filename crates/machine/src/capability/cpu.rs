@@ -81,13 +81,13 @@ pub(super) fn sgx() -> State {
     if !cpu::has_sgx() {
         return State::absent(
             "CPUID 7 EBX bit 2 is clear",
-            "use an Intel server with SGX enabled in its firmware; the simulated enclave needs no SGX",
+            "use an Intel server with SGX enabled in its firmware",
         );
     }
     State::when(
         std::path::Path::new("/dev/sgx_enclave").exists(),
         "/dev/sgx_enclave",
         "/dev/sgx_enclave does not exist",
-        "enable SGX in the firmware and use a kernel with CONFIG_X86_SGX",
+        "enclave-sgx names the step that is missing",
     )
 }

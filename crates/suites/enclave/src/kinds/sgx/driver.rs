@@ -152,12 +152,14 @@ pub(super) fn advice(step: Step, why: &io::Error) -> &'static str {
         }
         (Step::Map, Some(libc::EPERM)) => "/dev is mounted noexec: mount -o remount,exec /dev",
         (Step::Map, Some(libc::EACCES)) => {
-            "the process runs with READ_IMPLIES_EXEC, or the device file is not executable: chmod +x it"
+            "the process runs with READ_IMPLIES_EXEC (setarch -X), or SELinux refuses it: see ausearch -m avc"
+        }
+        (Step::Create, Some(libc::EIO)) => {
+            "the CPU refuses the enclave's size or attributes: use fewer pages, and see the kernel log"
         }
         (Step::Init, Some(libc::EPERM)) => {
-            "the CPU refuses the signature: enable flexible launch control in the firmware"
+            "the CPU refuses the signature, the measurement or the attributes: report this defect"
         }
-        (Step::Init, Some(libc::EACCES)) => "this user may not use the enclave's attributes",
         (_, Some(libc::EIO)) => "the CPU lost the enclave's memory, e.g. by a suspend: try again",
         (_, Some(libc::EINVAL)) => "the CPU does not support such an enclave: use fewer pages",
         _ => "see the kernel log",
@@ -227,7 +229,9 @@ mod tests {
         let advice = |step, errno| advice(step, &io::Error::from_raw_os_error(errno));
         assert!(advice(Step::Add, libc::ENOMEM).contains("EPC"));
         assert!(advice(Step::Map, libc::EPERM).contains("remount,exec"));
-        assert!(advice(Step::Init, libc::EPERM).contains("launch control"));
+        assert!(advice(Step::Init, libc::EPERM).contains("signature"));
+        assert!(advice(Step::Create, libc::EIO).contains("size"));
+        assert!(advice(Step::Add, libc::EIO).contains("try again"));
         assert!(advice(Step::Create, libc::EINVAL).contains("fewer pages"));
         assert!(!advice(Step::Open, libc::EBADF).is_empty());
     }

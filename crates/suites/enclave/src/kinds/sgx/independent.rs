@@ -158,7 +158,8 @@ fn received(pages: &Pages) -> Received {
 }
 
 const CONF: Conf = Conf { heap_pages: 100, stack_pages: 3, tcs: 2, debug: false };
-const PROCESSOR: Processor = Processor { xfrm: 0xe7, frame_pages: 2, largest: 1 << 36 };
+const PROCESSOR: Processor =
+    Processor { xfrm: 0xe7, frame_pages: 2, largest: 1 << 36, epc: 1 << 32 };
 
 /// Returns the signed pages of every image, by allocator.
 fn enclaves(conf: Conf, processor: Processor) -> impl Iterator<Item = (&'static str, Pages)> {

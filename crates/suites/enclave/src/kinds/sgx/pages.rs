@@ -68,8 +68,8 @@ impl Pages {
     /// Fills the pages and signs them.
     ///
     /// # Errors
-    /// Returns an error if the image has relocations in read-only pages, or if the enclave exceeds the CPU's
-    /// limit.
+    /// Returns an error if the image has relocations in read-only pages, or if the enclave exceeds a limit of the CPU
+    /// or its memory.
     pub(super) fn new(
         elf: &Elf<'_>,
         conf: &Conf,
@@ -82,9 +82,21 @@ impl Pages {
         let layout = Layout::new(elf, conf, code.len(), tables.len(), frame_pages as usize)?;
         let (length, largest) = (layout.length(), processor.largest);
         if length as u64 > largest {
-            return Err(Failure::failed(format!(
-                "an enclave of {length} bytes exceeds this CPU's limit of {largest}: use fewer pages"
-            )));
+            return Err(Failure::unavailable(
+                format!("an enclave of {length} bytes exceeds this CPU's limit of {largest}"),
+                "use fewer pages",
+            ));
+        }
+        let parts = layout.parts(elf);
+        let used = epc_bytes(&parts);
+        if used > processor.epc {
+            return Err(Failure::unavailable(
+                format!(
+                    "the enclave requires {used} bytes of SGX memory (EPC) of {}, so the kernel would swap its pages",
+                    processor.epc
+                ),
+                "use fewer pages, or raise the size of the SGX memory (PRMRR, EPC) in the firmware",
+            ));
         }
         let fill = |part: Part| {
             let content = match part.content {
@@ -103,13 +115,19 @@ impl Pages {
             };
             (part, content)
         };
-        let parts: Vec<_> = layout.parts(elf).into_iter().map(fill).collect();
+        let parts: Vec<_> = parts.into_iter().map(fill).collect();
         let debug = if conf.debug { DEBUG } else { 0 };
         let attributes = Attributes { flags: MODE64 | debug, xfrm: processor.xfrm };
         let measured = measure(&parts, frame_pages, length);
         let signature = signature::sign(key, measured, attributes)?;
         Ok(Self { layout, parts, attributes, frame_pages, signature })
     }
+}
+
+/// Returns how much EPC an enclave needs: its pages, a SECS, and the driver's version arrays of 512 pages each.
+fn epc_bytes(parts: &[Part]) -> u64 {
+    let pages = 1 + parts.iter().map(|part| part.range.len() / PAGE).sum::<usize>();
+    ((pages + pages.div_ceil(512)) * PAGE) as u64
 }
 
 /// Returns the measurement that the enclave will have.

@@ -46,7 +46,8 @@ mod emulated {
     use crate::error::{EcallError, FaultLocation};
     use crate::images::{self, Image};
 
-    const PROCESSOR: Processor = Processor { xfrm: 7, frame_pages: 1, largest: 1 << 36 };
+    const PROCESSOR: Processor =
+        Processor { xfrm: 7, frame_pages: 1, largest: 1 << 36, epc: 1 << 32 };
 
     fn key() -> &'static PrivateKey {
         static KEY: OnceLock<PrivateKey> = OnceLock::new();
@@ -264,8 +265,12 @@ mod emulated {
         let why = fails(&pages);
         assert!(why.contains("SGX_IOC_ENCLAVE_INIT") && why.contains("signature"), "{why}");
         let elf = Elf::parse(small().bytes).unwrap();
-        let little = Processor { largest: 1 << 16, ..PROCESSOR };
-        let why = Pages::new(&elf, &CONF, &little, key()).unwrap_err().why;
+        let refused = |processor| Pages::new(&elf, &CONF, &processor, key()).unwrap_err().why;
+        let why = refused(Processor { largest: 1 << 16, ..PROCESSOR });
         assert!(why.contains("exceeds this CPU's limit of 65536"), "{why}");
+        // All pages fit, but not the SECS.
+        let parts = pages.parts.iter().map(|(part, _)| part.range.len()).sum::<usize>();
+        let why = refused(Processor { epc: parts as u64, ..PROCESSOR });
+        assert!(why.contains("the kernel would swap its pages"), "{why}");
     }
 }
