@@ -56,6 +56,11 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_host_has_one_key() {
+        assert_eq!(of_host().unwrap(), of_host().unwrap());
+    }
+
+    #[test]
     fn a_stored_key_is_read_and_a_damaged_one_refused() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join(FILE);
