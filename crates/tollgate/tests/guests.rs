@@ -83,7 +83,7 @@ impl Machine {
         let name = Path::new(guest).file_stem().unwrap().to_str().unwrap();
         assert_eq!(run.record.guests.as_ref().unwrap().name, name);
         assert_eq!(run.record.host, name);
-        let samples = run.samples.into_iter().filter(|one| one.experiment.starts_with("copy/"));
+        let samples = run.samples.into_iter().filter(|one| !one.experiment.starts_with("lab/"));
         samples.collect()
     }
 }
@@ -146,6 +146,38 @@ fn every_device_of_escape_is_copied_by_its_own_command() {
         "{:?}",
         &bytes[..16]
     );
+}
+
+/// Returns the counts of heaps by allocator.
+fn heaps(samples: Vec<Sample>) -> BTreeMap<String, BTreeMap<String, f64>> {
+    let counts = |one: Sample| {
+        assert_eq!(one.error, None, "{}", one.point);
+        let names: Vec<_> = one.values.keys().map(String::as_str).collect();
+        assert_eq!(names, ["heap_per_thread", "pages", "reusable", "usable"], "{}", one.point);
+        (one.point.text("allocator").to_owned(), one.values)
+    };
+    samples.into_iter().filter(|one| one.experiment == "enclave/heaps").map(counts).collect()
+}
+
+#[test]
+fn enclaves_of_kind_kvm_work_in_a_nested_guest() {
+    let machine = Machine::new();
+    let guests = heaps(machine.run("nested", &["enclave/heaps", "--where", "kind=kvm"]));
+    assert_eq!(guests.len(), enclave::images::all().len());
+    // The same code on the same heap has the same answers in this machine's process.
+    let here = ["run", "-e", "experiments.toml", "enclave/heaps", "--where", "kind=simulate"];
+    let output = machine.output(&[&here[..], &["--rounds", "1", "--quiet", "--fresh"]].concat());
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(heaps(machine.bench.journal().samples), guests);
+    // Times of this CPU are refused.
+    let calls = machine.run("nested", &["enclave/calls"]);
+    assert!(!calls.is_empty());
+    for sample in calls {
+        let failure = sample.error.as_ref().unwrap();
+        assert_eq!(failure.kind, FailureKind::Unavailable, "{failure}");
+        assert!(failure.why.contains("emulated"), "{failure}");
+        assert!(sample.values.is_empty() && sample.histograms.is_empty(), "{sample:?}");
+    }
 }
 
 #[test]

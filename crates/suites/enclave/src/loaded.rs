@@ -5,6 +5,7 @@ use std::path::Path;
 use lab::measure::Context;
 use lab::sample::Failure;
 
+use crate::conf::Conf;
 use crate::error::EcallError;
 use crate::images::{self, Image, supplied};
 use crate::kinds::{self, Enclave, EnclaveKind};
@@ -22,6 +23,27 @@ impl LoadedEnclave {
     /// Returns `unavailable` if this machine or build lacks the enclave kind or the allocator, and `failed` if the
     /// image does not start, e.g. because the heap is too small.
     pub fn load(params: &EnclaveParams, threads: u64, context: &Context) -> Result<Self, Failure> {
+        Self::load_by(kinds::load, params, threads, context)
+    }
+
+    /// As [`Self::load`], but also if the kind's times would not be valid: for counts.
+    ///
+    /// # Errors
+    /// As [`Self::load`], except for costs that are not the kind's.
+    pub fn load_untimed(
+        params: &EnclaveParams,
+        threads: u64,
+        context: &Context,
+    ) -> Result<Self, Failure> {
+        Self::load_by(kinds::load_untimed, params, threads, context)
+    }
+
+    fn load_by(
+        load: fn(EnclaveKind, &Image, &Conf) -> Result<Box<dyn Enclave>, Failure>,
+        params: &EnclaveParams,
+        threads: u64,
+        context: &Context,
+    ) -> Result<Self, Failure> {
         let kind = params.kind;
         if let Some(library) = outside(params) {
             return Ok(Self { enclave: kinds::load_outside(library)? });
@@ -43,7 +65,7 @@ impl LoadedEnclave {
             | EnclaveKind::Wasm
             | EnclaveKind::Sgx => None,
         };
-        Ok(Self { enclave: kinds::load(kind, image, &conf)? })
+        Ok(Self { enclave: load(kind, image, &conf)? })
     }
 
     /// Returns the loaded enclave.
@@ -89,11 +111,18 @@ pub fn linked<'a>(
     params.supplied().map(|path| context.artefact(&supplied::artefact(path))).transpose()
 }
 
-/// Checks that an enclave of this kind with this allocator can be loaded.
+/// Checks that an enclave of this kind with this allocator can be loaded, and that its times are valid.
 ///
 /// # Errors
 /// Returns `unavailable`, with the cause and the fix.
 pub fn available(params: &EnclaveParams) -> Result<(), Failure> {
+    available_by(kinds::available, params)
+}
+
+fn available_by(
+    available: fn(EnclaveKind) -> Result<(), Failure>,
+    params: &EnclaveParams,
+) -> Result<(), Failure> {
     if outside(params).is_some() {
         return Ok(());
     }
@@ -101,7 +130,7 @@ pub fn available(params: &EnclaveParams) -> Result<(), Failure> {
         image(&params.allocator)?;
     }
     kinds::has(params.kind, &params.allocator)?;
-    kinds::available(params.kind)
+    available(params.kind)
 }
 
 /// As [`available`], for methods that need the enclave's own heap.
@@ -109,7 +138,18 @@ pub fn available(params: &EnclaveParams) -> Result<(), Failure> {
 /// # Errors
 /// As [`available`]; also if the allocator uses the system's heap, which grows.
 pub fn available_with_own_heap(params: &EnclaveParams) -> Result<(), Failure> {
-    available(params)?;
+    available(params).and_then(|()| has_own_heap(params))
+}
+
+/// As [`available_with_own_heap`], for counts, which are valid regardless of the kind's times.
+///
+/// # Errors
+/// As [`available_with_own_heap`], except for costs that are not the kind's.
+pub fn runs_with_own_heap(params: &EnclaveParams) -> Result<(), Failure> {
+    available_by(kinds::runs, params).and_then(|()| has_own_heap(params))
+}
+
+fn has_own_heap(params: &EnclaveParams) -> Result<(), Failure> {
     if images::find_outside(&params.allocator).is_none() {
         return Ok(());
     }
