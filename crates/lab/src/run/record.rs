@@ -274,6 +274,7 @@ mod tests {
             min_rounds: 0,
             is_enough: None,
             sides: Vec::new(),
+            guests: None,
             waits: false,
             options: BTreeMap::new(),
             interrupted: &INTERRUPTED,
@@ -372,6 +373,7 @@ mod tests {
             nice: 0,
             code: map("./mine.so", "digest"),
             sides: Vec::new(),
+            guests: None,
         };
         let record = record(&conditions);
         let check = |experiment: &Experiment, conditions: &Conditions| {
@@ -421,5 +423,23 @@ mod tests {
         ] {
             assert_eq!(check(&experiment(), &changed), Err(difference.into()));
         }
+    }
+
+    #[test]
+    fn a_run_is_resumed_only_in_the_same_guests() {
+        let guests = |declaration: &str| GuestsRecord {
+            name: "nested".into(),
+            declaration: declaration.into(),
+            accelerator: "tcg".into(),
+        };
+        let difference = |before: Option<&str>, now: Option<&str>| {
+            guest::difference(before.map(guests).as_ref(), now.map(guests).as_ref())
+        };
+        assert_eq!(difference(None, None), None);
+        assert_eq!(difference(Some("cpus = 2"), Some("cpus = 2")), None);
+        let elsewhere = difference(None, Some("cpus = 2")).unwrap();
+        assert_eq!(elsewhere, "place: the run has this host, now it is guest 'nested' by tcg");
+        let changed = difference(Some("cpus = 2"), Some("cpus = 4")).unwrap();
+        assert!(changed.contains("its declaration changed"), "{changed}");
     }
 }

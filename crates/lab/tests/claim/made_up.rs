@@ -145,6 +145,7 @@ impl MadeUp {
             nice: 0,
             code: BTreeMap::new(),
             sides: Vec::new(),
+            guests: None,
             sessions: vec![SessionRecord::starting(String::new())],
             environments: BTreeMap::new(),
             experiments: [(EXPERIMENT.to_string(), self.experiment())].into(),

@@ -18,6 +18,7 @@ pub(crate) fn record() -> RunRecord {
         nice: 0,
         code: BTreeMap::new(),
         sides: Vec::new(),
+        guests: None,
         sessions: vec![SessionRecord::starting("a boot".into()); 3],
         environments: BTreeMap::new(),
         experiments: BTreeMap::new(),

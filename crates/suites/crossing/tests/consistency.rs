@@ -88,6 +88,7 @@ fn record() -> RunRecord {
         nice: 0,
         code: BTreeMap::new(),
         sides: Vec::new(),
+        guests: None,
         sessions: Vec::new(),
         environments: BTreeMap::new(),
         experiments: BTreeMap::new(),

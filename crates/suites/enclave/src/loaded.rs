@@ -16,6 +16,9 @@ pub struct LoadedEnclave {
     enclave: Box<dyn Enclave>,
 }
 
+/// A function that starts an enclave of a kind with an image.
+type Loader = fn(EnclaveKind, &Image, &Conf) -> Result<Box<dyn Enclave>, Failure>;
+
 impl LoadedEnclave {
     /// Loads the enclave described by `params`, with a user-supplied allocator from its artefact.
     ///
@@ -39,7 +42,7 @@ impl LoadedEnclave {
     }
 
     fn load_by(
-        load: fn(EnclaveKind, &Image, &Conf) -> Result<Box<dyn Enclave>, Failure>,
+        load: Loader,
         params: &EnclaveParams,
         threads: u64,
         context: &Context,
