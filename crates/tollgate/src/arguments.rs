@@ -148,7 +148,8 @@ pub(crate) struct PointArgs {
     /// Only points with this level (repeatable)
     #[arg(long = "where", value_name = "FACTOR=LEVEL")]
     pub(crate) levels: Vec<String>,
-    /// Only points that together have each level of each factor, preferably those that this host can measure
+    /// Only points that together have each level of each factor, preferably those that this host can measure, with the
+    /// budget of the quick profile
     #[arg(long)]
     pub(crate) each_level: bool,
     /// Extra TOML file of experiments, claims, figures (repeatable)

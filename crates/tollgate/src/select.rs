@@ -52,7 +52,14 @@ pub(crate) fn select_experiments(
         experiments.iter_mut().for_each(|experiment| keep_text(experiment, text));
     }
     if selection.points.each_level {
-        experiments.iter_mut().try_for_each(keep_each_level)?;
+        let quick = catalogue.all_experiments(Profile::Quick)?;
+        for experiment in &mut experiments {
+            keep_each_level(experiment)?;
+            // To see that a level works takes no precision.
+            let quick = quick.iter().find(|one| one.id() == experiment.id());
+            experiment.effort.budget =
+                quick.map_or(experiment.effort.budget, |one| one.effort.budget);
+        }
     }
     experiments.retain(|experiment| !experiment.points.is_empty());
     if experiments.is_empty() {

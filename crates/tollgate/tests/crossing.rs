@@ -167,10 +167,10 @@ fn the_guest_is_written_to_special_files_and_counts_are_limited() {
 
 #[test]
 fn guest_init_is_an_error_on_a_host() {
-    let line = Bench::new().refused(&["crossing", "guest-init"], 1);
+    let line = Bench::new().refused(&["guest-init"], 1);
     assert_eq!(
         line,
-        "error: not process 1: this command runs only as init of a virtual machine; use 'tollgate run'"
+        "error: not process 1: this command runs only as init of a guest; use 'tollgate run --guest NAME'"
     );
 }
 

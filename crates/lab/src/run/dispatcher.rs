@@ -97,7 +97,8 @@ impl<'a> Dispatcher<'a> {
         // Generous, so that only a process that hangs reaches it.
         let limit = experiment
             .limit
-            .unwrap_or(expected.saturating_mul(10).saturating_add(Duration::from_secs(10)));
+            .unwrap_or(expected.saturating_mul(10).saturating_add(Duration::from_secs(10)))
+            .saturating_mul(self.supervisors.first().map_or(1, Supervisor::slowdown));
         // The workers do not know the side.
         let point = item.point.without([side::FACTOR]);
         OrderedPoint { position, point, twin: item.twin, limit }

@@ -235,7 +235,8 @@ impl<'a> JournalSink<'a> {
         origin: &Origin,
         interrupted: bool,
     ) -> Result<RunSummary, RunError> {
-        if self.summary.samples > 0 {
+        // The lab's overhead in a guest is that of the emulation.
+        if self.summary.samples > 0 && self.journal.record.guests.is_none() {
             let overhead = self.overhead(origin);
             self.journal.append(&overhead)?;
         }

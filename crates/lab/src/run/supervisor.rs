@@ -25,6 +25,8 @@ pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(50);
 const MAX_GREETING_TIME: Duration = Duration::from_secs(20);
 /// The time limit for the greeting of a worker in a guest, which boots in seconds on an idle machine.
 const MAX_BOOT_TIME: Duration = Duration::from_secs(300);
+/// How much longer a sample may take in a guest: emulation executes an instruction in the time of ten to a hundred.
+const GUEST_SLOWDOWN: u32 = 20;
 /// The time for a worker to end with all that it started.
 const GRACE: Duration = Duration::from_secs(3);
 /// The maximum number of environments of a run: each boot of a host and each kind of guest is one.
@@ -117,6 +119,14 @@ impl<'a> Supervisor<'a> {
     pub(super) fn at(mut self, place: Place) -> Self {
         self.place = place;
         self
+    }
+
+    /// Returns how much longer than here samples may take where the workers run.
+    pub(super) fn slowdown(&self) -> u32 {
+        match self.place {
+            Place::Here => 1,
+            Place::Guests { .. } => GUEST_SLOWDOWN,
+        }
     }
 
     /// Returns whether the user interrupted the run.
@@ -248,11 +258,16 @@ impl<'a> Supervisor<'a> {
         Err(RunError::Interrupted)
     }
 
-    /// Checks that a worker runs where it ran before, and that the workers of one host have one environment.
+    /// Checks that a worker runs where it ran before, and that the workers of one host have one environment. A guest that
+    /// boots again may choose another clock source, and so be another environment of the same host.
     fn keep_origin(&mut self, index: usize, origin: Origin) -> Result<(), RunError> {
+        let is_here = matches!(self.place, Place::Here);
         let is_other = |(at, worker): (usize, &WorkerSlot)| {
             let before = worker.origin.as_ref();
-            before.is_some_and(|one| *one != origin && (at == index || one.host == origin.host))
+            before.is_some_and(|one| match is_here {
+                true => *one != origin && (at == index || one.host == origin.host),
+                false => at == index && one.host != origin.host,
+            })
         };
         if self.workers.iter().enumerate().any(is_other) {
             let what = "the machine changed under the run (host name, governor, huge pages, …)";
