@@ -303,6 +303,11 @@ impl ThroughputProbe {
         if !keep {
             pair.source.fill(pattern, 0, layout.bytes())?;
         }
+        // New memory is zero, as are some bytes of any pattern.
+        if pair.is_fresh {
+            let other = Pattern { offset: pattern.offset.wrapping_sub(1) };
+            pair.destination.fill(other, 0, pair.destination.len())?;
+        }
         // If the source may have its earlier contents, the destination must differ from them.
         if (keep || options.source_offset.is_some()) && params.touch == PageState::Warm {
             let other = Pattern { offset: pattern.offset.wrapping_add(1) };

@@ -31,6 +31,8 @@ enum Side {
 pub(super) struct RegionPair {
     pub(super) source: Region,
     pub(super) destination: Region,
+    /// Whether all pages of the destination are present and no copy has written them.
+    pub(super) is_fresh: bool,
     direction: Direction,
     cold: bool,
 }
@@ -67,30 +69,30 @@ impl Regions {
             (Side::Measured, params.memory, params.caching),
         );
         let (from, to) = if writes { (from, to) } else { (to, from) };
-        let source = self.warm(from, bytes, writes, options)?;
-        let destination = if cold {
+        let (source, _) = self.warm(from, bytes, writes, options)?;
+        let (destination, is_fresh) = if cold {
             check_free(to.1, bytes)?;
-            Region::open(to.1, bytes, writes, to.2, options)?
+            (Region::open(to.1, bytes, writes, to.2, options)?, false)
         } else {
             self.warm(to, bytes, writes, options)?
         };
-        Ok(RegionPair { source, destination, direction: params.direction, cold })
+        Ok(RegionPair { source, destination, is_fresh, direction: params.direction, cold })
     }
 
-    /// Returns a region with all pages present: a kept one or a new one.
+    /// Returns a region with all pages present, and whether it is a new one rather than a kept one.
     fn warm(
         &mut self,
         (side, kind, caching): (Side, MemoryKind, CachingLevel),
         bytes: usize,
         writes: bool,
         options: &BTreeMap<String, String>,
-    ) -> Result<Region, Failure> {
+    ) -> Result<(Region, bool), Failure> {
         // Memory that may be written may also be filled before it is read.
         let is_writable = writes || !kind.is_physical() || is_allowed(options, ALLOW_WRITE);
         let key = Key { side, kind, caching, is_writable };
         let fits = |(kept, region): &(Key, Region)| *kept == key && region.len() >= bytes;
         if let Some(index) = self.waiting.iter().position(fits) {
-            return Ok(self.waiting.swap_remove(index).1);
+            return Ok((self.waiting.swap_remove(index).1, false));
         }
         // A range cannot be mapped with two attributes at a time: the kernel gives the second mapping that of the first.
         let conflicts = |kept: &Key| kept.kind.is_physical() && kept.caching != caching;
@@ -104,7 +106,7 @@ impl Regions {
         check_free(kind, whole)?;
         let region = Region::open(kind, whole, is_writable, caching, options)?;
         region.prefault()?;
-        Ok(region)
+        Ok((region, true))
     }
 
     /// Closes the oldest regions until `bytes` more are within the limit.

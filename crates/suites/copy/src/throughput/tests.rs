@@ -174,6 +174,21 @@ fn a_function_that_does_not_copy_fails_the_check() {
 }
 
 #[test]
+fn a_missing_byte_that_should_be_zero_fails_the_check() {
+    let (cpus, options) = (allowed_cpus(), BTreeMap::new());
+    let tsc = Some(Tsc::get().unwrap());
+    let conditions = Conditions { budget: SHORT, seed: 7, cpus: &cpus, tsc, options: &options };
+    for direction in ["write", "read"] {
+        // The last byte of the first pattern of a probe is 0, as in new memory.
+        let point = Point::from([("direction", direction), ("length", "4 KiB")]);
+        let params = ThroughputParams::with_defaults(&point).unwrap();
+        let mut copies = ThroughputProbe::default();
+        let failure = copies.with_function(&conditions, &params, short).unwrap_err();
+        assert_eq!(failure.kind, FailureKind::Check, "{direction}: {failure}");
+    }
+}
+
+#[test]
 fn only_a_shared_object_stands_for_apex() {
     let apex = |options: &[(&str, &str)]| measure(&[("function", "apex")], options);
     let absent = apex(&[]).unwrap_err();
