@@ -9,6 +9,10 @@ use serde::{Deserialize, Serialize};
 use crate::artefact::{Artefacts, Recipe};
 use crate::sample::Failure;
 
+/// Environment variable of the worker in a guest. Each start of a guest is a boot, but not another environment: a guest
+/// that died and was started again continues its run.
+pub const IN_GUEST: &str = "TOLLGATE_IN_GUEST";
+
 /// A function that prepares the start of a guest from its artefacts.
 pub type Starting = dyn Fn(&Artefacts) -> Result<Start, Failure>;
 

@@ -4,8 +4,9 @@
 //! `allow-NAME` is `yes` if the feature is enabled.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use crate::data::MAX_FILE;
 use crate::method::AnyMethod;
 use crate::point::Point;
 use crate::sample::Failure;
@@ -31,7 +32,7 @@ impl OptionValue {
     /// Returns what is wrong with a value and how to fix it; `None` if it is valid.
     fn fault(self, text: &str) -> Option<&'static str> {
         match self {
-            Self::Text | Self::Folder if text.is_empty() => {
+            Self::Text | Self::Folder | Self::Content if text.is_empty() => {
                 Some("is empty; give a value or omit the option")
             }
             Self::Number if text.parse::<u64>().is_err() => {
@@ -137,11 +138,23 @@ fn read_known(
         if let Some(fault) = option.value.fault(value) {
             return Err(UsageError::new(format!("--set {name}: '{value}' {fault}")));
         }
-        if options.insert(name.to_owned(), value.to_owned()).is_some() {
+        let value = match option.value {
+            OptionValue::Content => content(value)
+                .map_err(|why| UsageError::new(format!("--set {name}: {value}: {why}")))?,
+            _ => value.to_owned(),
+        };
+        if options.insert(name.to_owned(), value).is_some() {
             return Err(UsageError::new(format!("--set {name}: set twice; give one value")));
         }
     }
     Ok(options)
+}
+
+/// Returns the content of a text file.
+fn content(path: &str) -> Result<String, String> {
+    let bytes = machine::file::read_input(Path::new(path), MAX_FILE)
+        .map_err(|why| format!("{why}; name a readable file"))?;
+    String::from_utf8(bytes).map_err(|_| "not UTF-8; name a text file".to_owned())
 }
 
 fn unknown(option: &str, name: &str, known: &[&str]) -> UsageError {
@@ -273,6 +286,21 @@ mod tests {
             let refused = read(set).unwrap_err().to_string();
             assert!(refused.starts_with(line), "{refused}");
         }
+    }
+
+    #[test]
+    fn the_value_of_a_file_is_its_content() {
+        let folder = tempfile::tempdir().unwrap();
+        let known = [SuiteOption { name: "rules", enables: "rules", value: OptionValue::Content }];
+        let path = folder.path().join("rules.toml");
+        let set = vec![format!("rules={}", path.display())];
+        let line = read_known(&known, &[], &set).unwrap_err().to_string();
+        assert!(line.contains("rules.toml") && line.contains("name a readable file"), "{line}");
+        std::fs::write(&path, [0xff]).unwrap();
+        let line = read_known(&known, &[], &set).unwrap_err().to_string();
+        assert!(line.ends_with("not UTF-8; name a text file"), "{line}");
+        std::fs::write(&path, "a = 1").unwrap();
+        assert_eq!(read_known(&known, &[], &set).unwrap()["rules"], "a = 1");
     }
 
     #[test]

@@ -47,10 +47,10 @@ pub fn pair(cpus: &[usize]) -> Result<(usize, usize), Failure> {
 }
 
 /// Measures a sample between two measurements of the proximity of the CPUs. If the proximity is unknown or changed, the
-/// sample is void. If both are the same CPU, the sample has no proximity.
+/// sample is void. If both are the same CPU, or emulated, the sample has no proximity.
 ///
 /// # Errors
-/// Returns `failed` if the proximity cannot be measured, or the failure of `measure`.
+/// Returns `unavailable` without a usable clock, `failed` if the proximity cannot be measured, or the failure of `measure`.
 pub fn between(
     first: usize,
     other: usize,
@@ -69,7 +69,8 @@ pub fn among(
     measure: impl FnOnce() -> Result<Measurement, Failure>,
 ) -> Result<Measurement, Failure> {
     let others: Vec<usize> = others.iter().copied().filter(|other| *other != first).collect();
-    if others.is_empty() {
+    // The distance of emulated CPUs is that of two threads of the emulator.
+    if others.is_empty() || machine::cpu::emulated() {
         return measure();
     }
     let before = furthest(first, &others)?;
@@ -91,6 +92,7 @@ fn measured(first: usize, other: usize) -> Result<Option<Proximity>, Failure> {
         match proximity::measure(first, other) {
             Ok(proximity) => return Ok(Some(proximity)),
             Err(proximity::Error::TimedOut(..)) => {}
+            Err(proximity::Error::Tsc(why)) => return Err(why.into()),
             Err(why) => return Err(Failure::failed(why.to_string())),
         }
     }

@@ -78,6 +78,8 @@ pub enum OptionValue {
     Number,
     /// A physical address; see [`option::address`](crate::option::address).
     Address,
+    /// The path of a text file, whose content is the value that probes receive and a run records.
+    Content,
 }
 
 /// The suites and the version of the program.

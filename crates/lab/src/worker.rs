@@ -12,7 +12,7 @@ use machine::tsc::Tsc;
 use crate::answer::OrderProgress;
 use crate::artefact::{self, Artefacts, Recipe};
 use crate::descendants;
-use crate::guest::Guest;
+use crate::guest::{Guest, IN_GUEST};
 use crate::link::{Build, Link, LinkOutput, Origin, local_probe};
 use crate::message::{
     Answer, Greeting, Order, OrderedPoint, QUEUE_LENGTH, Request, SampleAnswer, receive, send,
@@ -88,7 +88,10 @@ struct Worker<'a> {
 
 impl<'a> Worker<'a> {
     fn start(suites: &'a [&'a Suite]) -> std::io::Result<Self> {
-        let environment = Environment::capture();
+        let mut environment = Environment::capture();
+        if std::env::var_os(IN_GUEST).is_some() {
+            environment.boot_id.clear();
+        }
         let (sender, events) = sync_channel(QUEUE_LENGTH);
         read_requests(sender.clone());
         let mut worker = Self {

@@ -85,6 +85,7 @@ impl KernelView {
 /// The features that probes query, read once because CPUID traps under a hypervisor.
 struct Predicates {
     hypervisor: Option<String>,
+    emulated: bool,
     erms: bool,
     fsrm: bool,
     mpx: bool,
@@ -101,8 +102,12 @@ fn predicates() -> &'static Predicates {
         };
         let ebx = |bit: u32| seven.is_some_and(|leaf| leaf.ebx >> bit & 1 == 1);
         let edx = |bit: u32| seven.is_some_and(|leaf| leaf.edx >> bit & 1 == 1);
+        let hypervisor = hypervisor_signature();
+        let brand = CpuId::new().get_processor_brand_string();
+        let brand = brand.as_ref().map_or("", |brand| brand.as_str());
         Predicates {
-            hypervisor: hypervisor_signature(),
+            emulated: is_emulated(hypervisor.as_deref(), brand),
+            hypervisor,
             erms: ebx(9),
             fsrm: edx(4),
             mpx: ebx(14) && bounds_state_enabled(),
@@ -144,7 +149,13 @@ pub fn hypervisor() -> Option<&'static str> {
 
 /// Returns whether QEMU's TCG emulates this CPU, which makes measured times meaningless.
 pub fn emulated() -> bool {
-    hypervisor() == Some("TCGTCGTCGTCG")
+    predicates().emulated
+}
+
+/// Returns whether a CPU with this hypervisor and brand is emulated by QEMU's TCG. In a virtual machine on an emulated CPU
+/// the signature is that of its own hypervisor, so only the brand reveals the emulation.
+pub fn is_emulated(hypervisor: Option<&str>, brand: &str) -> bool {
+    hypervisor == Some("TCGTCGTCGTCG") || brand.contains("QEMU TCG")
 }
 
 /// Returns whether `/proc/cpuinfo` lists a flag, which may also be a feature of the kernel, e.g. `pti`.
@@ -198,6 +209,18 @@ mod tests {
         assert_eq!(view.microcode.as_deref(), Some("0xa1"));
         assert_eq!(view.features, ["aes", "avx2", "sse2"]);
         assert_eq!(KernelView::parse("".as_bytes()), KernelView::default());
+    }
+
+    #[test]
+    fn an_emulated_cpu_is_known_by_signature_or_brand() {
+        let brand = "QEMU TCG CPU version 2.5+";
+        assert!(is_emulated(Some("TCGTCGTCGTCG"), "AMD EPYC Processor"));
+        assert!(is_emulated(Some("KVMKVMKVM"), brand), "two levels down");
+        assert!(is_emulated(None, brand));
+        for hypervisor in [None, Some("KVMKVMKVM")] {
+            assert!(!is_emulated(hypervisor, "AMD EPYC 9R14"));
+            assert!(!is_emulated(hypervisor, "QEMU Virtual CPU version 2.5+"), "also under KVM");
+        }
     }
 
     #[test]

@@ -105,6 +105,9 @@ pub(crate) struct GuestCommand {
     /// Guest [default: list all]
     #[arg(value_name = "NAME|FILE.toml")]
     pub(crate) name: Option<String>,
+    /// Host on which to run the command, if the guest has several [default: the first]
+    #[arg(long, value_name = "HOST", requires = "command")]
+    pub(crate) host: Option<String>,
     /// Command of tollgate and its arguments, after '--' [default: print the declaration]
     #[arg(last = true, requires = "name")]
     pub(crate) command: Vec<String>,

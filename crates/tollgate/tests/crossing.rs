@@ -14,15 +14,20 @@ use serde_json::json;
 
 /// Runs the guest under QEMU on the given CPU model and returns its serial output.
 fn on_its_own(bench: &Bench, image: &Path, cpu: &str) -> PathBuf {
+    boot(bench, cpu, "-kernel", image)
+}
+
+/// Boots QEMU from a file and returns the serial output of the guest that it contains.
+fn boot(bench: &Bench, cpu: &str, from: &str, file: &Path) -> PathBuf {
     let printed = bench.path().join("printed.txt");
     let status = Command::new("qemu-system-x86_64")
-        .args(["-accel", "tcg", "-cpu", cpu, "-m", "16", "-nodefaults"])
+        .args(["-accel", "tcg", "-cpu", cpu, "-m", "64", "-nodefaults"])
         .args(["-display", "none", "-monitor", "none", "-no-reboot"])
         .args(["-device", "isa-debug-exit,iobase=0xf4,iosize=4"])
         .arg("-serial")
         .arg(format!("file:{}", printed.display()))
-        .arg("-kernel")
-        .arg(image)
+        .arg(from)
+        .arg(file)
         .stdin(Stdio::null())
         .stderr(Stdio::null())
         .status()
@@ -126,6 +131,40 @@ fn the_guest_boots_alone_and_its_output_is_imported() {
     // A second import creates a second run.
     bench.ok(&["crossing", "import", &printed_text, "--host", "metal"]);
     assert!(bench.path().join("results/metal-standard-2").is_dir());
+}
+
+/// Writes a CD on which GRUB boots the guest as docs/crossing.md describes.
+fn grub_cd(bench: &Bench) -> PathBuf {
+    let folder = bench.path().join("cd/boot/grub");
+    std::fs::create_dir_all(&folder).unwrap();
+    let image = bench.path().join("cd/boot/guest.img").display().to_string();
+    bench.ok(&["crossing", "guest", "--write", &image, "--rounds", "2", "--crossings", "200"]);
+    let menu = "set timeout=0\nmenuentry guest {\n  multiboot /boot/guest.img\n}\n";
+    std::fs::write(folder.join("grub.cfg"), menu).unwrap();
+    let (cd, content) = (bench.path().join("guest.iso"), bench.path().join("cd"));
+    let mut command = Command::new("grub-mkrescue");
+    let made = command.arg("-o").arg(&cd).arg(content).output();
+    let made = made.unwrap_or_else(|why| {
+        panic!("grub-mkrescue: {why}; apt-get install grub-pc-bin xorriso mtools")
+    });
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    cd
+}
+
+#[test]
+fn grub_boots_the_guest_and_its_emulated_times_are_refused() {
+    let bench = Bench::new();
+    let printed = boot(&bench, "max", "-cdrom", &grub_cd(&bench));
+    let text = std::fs::read_to_string(&printed).unwrap();
+    // The parser skips what GRUB prints.
+    let report = crossing::guest::report::parse(&text).unwrap();
+    assert_eq!((report.rounds, report.samples.len()), (2, 2 * GuestCrossing::COUNT));
+    for sample in &report.samples {
+        assert_eq!((sample.counts.made, sample.counts.stamped), (200, 200), "{sample:?}");
+    }
+    let line = bench.refused(&["crossing", "import", &printed.display().to_string()], 2);
+    assert!(line.contains("hypervisor") || line.contains("emulated"), "{line}");
+    assert!(!bench.path().join("results").exists(), "nothing was journalled");
 }
 
 #[test]

@@ -1,17 +1,17 @@
 //! Guests declared in TOML, in which whole experiments run: the embedded ones, and a user's files.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::path::Path;
-use std::sync::Arc;
+use std::slice;
 
 use lab::data::{DataError, MAX_FILE, is_plain_name, read_toml};
 use lab::guest::{GuestHost, Guests};
 use lab::quantity;
-use machine::memfd::Memfd;
 use serde::{Deserialize, Serialize};
 
-use crate::guest::{Accelerator, Backing, BackingFile, Kernel, LinuxGuest};
+use crate::guest::{Accelerator, BackingFile, Kernel, LinuxGuest};
+use crate::pool::{HostPool, Pool};
+use crate::rules::{HOSTS, Rules};
 
 /// The embedded declarations, by name.
 const EMBEDDED: &[(&str, &str)] = &[
@@ -23,7 +23,10 @@ const EMBEDDED: &[(&str, &str)] = &[
     ("numa", include_str!("../guests/numa.toml")),
     ("nvdimm", include_str!("../guests/nvdimm.toml")),
     ("plain", include_str!("../guests/plain.toml")),
+    ("pool", include_str!("../guests/pool.toml")),
     ("reserved", include_str!("../guests/reserved.toml")),
+    ("shared-bar", include_str!("../guests/shared-bar.toml")),
+    ("slow-clock", include_str!("../guests/slow-clock.toml")),
 ];
 
 /// A declared guest: one virtual machine, or several with common memory.
@@ -64,6 +67,8 @@ pub struct Declaration {
     /// Options to set in it, as by `--set`.
     #[serde(default)]
     pub set: BTreeMap<String, String>,
+    /// A pool of memory behind an address filter, for two hosts. The rules are those of the run.
+    pub pool: Option<Pool>,
     /// Its hosts, if it has several. The roles of an experiment run on one each.
     #[serde(default)]
     pub host: Vec<Host>,
@@ -90,6 +95,17 @@ fn two() -> u32 {
 
 fn one_gibibyte() -> String {
     "1G".into()
+}
+
+/// How guests are started.
+#[derive(Debug, Clone, Copy)]
+pub struct StartOptions<'a> {
+    /// What executes their instructions.
+    pub accelerator: Accelerator,
+    /// Folder of their backing files; `None` for files in memory.
+    pub folder: Option<&'a Path>,
+    /// Options of the run, with the rules of a pool.
+    pub options: &'a BTreeMap<String, String>,
 }
 
 /// A declaration with its name and text.
@@ -150,6 +166,11 @@ fn parse(name: &str, file: &str, text: &str) -> Result<NamedDeclaration, DataErr
             return Err(wrong(format!("files: {name} = '{size}': use a name and e.g. '64 MiB'")));
         }
     }
+    if declaration.pool.is_some() && declaration.host.len() != HOSTS {
+        return Err(wrong(format!(
+            "pool: its rules are for {HOSTS} hosts; declare as many [[host]]"
+        )));
+    }
     for host in &declaration.host {
         if !is_plain_name(&host.name) || host.name.len() > 20 {
             return Err(wrong(format!("host: '{}': use letters, digits and '-'", host.name)));
@@ -159,61 +180,82 @@ fn parse(name: &str, file: &str, text: &str) -> Result<NamedDeclaration, DataErr
 }
 
 impl NamedDeclaration {
-    /// Creates its backing files and returns its hosts with a worker inside each. The files are in memory, or in `folder`
-    /// under their names; there, one that exists keeps its content.
+    /// Creates its backing files and returns its hosts with a worker inside each. The files are in memory, or in
+    /// `how.folder` under their names; there, one that exists keeps its content.
     ///
     /// # Errors
-    /// Returns one line if a backing file cannot be made.
-    pub fn guests(
-        &self,
-        accelerator: Accelerator,
-        folder: Option<&Path>,
-    ) -> Result<Guests, String> {
-        let files = self.backing_files(folder)?;
-        let Declaration { host, .. } = &self.declaration;
-        let hosts = match host.as_slice() {
-            [] => vec![(self.name.clone(), &[] as &[String])],
-            hosts => hosts
-                .iter()
-                .map(|host| (format!("{}-{}", self.name, host.name), host.arguments.as_slice()))
-                .collect(),
-        };
-        let hosts = hosts.into_iter().map(|(name, arguments)| {
-            let guest = self.linux(name.clone(), accelerator, arguments, &files).into_guest();
-            GuestHost { name, guest }
-        });
+    /// Returns one line if a backing file cannot be made, or the rules of its pool are wrong.
+    pub fn guests(&self, how: &StartOptions) -> Result<Guests, String> {
+        let hosts = self
+            .linux_hosts(how)?
+            .into_iter()
+            .map(|linux| GuestHost { name: linux.host.clone(), guest: linux.into_guest() });
         Ok(Guests {
             name: self.name.clone(),
             declaration: self.text.clone(),
-            accelerator: accelerator.name().into(),
+            accelerator: how.accelerator.name().into(),
             hosts: hosts.collect(),
         })
     }
 
-    /// Returns the guest whose first host executes a command of this program instead of a worker.
+    /// Returns the guest that executes a command of this program instead of a worker: the named host, or the first.
     ///
     /// # Errors
-    /// Returns one line if a backing file cannot be made.
+    /// Returns one line if a backing file cannot be made, the rules of its pool are wrong, or there is no such host.
     pub fn with_command(
         &self,
-        accelerator: Accelerator,
-        folder: Option<&Path>,
+        how: &StartOptions,
+        host: Option<&str>,
         command: &[String],
     ) -> Result<LinuxGuest, String> {
-        let files = self.backing_files(folder)?;
-        let arguments =
-            self.declaration.host.first().map_or(&[] as &[String], |host| &host.arguments);
-        let mut guest = self.linux(self.name.clone(), accelerator, arguments, &files);
+        let known: Vec<_> = self.declaration.host.iter().map(|host| host.name.as_str()).collect();
+        let index = host.map_or(Some(0), |name| known.iter().position(|known| *known == name));
+        let index = index.ok_or_else(|| match known.as_slice() {
+            [] => format!("guest '{}' has one host without a name; omit --host", self.name),
+            known => {
+                format!("guest '{}' has no such host; use one of {}", self.name, known.join(", "))
+            }
+        })?;
+        let mut guest = self.linux_hosts(how)?.swap_remove(index);
         guest.command = command.to_vec();
         Ok(guest)
+    }
+
+    /// Returns its hosts; without any declared, the one that has the declaration's name.
+    fn linux_hosts(&self, how: &StartOptions) -> Result<Vec<LinuxGuest>, String> {
+        let files = self.backing_files(how.folder)?;
+        let mut pools: Vec<HostPool> = match &self.declaration.pool {
+            None => Vec::new(),
+            Some(pool) => {
+                let rules = Rules::of_run(how.options).map_err(|error| error.to_string())?;
+                pool.hosts(&rules, how.folder)?.into()
+            }
+        };
+        pools.resize(self.declaration.host.len().max(1), HostPool::default());
+        let whole = Host { name: String::new(), arguments: Vec::new() };
+        let hosts = match self.declaration.host.as_slice() {
+            [] => slice::from_ref(&whole),
+            hosts => hosts,
+        };
+        let named = |host: &Host| match host.name.as_str() {
+            "" => self.name.clone(),
+            name => format!("{}-{name}", self.name),
+        };
+        let linux = |(host, pool): (&Host, HostPool)| {
+            let arguments = [host.arguments.clone(), pool.arguments].concat();
+            let files = [files.clone(), pool.files].concat();
+            let linux = self.linux(named(host), how.accelerator, arguments, files);
+            LinuxGuest { forwarder: pool.forwarder, ..linux }
+        };
+        Ok(hosts.iter().zip(pools).map(linux).collect())
     }
 
     fn linux(
         &self,
         host: String,
         accelerator: Accelerator,
-        arguments: &[String],
-        files: &[BackingFile],
+        arguments: Vec<String>,
+        files: Vec<BackingFile>,
     ) -> LinuxGuest {
         let Declaration { machine, cpu, cpus, memory, parameters, modules, prepare, .. } =
             self.declaration.clone();
@@ -225,8 +267,8 @@ impl NamedDeclaration {
             memory,
             parameters,
             modules,
-            arguments: self.declaration.arguments.iter().chain(arguments).cloned().collect(),
-            files: files.to_vec(),
+            arguments: [self.declaration.arguments.clone(), arguments].concat(),
+            files,
             host_files: true,
             prepare,
             ..LinuxGuest::new(host, Kernel::Debian, accelerator)
@@ -234,28 +276,11 @@ impl NamedDeclaration {
     }
 
     fn backing_files(&self, folder: Option<&Path>) -> Result<Vec<BackingFile>, String> {
-        let mut files = Vec::new();
-        for (name, size) in &self.declaration.files {
-            let bytes = quantity::bytes(size).unwrap_or_default();
-            let content = match folder {
-                None => usize::try_from(bytes)
-                    .map_err(std::io::Error::other)
-                    .and_then(|bytes| Memfd::create(name, bytes))
-                    .map(Backing::Memory),
-                Some(folder) => {
-                    let path = folder.join(name);
-                    let file = File::options().create(true).truncate(false).write(true).open(&path);
-                    file.and_then(|file| file.set_len(bytes)).map(|()| Backing::File(path))
-                }
-            };
-            let content = content.map_err(|why| {
-                format!(
-                    "backing file '{name}' of {size}: {why}; choose another --guest-files folder"
-                )
-            })?;
-            files.push(BackingFile { name: name.clone(), content: Arc::new(content) });
-        }
-        Ok(files)
+        let files = self.declaration.files.iter();
+        let created = files.map(|(name, size)| {
+            BackingFile::create(name, quantity::bytes(size).unwrap_or_default(), folder)
+        });
+        created.collect()
     }
 }
 
@@ -263,12 +288,40 @@ impl NamedDeclaration {
 mod tests {
     use super::*;
 
+    fn how<'a>(
+        folder: Option<&'a Path>,
+        options: &'a BTreeMap<String, String>,
+    ) -> StartOptions<'a> {
+        StartOptions { accelerator: Accelerator::Tcg, folder, options }
+    }
+
+    #[test]
+    fn a_pool_has_the_rules_of_the_run() {
+        let pool = find("pool").unwrap();
+        let rules = "[[range]]\nname = 'a'\nlength = '4 KiB'\nread = [1]\nwrite = [0]\n";
+        let set = |text: &str| BTreeMap::from([(crate::rules::OPTION.to_owned(), text.to_owned())]);
+        let options = set(rules);
+        let of_host = |host| pool.with_command(&how(None, &options), Some(host), &[]).unwrap();
+        assert!(of_host("writer").forwarder.is_some());
+        assert_eq!(of_host("reader").files[0].name, "range-0");
+        assert!(of_host("reader").forwarder.is_none());
+        let options = set("range = 1");
+        let why = pool.guests(&how(None, &options)).map(drop).unwrap_err();
+        assert!(why.starts_with("--set rules:"), "{why}");
+        let none = BTreeMap::new();
+        for (guest, expected) in [("pool", "use one of writer, reader"), ("plain", "omit --host")] {
+            let guest = find(guest).unwrap();
+            let why = guest.with_command(&how(None, &none), Some("third"), &[]).unwrap_err();
+            assert!(why.contains(expected), "{why}");
+        }
+    }
+
     #[test]
     fn every_embedded_declaration_is_valid_and_found_by_its_name() {
         for one in embedded().unwrap() {
             assert!(!one.declaration.about.is_empty());
             assert_eq!(find(&one.name).unwrap().text, one.text);
-            let guests = one.guests(Accelerator::Tcg, None).unwrap();
+            let guests = one.guests(&how(None, &BTreeMap::new())).unwrap();
             assert_eq!(guests.hosts.len(), one.declaration.host.len().max(1));
         }
     }
@@ -281,6 +334,7 @@ mod tests {
             ("about = 'one'\nmodule = []", "unknown field `module`"),
             ("about = 'one'\nfiles = { a = 'much' }", "files: a = 'much'"),
             ("about = 'one'\n[[host]]\nname = '../x'", "host: '../x'"),
+            ("about = 'one'\npool = { address = '0x1000' }", "pool: its rules are for 2 hosts"),
             ("cpus = 2", "missing field `about`"),
         ] {
             let path = folder.path().join("mine.toml");
@@ -298,9 +352,10 @@ mod tests {
         let ivshmem = find("ivshmem").unwrap();
         let name = ivshmem.declaration.files.keys().next().unwrap();
         std::fs::write(folder.path().join(name), "before").unwrap();
-        ivshmem.guests(Accelerator::Tcg, Some(folder.path())).unwrap();
+        let none = BTreeMap::new();
+        ivshmem.guests(&how(Some(folder.path()), &none)).unwrap();
         let bytes = std::fs::read(folder.path().join(name)).unwrap();
         assert!(bytes.starts_with(b"before") && bytes.len() > 6);
-        assert!(ivshmem.guests(Accelerator::Tcg, Some(Path::new("/no/such"))).is_err());
+        assert!(ivshmem.guests(&how(Some(Path::new("/no/such")), &none)).is_err());
     }
 }

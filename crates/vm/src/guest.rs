@@ -1,18 +1,20 @@
 //! A Linux guest: its kernel, its devices, and the command of QEMU that starts it.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
 use lab::artefact::{self, Artefacts, Recipe};
-use lab::guest::{Guest, Start};
+use lab::guest::{Guest, IN_GUEST, Start};
 use lab::sample::Failure;
 use machine::child::die_with_parent;
 use machine::memfd::Memfd;
 use serde::{Deserialize, Serialize};
 
 use crate::debian_linux;
+use crate::forwarder::Forwarder;
 use crate::init::Instructions;
 use crate::{QEMU, initramfs};
 
@@ -82,6 +84,32 @@ pub struct BackingFile {
     pub content: Arc<Backing>,
 }
 
+impl BackingFile {
+    /// Creates a file of this length, in memory or in `folder`; there, one that exists keeps its content.
+    ///
+    /// # Errors
+    /// Returns one line if it cannot be made.
+    pub(crate) fn create(name: &str, bytes: u64, folder: Option<&Path>) -> Result<Self, String> {
+        let content = match folder {
+            None => usize::try_from(bytes)
+                .map_err(std::io::Error::other)
+                .and_then(|bytes| Memfd::create(name, bytes))
+                .map(Backing::Memory),
+            Some(folder) => {
+                let path = folder.join(name);
+                let file = File::options().create(true).truncate(false).write(true).open(&path);
+                file.and_then(|file| file.set_len(bytes)).map(|()| Backing::File(path))
+            }
+        };
+        let content = content.map_err(|why| {
+            format!(
+                "backing file '{name}' of {bytes} B: {why}; choose another --guest-files folder"
+            )
+        })?;
+        Ok(Self { name: name.into(), content: Arc::new(content) })
+    }
+}
+
 /// Where the content of a [`BackingFile`] is.
 #[derive(Debug)]
 pub enum Backing {
@@ -126,6 +154,8 @@ pub struct LinuxGuest {
     pub command: Vec<String>,
     /// Environment variables of the command.
     pub variables: BTreeMap<String, String>,
+    /// What moves the stores of its write-only ranges, as long as the guest exists.
+    pub forwarder: Option<Arc<Forwarder>>,
 }
 
 impl LinuxGuest {
@@ -149,6 +179,7 @@ impl LinuxGuest {
             prepare: String::new(),
             command: lab::worker::WORKER.map(str::to_owned).to_vec(),
             variables: BTreeMap::new(),
+            forwarder: None,
         }
     }
 
@@ -187,6 +218,8 @@ impl LinuxGuest {
         let mut held = vec![initramfs];
         let mut command = Command::new(QEMU.find()?);
         command
+            // Names it in the list of processes.
+            .args(["-name", &self.host])
             .args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"])
             .args(["-accel", self.accelerator.name()])
             .args(["-cpu", self.cpu.as_deref().unwrap_or(self.accelerator.cpu())])
@@ -222,13 +255,15 @@ impl LinuxGuest {
         let of_host: &[&str] = if self.host_files { &OF_HOST } else { &[] };
         let set =
             of_host.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?)));
-        set.chain(self.variables.clone()).collect()
+        let in_guest = (IN_GUEST.to_owned(), "yes".to_owned());
+        set.chain([in_guest]).chain(self.variables.clone()).collect()
     }
 
     fn command_line(&self) -> String {
         // The kernel passes NAME=VALUE parameters that it does not recognise to init's environment.
-        let console = "console=ttyS0 quiet printk.time=0 panic=-1";
-        format!("{console} {} LD_LIBRARY_PATH=/lib -- {INIT}", self.parameters)
+        // Linux panics if its check of the timer sees no interrupt, because the emulator lost its CPU.
+        let fixed = "console=ttyS0 quiet printk.time=0 panic=-1 no_timer_check";
+        format!("{fixed} {} LD_LIBRARY_PATH=/lib -- {INIT}", self.parameters)
     }
 
     /// Places a device on the root bus: a machine with CXL has several, and QEMU would choose another.

@@ -6,14 +6,18 @@
 //! patch ([`patched_linux`]).
 //!
 //! A suite starts a guest for points that need one ([`guest::LinuxGuest`]). A user runs whole experiments in guests that
-//! are declared in TOML ([`declaration`]).
+//! are declared in TOML ([`declaration`]). Several hosts can share a pool of memory behind an address filter, which
+//! enforces [`rules`] outside of them.
 
 pub mod debian_linux;
 pub mod declaration;
+pub mod forwarder;
 pub mod guest;
 pub mod init;
 mod initramfs;
 pub mod patched_linux;
+mod pool;
+pub mod rules;
 
 use lab::program::Program;
 

@@ -3,7 +3,7 @@
 //! The suite measures how fast bytes pass into and out of each kind of memory ([`throughput`]),
 //! how frames pass between two processes ([`frames`]), what a mediated pool costs and whether it
 //! stops forbidden accesses ([`mediation`]), and why mapped memory stops scaling ([`faults`]).
-//! [`delivery`] tests without a clock whether bytes arrive.
+//! [`delivery`] tests without a clock whether bytes arrive, and [`two_hosts`] whether they pass between two hosts.
 
 // A new level of a factor must not compile until every match defines it.
 #![deny(clippy::wildcard_enum_match_arm)]
@@ -21,6 +21,7 @@ pub mod memory;
 pub mod pattern;
 pub mod pool;
 pub mod throughput;
+mod two_hosts;
 
 use lab::option::{FILE_FOLDER, OptionValue, SuiteOption};
 use lab::suite::{Suite, SuiteCommand};
@@ -61,6 +62,16 @@ const OPTIONS: &[SuiteOption] = &[
     ),
     text(physical::DAX_DEVICE, "device of memory = dax, e.g. /dev/dax0.0"),
     text(functions::APEX, "copy function apex, as PATH.so:SYMBOL; requires --allow code"),
+    option(
+        throughput::PAUSE,
+        OptionValue::Number,
+        "seconds to sleep before every 4 bytes of a copy, to watch data arrive at another host",
+    ),
+    option(
+        vm::rules::OPTION,
+        OptionValue::Content,
+        "file of rules for the pool of two-host-mediation [default: ESCAPE's, scaled to 16 MiB]",
+    ),
     FILE_FOLDER,
 ];
 
@@ -75,6 +86,9 @@ pub static SUITE: Suite = Suite::new(
         &mediation::Mediation,
         &faults::PageEvents,
         &delivery::Delivery,
+        &two_hosts::delivery::TwoHostDelivery,
+        &two_hosts::frames::TwoHostFrames,
+        &two_hosts::mediation::TwoHostMediation,
     ],
 )
 .with_options(OPTIONS)

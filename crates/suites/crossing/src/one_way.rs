@@ -188,7 +188,7 @@ impl Method for OneWay {
                 "on bare metal the guest runs without Linux",
                 "tollgate crossing guest --write FILE, boot it, then tollgate crossing import OUTPUT",
             )),
-            Route::PatchedVm => params.route.vm_available(),
+            Route::PatchedVm => guest::clock().and_then(|()| params.route.vm_available()),
             Route::Patched => patched::available(params.kind, params.is_isolated()),
         }
     }

@@ -47,7 +47,7 @@ impl Method for Stamping {
             Route::GuestEmulated => route.vm_available(),
             Route::PatchedEmulated | Route::PatchedVm if is_fault => route.vm_available(),
             Route::Patched if is_fault => patched::available(kind, params.is_isolated()),
-            Route::Guest => guest::available(params.guest_crossing()),
+            Route::Guest => guest::countable(params.guest_crossing()),
             Route::PatchedEmulated | Route::PatchedVm | Route::Patched | Route::BareMetal => {
                 Err(Failure::unavailable(
                     format!("route {route} does not stamp {kind}"),
@@ -81,19 +81,12 @@ fn measure(context: &mut Context, params: &OneWayParams) -> Result<Measurement, 
     }
     let (crossing, crossings) = (params.guest_crossing(), params.crossings);
     match params.route {
-        Route::Guest => guest::measure(context, crossing, crossings).map(without_times),
+        Route::Guest => guest::count(crossing, crossings),
         Route::GuestEmulated => guest::emulated(crossing, crossings),
         Route::BareMetal | Route::Patched | Route::PatchedVm | Route::PatchedEmulated => {
             patched::check(crossings).and_then(to_measurement)
         }
     }
-}
-
-fn without_times(mut measurement: Measurement) -> Measurement {
-    measurement.histograms.clear();
-    let counts = [CROSSINGS_MADE.name, CROSSINGS_STAMPED.name];
-    measurement.values.retain(|name, _| counts.contains(&name.as_str()));
-    measurement
 }
 
 fn to_measurement(counts: StampCounts) -> Result<Measurement, Failure> {

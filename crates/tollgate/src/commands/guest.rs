@@ -9,7 +9,7 @@ use lab::guest::{Guests, Start};
 use lab::option::{self, OF_GUEST};
 use lab::terminal;
 use serde_json::json;
-use vm::declaration::{self, NamedDeclaration};
+use vm::declaration::{self, NamedDeclaration, StartOptions};
 use vm::guest::Accelerator;
 use vm::init::STATUS;
 
@@ -28,7 +28,7 @@ pub(crate) fn guest(args: &GuestCommand) -> Result<u8, CliError> {
     };
     if !args.command.is_empty() {
         let command: Vec<_> = args.command.iter().map(String::as_str).collect();
-        return execute(name, &args.how, &command);
+        return execute(name, &args.how, args.host.as_deref(), &command);
     }
     let declared = declaration::find(name).map_err(CliError::usage)?;
     match args.json {
@@ -50,7 +50,7 @@ fn list(is_json: bool) -> Result<u8, CliError> {
         return Ok(0);
     }
     for one in &guests {
-        print(&format!("{:<10}{}", one.name, one.declaration.about))?;
+        print(&format!("{:<11}{}", one.name, one.declaration.about))?;
     }
     print("\nmeasure in one      tollgate run copy --guest ivshmem")?;
     print("its capabilities    tollgate doctor --guest ivshmem")?;
@@ -68,9 +68,16 @@ pub(super) fn options(declared: &NamedDeclaration) -> Result<BTreeMap<String, St
 }
 
 /// Returns the guests of a run.
-pub(super) fn start(declared: &NamedDeclaration, how: &GuestHow) -> Result<Guests, CliError> {
-    let folder = how.guest_files.as_deref();
-    declared.guests(accelerator(how), folder).map_err(CliError::failed)
+pub(super) fn start(
+    declared: &NamedDeclaration,
+    how: &GuestHow,
+    options: &BTreeMap<String, String>,
+) -> Result<Guests, CliError> {
+    declared.guests(&start_options(how, options)).map_err(CliError::failed)
+}
+
+fn start_options<'a>(how: &'a GuestHow, options: &'a BTreeMap<String, String>) -> StartOptions<'a> {
+    StartOptions { accelerator: accelerator(how), folder: how.guest_files.as_deref(), options }
 }
 
 fn accelerator(how: &GuestHow) -> Accelerator {
@@ -80,17 +87,21 @@ fn accelerator(how: &GuestHow) -> Accelerator {
     }
 }
 
-/// Runs a command of this program inside a guest; returns its exit status.
-pub(super) fn execute(name: &str, how: &GuestHow, command: &[&str]) -> Result<u8, CliError> {
+/// Runs a command of this program inside a guest, on the named host or the first; returns its exit status.
+pub(super) fn execute(
+    name: &str,
+    how: &GuestHow,
+    host: Option<&str>,
+    command: &[&str],
+) -> Result<u8, CliError> {
     let declared = declaration::find(name).map_err(CliError::usage)?;
     let command: Vec<_> = command.iter().map(|&word| word.to_owned()).collect();
-    let folder = how.guest_files.as_deref();
-    let guest = declared.with_command(accelerator(how), folder, &command);
-    let mut guest = guest.map_err(CliError::failed)?;
+    let options = options(&declared)?;
+    let guest = declared.with_command(&start_options(how, &options), host, &command);
+    let mut guest = guest.map_err(CliError::usage)?;
     let variables =
         TERMINAL.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?)));
     guest.variables.extend(variables);
-    let options = options(&declared)?;
     guest
         .variables
         .insert(OF_GUEST.into(), serde_json::to_string(&options).map_err(CliError::failed)?);

@@ -23,7 +23,7 @@ use crate::suites::SUITES;
 pub(crate) fn doctor(args: &Doctor) -> Result<u8, CliError> {
     if let Some(name) = &args.guest.guest {
         let command: &[&str] = if args.json { &["doctor", "--json"] } else { &["doctor"] };
-        return super::guest::execute(name, &args.guest.how, command);
+        return super::guest::execute(name, &args.guest.how, None, command);
     }
     let left = machine::setting::restore_left();
     left.restored.iter().for_each(|setting| print_message(&restored(setting)));

@@ -37,7 +37,8 @@ pub(crate) fn run(args: &Run) -> Result<u8, CliError> {
     let guest = args.guest.guest.as_deref().map(vm::declaration::find).transpose();
     let guest = guest.map_err(CliError::usage)?;
     let options = options(args, guest.as_ref())?;
-    let guests = guest.map(|guest| super::guest::start(&guest, &args.guest.how)).transpose()?;
+    let guests = guest.map(|guest| super::guest::start(&guest, &args.guest.how, &options));
+    let guests = guests.transpose()?;
     let catalogue = select::catalogue(&args.selection.points.files)?;
     let mut experiments = select::select_experiments(&catalogue, &args.selection)?;
     if is_default(args) {

@@ -17,6 +17,8 @@ use super::proof::verify;
 const START: Duration = Duration::from_secs(20);
 /// Time limit per emulated access with a signal.
 const ACCESS: Duration = Duration::from_micros(60);
+/// How much longer an access may take in a system that is emulated as a whole, with its kernel.
+const EMULATED_SYSTEM: u32 = 10;
 
 /// Parameters of a race.
 #[derive(Debug, Clone, Copy)]
@@ -60,7 +62,8 @@ impl Race {
         }
         verified(on)?;
         let accesses = self.pointers.saturating_mul(self.passes);
-        let limit = START + ACCESS * u32::try_from(accesses).unwrap_or(u32::MAX);
+        let each = if machine::cpu::emulated() { ACCESS * EMULATED_SYSTEM } else { ACCESS };
+        let limit = START + each.saturating_mul(u32::try_from(accesses).unwrap_or(u32::MAX));
         let bytes = on.run(&self.image(), limit)?;
         let (words, _) = bytes.as_chunks();
         let words: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();

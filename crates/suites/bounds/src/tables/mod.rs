@@ -1,5 +1,6 @@
 //! `bounds/tables`: the cost of bounds tables in the operating system. A table is mapped when the first pointer of a
-//! MiB is stored, and unmapped when the pointer's memory is freed.
+//! MiB is stored, and unmapped when the pointer's memory is freed. Without a usable clock, as on an emulated CPU, the
+//! tables are checked and page faults counted, and nothing is timed.
 
 pub(crate) mod cli;
 mod memory;
@@ -89,14 +90,14 @@ const METRICS: &[Metric] = &[
 
 fn measure(context: &mut Context, params: &TableParams) -> Result<Measurement, Failure> {
     Tables.available(params)?;
-    let tsc = context.tsc()?;
+    let tsc = context.tsc().ok();
     let _small_pages = SmallPages::only();
     let counters = match params.counted {
         Counted::Instructions => Some(InstructionCounters::open()?),
         Counted::Time => None,
     };
     let passes = passes(params, tsc, counters.as_ref(), context.budget)?;
-    Ok(to_measurement(params, &passes))
+    Ok(to_measurement(params, &passes, tsc.is_some()))
 }
 
 /// A pass with tables and the pass without them that was interleaved with it.
@@ -108,7 +109,7 @@ struct PassPair {
 /// Runs pairs of passes until the budget is spent, at least one. The order within a pair alternates.
 fn passes(
     params: &TableParams,
-    tsc: &Tsc,
+    tsc: Option<&Tsc>,
     counters: Option<&InstructionCounters>,
     budget: Duration,
 ) -> Result<Vec<PassPair>, Failure> {
@@ -135,7 +136,8 @@ fn passes(
     }
 }
 
-fn to_measurement(params: &TableParams, pairs: &[PassPair]) -> Measurement {
+/// Returns the medians and means as metrics; times only if the passes were `timed`.
+fn to_measurement(params: &TableParams, pairs: &[PassPair], timed: bool) -> Measurement {
     let count = params.count as f64;
     let median_of = |value: &dyn Fn(&PassPair) -> Option<f64>| {
         median(&pairs.iter().filter_map(value).collect::<Vec<_>>())
@@ -144,17 +146,19 @@ fn to_measurement(params: &TableParams, pairs: &[PassPair]) -> Measurement {
     let mean = |value: &dyn Fn(&PassCost) -> f64| {
         pairs.iter().map(|pair| value(&pair.measured)).sum::<f64>() / pairs.len() as f64 / count
     };
-    let plain = |pair: &PassPair| pair.plain.map(|plain| plain.time);
+    let plain = |pair: &PassPair| pair.plain.and_then(|plain| plain.time);
+    let cpu =
+        |time: fn(&Usage) -> Duration| timed.then(|| mean(&|cost| nanoseconds(time(&cost.usage))));
     let instructions = |mode: usize| {
         median_of(&|pair: &PassPair| pair.measured.instructions.map(|counts| counts[mode] / count))
     };
     let values = [
-        ("store", median_of(&|pair| Some(pair.measured.time / count))),
-        ("table", median_of(&|pair| Some((pair.measured.time - plain(pair)?) / count))),
-        ("over_baseline", median_of(&|pair| Some(pair.measured.time / plain(pair)?))),
-        ("user", Some(mean(&|cost| nanoseconds(cost.usage.user)))),
-        ("system", Some(mean(&|cost| nanoseconds(cost.usage.system)))),
-        ("table_system_share", table_system_share(pairs)),
+        ("store", median_of(&|pair| Some(pair.measured.time? / count))),
+        ("table", median_of(&|pair| Some((pair.measured.time? - plain(pair)?) / count))),
+        ("over_baseline", median_of(&|pair| Some(pair.measured.time? / plain(pair)?))),
+        ("user", cpu(|usage| usage.user)),
+        ("system", cpu(|usage| usage.system)),
+        ("table_system_share", table_system_share(pairs).filter(|_| timed)),
         ("faults", Some(mean(&|cost| cost.usage.faults() as f64))),
         ("user_instructions", instructions(0)),
         ("system_instructions", instructions(1)),

@@ -121,7 +121,6 @@ impl Data {
     }
 
     /// Returns the 8-byte word at an offset.
-    #[cfg(test)]
     pub(crate) fn get(&self, offset: usize) -> u64 {
         assert!(offset.is_multiple_of(8) && offset < Self::LENGTH);
         // SAFETY: the word is aligned and within the mapping.

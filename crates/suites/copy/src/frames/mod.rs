@@ -27,6 +27,7 @@ use lab::sample::Failure;
 use ceiling::ceiling;
 pub use ceiling::{BatchTiming, Ceiling};
 pub use frame::{Check, Expected, Header, MAX_LENGTH, MIN_LENGTH, Prepared, Source};
+pub(crate) use shared::Cell;
 pub use shared::SharedFrames;
 pub use transfer::{CpuPair, TransferOutcome, transfer};
 pub use writer::{FaultInjector, NoFaults};
@@ -37,7 +38,7 @@ use crate::{common, functions};
 /// Maximum bytes of all slots.
 const MAX_SLOT_BYTES: usize = 1 << 30;
 /// Minimum bytes of a chunk, so that a timer step is a small part of its time.
-const CHUNK: usize = 256 << 10;
+pub(crate) const CHUNK: usize = 256 << 10;
 /// Bytes that are published together if frames are short.
 const BATCH: usize = 2 << 10;
 /// Maximum bytes that are published together with `publish = half`: more than the second-level cache
@@ -112,7 +113,7 @@ const METRICS: &[Metric] = &[
     Metric::time("read_time", "ceiling: time to read and check a frame that the other core wrote"),
 ];
 
-fn slots_of(text: &str) -> Result<usize, String> {
+pub(crate) fn slots_of(text: &str) -> Result<usize, String> {
     match text.parse::<usize>() {
         Ok(slots) if slots.is_power_of_two() && slots <= 1 << 20 => Ok(slots),
         _ => Err(format!("'{text}' is not a power of two up to 1048576")),
@@ -200,7 +201,7 @@ impl TransferParams {
 }
 
 /// Returns the median, or `None` of an empty slice. Sorts the slice.
-fn median(ticks: &mut [u64]) -> Option<f64> {
+pub(crate) fn median(ticks: &mut [u64]) -> Option<f64> {
     ticks.sort_unstable();
     let middle = ticks.get(ticks.len() / 2)?;
     let below = ticks.get((ticks.len() - 1) / 2)?;

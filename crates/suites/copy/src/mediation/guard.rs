@@ -12,7 +12,7 @@ use std::io;
 
 use lab::sample::Failure;
 use libc::{SIGBUS, SIGSEGV, c_int, c_long, c_ulong, c_void, siginfo_t, sock_fprog};
-use machine::signal::{self, Registers};
+use machine::signal::{self, Registers, ScopedHandler};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
 
 global_asm!(
@@ -58,6 +58,23 @@ pub(super) fn guard() -> io::Result<()> {
     Ok(())
 }
 
+/// Turns bus errors of guarded accesses into stopped ones until it is dropped: those of memory that is mapped but does
+/// not answer.
+pub(crate) struct Guard {
+    _handler: ScopedHandler,
+}
+
+impl Guard {
+    /// Installs the handler, which ends the process on any other bus error.
+    ///
+    /// # Errors
+    /// Returns the error of sigaction(2).
+    pub(crate) fn install() -> io::Result<Self> {
+        // SAFETY: as in `guard`.
+        Ok(Self { _handler: unsafe { ScopedHandler::install(SIGBUS, faulted, 0) }? })
+    }
+}
+
 extern "C" fn faulted(_: c_int, _: *mut siginfo_t, context: *mut c_void) {
     // SAFETY: the argument is that of this running handler.
     let instruction = unsafe { &mut Registers::of(context)[libc::REG_RIP] };
@@ -71,19 +88,19 @@ extern "C" fn faulted(_: c_int, _: *mut siginfo_t, context: *mut c_void) {
     }
 }
 
-/// Loads a word; `None` if the load was stopped. Requires [`guard`].
-pub(super) fn load(address: *const u64) -> Option<u64> {
+/// Loads a word; `None` if the load was stopped. Requires [`guard`] or [`Guard`].
+pub(crate) fn load(address: *const u64) -> Option<u64> {
     let mut value = 0;
     // SAFETY: a load has no effect, and the handler skips it if it faults.
     let stopped = unsafe { tollgate_mediation_load(address, &mut value) };
     (stopped == 0).then_some(value)
 }
 
-/// Stores a word; returns whether the store succeeded. Requires [`guard`].
+/// Stores a word; returns whether the store succeeded. Requires [`guard`] or [`Guard`].
 ///
 /// # Safety
 /// If the address is writable, it must be in memory meant for this store.
-pub(super) unsafe fn store(address: *mut u64, value: u64) -> bool {
+pub(crate) unsafe fn store(address: *mut u64, value: u64) -> bool {
     // SAFETY: the caller guarantees the address; the handler skips the store if it faults.
     unsafe { tollgate_mediation_store(address, value) == 0 }
 }

@@ -15,9 +15,9 @@ use machine::mapping::{Mapping, PAGE};
 use machine::pin::pin_to;
 use machine::tsc;
 use seccompiler::sock_filter;
+use vm::rules::HOSTS;
 
 use super::guard::{self, confine};
-use super::rules::HOSTS;
 use super::socket::{Message, pair, receive, send};
 use crate::functions::CopyFn;
 

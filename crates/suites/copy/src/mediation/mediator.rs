@@ -11,11 +11,11 @@ use std::os::fd::AsRawFd;
 use lab::sample::Failure;
 use machine::mapping::{Mapping, PAGE};
 use machine::tsc;
+use vm::rules::{Access, HOSTS, Permission, Rules};
 
 use super::guard;
 use super::host::{DONE, HostConfig, Peer, command};
 use super::pool::{MediatedRange, Window};
-use super::rules::{Access, HOSTS, Permission, Rules};
 use super::socket::Message;
 
 /// A pool and the hosts that share it.
@@ -66,6 +66,15 @@ impl Mediator {
             Permission::None => return Ok(()),
             Permission::Read => (Some(held.read_only()?), 0),
             Permission::Write => (None, command::WRITABLE),
+            Permission::WriteOnly => {
+                return Err(Failure::unavailable(
+                    format!(
+                        "host {host} may write '{}' but not read it, and pages cannot be write-only",
+                        at.name
+                    ),
+                    "measure copy/two-host-mediation, whose filter is outside of the hosts",
+                ));
+            }
         };
         let descriptor = descriptor.as_ref().map_or(held.descriptor(), AsRawFd::as_raw_fd);
         let message = Message {
@@ -105,7 +114,7 @@ impl Mediator {
         let before = self.rules.ranges[range].permissions[host];
         let start = tsc::start();
         self.rules.ranges[range].permissions[host] = permission;
-        if permission >= before {
+        if permission.includes(before) {
             self.pass(range, host, keep)?;
         } else {
             self.held[range].renew()?;
@@ -256,7 +265,7 @@ pub struct AccessCounts {
 }
 
 impl AccessCounts {
-    pub(super) fn add(&mut self, allowed: bool, succeeded: bool) {
+    pub(crate) fn add(&mut self, allowed: bool, succeeded: bool) {
         let count = match (allowed, succeeded) {
             (true, true) => &mut self.allowed,
             (true, false) => &mut self.refused,

@@ -4,11 +4,10 @@
 //! by a mediator that the hosts cannot reach: see [`Mediator`]. Every allowed access must succeed and
 //! every forbidden one must be stopped, including attempts of a host to bypass the rules.
 
-mod guard;
+pub(crate) mod guard;
 mod host;
 mod mediator;
 mod pool;
-mod rules;
 mod socket;
 
 use std::collections::BTreeMap;
@@ -23,7 +22,7 @@ use machine::mapping::Mapping;
 
 pub use host::HostConfig;
 pub use mediator::{AccessCounts, Mediator};
-pub use rules::{Access, HOSTS, Permission, Range, Rules};
+pub use vm::rules::{Access, HOSTS, Permission, Range, Rules};
 
 use crate::{common, functions, lengths};
 

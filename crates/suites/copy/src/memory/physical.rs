@@ -49,7 +49,7 @@ pub(super) fn max_bytes(kind: MemoryKind) -> Option<usize> {
 const ADDRESS: &str = "ADDRESS, as /proc/iomem lists it";
 
 /// Maps `bytes` bytes. Returns also the memory type that the kernel gave, or why it is unknown.
-pub(super) fn open(
+pub(crate) fn open(
     kind: MemoryKind,
     bytes: usize,
     write: bool,

@@ -109,15 +109,27 @@ pub(super) struct PausedCopy(pub(super) Duration);
 
 impl Copier for PausedCopy {
     unsafe fn copy(&self, destination: *mut u8, source: *const u8, at: usize, length: usize) {
-        for byte in 0..length {
-            if byte % 4 == 0 {
-                std::thread::sleep(self.0);
-            }
-            // SAFETY: the caller guarantees both buffers; volatile, because another host watches.
-            unsafe {
-                destination.add(at + byte).write_volatile(source.add(at + byte).read_volatile())
-            }
+        // SAFETY: the caller guarantees both buffers.
+        unsafe { copy_with_pauses(self.0, destination.add(at), source.add(at), length) }
+    }
+}
+
+/// Copies `length` bytes and sleeps before every four.
+///
+/// # Safety
+/// Both buffers must have `length` bytes and not overlap.
+pub(crate) unsafe fn copy_with_pauses(
+    pause: Duration,
+    destination: *mut u8,
+    source: *const u8,
+    length: usize,
+) {
+    for byte in 0..length {
+        if byte % 4 == 0 {
+            std::thread::sleep(pause);
         }
+        // SAFETY: the caller guarantees both buffers; volatile, because another host watches.
+        unsafe { destination.add(byte).write_volatile(source.add(byte).read_volatile()) }
     }
 }
 

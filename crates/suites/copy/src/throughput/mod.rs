@@ -49,6 +49,7 @@ use regions::{RegionPair, Regions};
 use runner::{BasePointers, Runner};
 use timing::Timing;
 
+pub(crate) use copiers::copy_with_pauses;
 pub use params::{KEEP_MEMORY, MAX_PAUSE, MAX_RUNS, PAUSE, RUNS, SOURCE_OFFSET};
 pub(crate) use params::{MAX_THREADS, NAIVE_COMPILED, ThroughputParams};
 

@@ -133,11 +133,16 @@ impl SampleCounts {
         Ok(())
     }
 
-    /// Checks that the handler ran in ring 0, if the kind has one. `step` is the step of the counter, in ticks.
+    /// Checks that the handler ran in ring 0, if the kind has one. `step` is the step of the counter, in ticks; `None` on
+    /// an emulated CPU.
     ///
     /// # Errors
     /// Returns `unavailable` with the observation and the fix.
-    pub(super) fn check_ring_0(&self, kind: CrossingKind, step: u64) -> Result<(), Failure> {
+    pub(super) fn check_ring_0(
+        &self,
+        kind: CrossingKind,
+        step: Option<u64>,
+    ) -> Result<(), Failure> {
         if !kind.needs_ring_0() {
             return Ok(());
         }
@@ -147,6 +152,22 @@ impl SampleCounts {
             let cause = "the guest's kernel does not run on the CPU itself";
             Failure::unavailable(why, REMEDY).with_cause(cause)
         })
+    }
+
+    /// Returns the counts of crossings as metrics.
+    ///
+    /// # Errors
+    /// Returns `check` if a crossing was not stamped, `unavailable` if the handler did not run in ring 0.
+    pub(super) fn without_times(
+        &self,
+        kind: CrossingKind,
+        step: Option<u64>,
+    ) -> Result<Measurement, Failure> {
+        self.check(kind)?;
+        self.check_ring_0(kind, step)?;
+        Ok(Measurement::default()
+            .value(CROSSINGS_MADE.name, self.made as f64)
+            .value(CROSSINGS_STAMPED.name, self.stamped as f64))
     }
 
     /// Converts the counts to metrics: times less the guest's empty pairs, or as they are if stamped like xperf.
@@ -160,18 +181,15 @@ impl SampleCounts {
         step: u64,
     ) -> Result<Measurement, Failure> {
         let GuestCrossing { kind, stamp, .. } = crossing;
-        self.check(kind)?;
-        self.check_ring_0(kind, step)?;
+        let measurement = self.without_times(kind, Some(step))?;
         let ns = |ticks: f64| ticks * 1e9 / hertz;
         let overhead = match stamp {
             Stamp::Lfence | Stamp::Unfenced | Stamp::Mfence => self.empty.trimmed_mean(),
             Stamp::Xperf => 0.0,
         };
-        let measurement = Measurement::default()
+        let measurement = measurement
             .value(STEP_METRIC.name, ns(step as f64))
-            .value(RESOLUTION_METRIC.name, ns(ticks::resolution(step as f64, self.stamped)))
-            .value(CROSSINGS_MADE.name, self.made as f64)
-            .value(CROSSINGS_STAMPED.name, self.stamped as f64);
+            .value(RESOLUTION_METRIC.name, ns(ticks::resolution(step as f64, self.stamped)));
         if kind == CrossingKind::None {
             let mut stamps = self.u2k.clone();
             stamps.add(&self.k2u);
@@ -269,7 +287,7 @@ mod tests {
 
     fn ring_0(cs: u32, floor_user: u32, floor_handler: u32) -> Result<(), Failure> {
         let counts = SampleCounts { cs, floor_user, floor_handler, ..SampleCounts::default() };
-        counts.check_ring_0(CrossingKind::PageFault, 26)
+        counts.check_ring_0(CrossingKind::PageFault, Some(26))
     }
 
     #[test]
@@ -285,6 +303,6 @@ mod tests {
     #[test]
     fn the_kind_none_needs_no_ring_0() {
         let counts = SampleCounts { floor_handler: u32::MAX, ..SampleCounts::default() };
-        assert_eq!(counts.check_ring_0(CrossingKind::None, 26), Ok(()));
+        assert_eq!(counts.check_ring_0(CrossingKind::None, Some(26)), Ok(()));
     }
 }

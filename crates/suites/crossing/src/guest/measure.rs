@@ -25,12 +25,21 @@ const START_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum average time of a crossing, far above that of an emulated one.
 const CROSSING_TIMEOUT: Duration = Duration::from_micros(100);
 
-/// Checks that a crossing can be measured here. The first call starts a guest.
+/// Checks that a crossing can be timed here. The first call starts a guest.
+///
+/// # Errors
+/// As [`countable`], and `unavailable` without a usable counter.
+pub fn available(crossing: GuestCrossing) -> Result<(), Failure> {
+    clock()?;
+    countable(crossing)
+}
+
+/// Checks that a crossing can be made here. The first call starts a guest.
 ///
 /// # Errors
 /// Returns `unavailable` without KVM, if its guests do not run in ring 0, if it intercepts this kind, or if the
 /// guest has no code for it.
-pub fn available(crossing: GuestCrossing) -> Result<(), Failure> {
+pub fn countable(crossing: GuestCrossing) -> Result<(), Failure> {
     crossing.variant()?;
     match crossing.kind {
         CrossingKind::None => Ok(kvm::open().map(drop)?),
@@ -56,6 +65,24 @@ pub fn ring_0() -> Result<(), Failure> {
     ring_0_test().clone().map(drop)
 }
 
+/// Checks that the time-stamp counter is usable.
+///
+/// # Errors
+/// Returns `unavailable` with the reason and the fix.
+pub fn clock() -> Result<(), Failure> {
+    Tsc::get().map(drop).map_err(|why| Failure::unavailable(why.to_string(), REMEDY))
+}
+
+/// Returns the step of the counter, by which the times of both rings are compared; `None` on an emulated CPU, where times
+/// are meaningless.
+fn step() -> Result<Option<u64>, Failure> {
+    match Tsc::get() {
+        Ok(tsc) => Ok(Some(tsc.step)),
+        Err(_) if machine::cpu::emulated() => Ok(None),
+        Err(why) => Err(Failure::unavailable(why.to_string(), REMEDY)),
+    }
+}
+
 /// Returns the capability `kvm-ring-0`.
 pub fn capability() -> Capability {
     let about = "KVM with guests in ring 0";
@@ -68,7 +95,7 @@ fn ring_0_test() -> &'static Result<String, Failure> {
     RESULT.get_or_init(|| {
         kvm::open()?;
         kvm::nested_paging()?;
-        let tsc = Tsc::get().map_err(|why| Failure::unavailable(why.to_string(), REMEDY))?;
+        let step = step()?;
         let crossing = GuestCrossing::with_lfence(CrossingKind::PageFault, false);
         let counts = Guest::new(&Image::new())
             .and_then(|mut guest| {
@@ -82,11 +109,14 @@ fn ring_0_test() -> &'static Result<String, Failure> {
                 let why = format!("{cause}: {}", failure.why);
                 Failure::unavailable(why, REMEDY).with_cause(cause)
             })?;
-        counts.check_ring_0(crossing.kind, tsc.step)?;
-        Ok(format!(
-            "CS {:#x}; two consecutive rdtsc take {} ticks, in ring 3 {}",
-            counts.cs, counts.floor_handler, counts.floor_user
-        ))
+        counts.check_ring_0(crossing.kind, step)?;
+        Ok(match step {
+            Some(_) => format!(
+                "CS {:#x}; two consecutive rdtsc take {} ticks, in ring 3 {}",
+                counts.cs, counts.floor_handler, counts.floor_user
+            ),
+            None => format!("CS {:#x}; for counts only, because this CPU is emulated", counts.cs),
+        })
     })
 }
 
@@ -106,6 +136,16 @@ pub fn measure(
     let counts = run_batches(&mut guest, crossing, crossings)?;
     let pcid = if guest.pcid() { "yes" } else { "no" };
     Ok(counts.to_measurement(crossing, tsc.hertz, tsc.step)?.covariate("pcid", pcid))
+}
+
+/// Makes a crossing `crossings` times and counts the stamped ones, also on an emulated CPU.
+///
+/// # Errors
+/// As [`measure`], but a usable counter is not needed.
+pub fn count(crossing: GuestCrossing, crossings: u64) -> Result<Measurement, Failure> {
+    countable(crossing)?;
+    let counts = run_batches(&mut Guest::new(&Image::new())?, crossing, crossings)?;
+    counts.without_times(crossing.kind, step()?)
 }
 
 fn run_batches(

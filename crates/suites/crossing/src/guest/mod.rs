@@ -79,7 +79,7 @@ mod watchdog;
 
 pub use counts::{SampleCounts, TickBins};
 pub use emulated::emulated;
-pub use measure::{available, capability, measure, ring_0};
+pub use measure::{available, capability, clock, count, countable, measure, ring_0};
 pub use multiboot::{StandaloneParams, multiboot_image};
 
 /// How the counter is read on both sides of a crossing. The guest's code depends on the numbers.

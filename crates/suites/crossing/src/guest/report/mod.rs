@@ -41,8 +41,6 @@ pub use parse::parse;
 const PIT_HERTZ: f64 = 1_193_181.666;
 /// Maximum relative difference of CPUID's and the PIT's frequency of the counter at which CPUID's is used.
 const MAX_DIFFERENCE: f64 = 1e-3;
-/// Hypervisor signature of QEMU's emulator.
-const TCG_SIGNATURE: &str = "TCGTCGTCGTCG";
 
 /// An error in a line of the report.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -141,7 +139,7 @@ impl GuestCpu {
 
     /// Returns whether it is emulated, so that times are meaningless.
     pub fn is_emulated(&self) -> bool {
-        self.hypervisor.as_deref() == Some(TCG_SIGNATURE) || self.brand.contains("QEMU TCG")
+        machine::cpu::is_emulated(self.hypervisor.as_deref(), &self.brand)
     }
 }
 

@@ -34,7 +34,7 @@ fn tried() -> Result<(), Failure> {
         let why = format!("{cause}: {}", failure.why);
         Failure::unavailable(why, REMEDY).with_cause(cause)
     })?;
-    kvm::ring_0(seen, tsc.step).map_err(|why| {
+    kvm::ring_0(seen, Some(tsc.step)).map_err(|why| {
         let cause = "the guest's kernel does not run on the CPU itself";
         Failure::unavailable(why, REMEDY).with_cause(cause)
     })

@@ -1,7 +1,9 @@
-//! The rules of a pool, as data: which host may read and which may write each range.
+//! The rules of a pool of memory, as data: which host may read and which may write each range.
 
 // A file may contain any numbers: this crate is built without overflow checks.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
+
+use std::collections::BTreeMap;
 
 use lab::data::{DataError, read_toml};
 use lab::quantity;
@@ -11,11 +13,14 @@ use serde::Deserialize;
 /// Hosts that share the pool.
 pub const HOSTS: usize = 2;
 /// ESCAPE's rules.
-const ESCAPE: &str = include_str!("../../mediation.toml");
+const ESCAPE: &str = include_str!("../rules.toml");
+/// Option with the content of a user's file of rules.
+pub const OPTION: &str = "rules";
+/// Divisor of ESCAPE's rules if the user names none: the pool has 16 MiB.
+const DEFAULT_SCALE: u64 = 1024;
 
-/// A host's permission for a range. Writing includes reading, because x86-64 pages cannot be
-/// write-only.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+/// A host's permission for a range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Permission {
     /// No access.
     None,
@@ -23,6 +28,8 @@ pub enum Permission {
     Read,
     /// Read and write.
     Write,
+    /// Write only. x86-64 pages cannot be write-only, so only a filter outside of the host enforces it.
+    WriteOnly,
 }
 
 /// A kind of access to a range.
@@ -38,9 +45,16 @@ impl Permission {
     /// Returns whether the permission covers the access.
     pub fn allows(self, access: Access) -> bool {
         match access {
-            Access::Load => self >= Self::Read,
-            Access::Store => self == Self::Write,
+            Access::Load => matches!(self, Self::Read | Self::Write),
+            Access::Store => matches!(self, Self::Write | Self::WriteOnly),
         }
+    }
+
+    /// Returns whether it covers every access that `other` covers.
+    pub fn includes(self, other: Self) -> bool {
+        [Access::Load, Access::Store]
+            .iter()
+            .all(|access| self.allows(*access) || !other.allows(*access))
     }
 }
 
@@ -85,7 +99,18 @@ impl Rules {
     /// # Errors
     /// Returns the errors of [`Rules::read`].
     pub fn escape(scale: u64) -> Result<Self, DataError> {
-        Self::read("mediation.toml", ESCAPE, scale)
+        Self::read("rules.toml", ESCAPE, scale)
+    }
+
+    /// Returns the rules of a run: those of the option [`OPTION`], or ESCAPE's with a pool of 16 MiB.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Rules::read`].
+    pub fn of_run(options: &BTreeMap<String, String>) -> Result<Self, DataError> {
+        match options.get(OPTION) {
+            Some(text) => Self::read(&format!("--set {OPTION}"), text, 1),
+            None => Self::escape(DEFAULT_SCALE),
+        }
     }
 
     /// Parses rules from TOML. Every length is divided by `scale` and rounded down to whole pages, but
@@ -136,20 +161,19 @@ impl Declared {
     fn range(&self, offset: usize, scale: u64) -> Result<Range, String> {
         let bytes = quantity::bytes(&self.length).map_err(|e| format!("length: {e}"))?;
         let pages = bytes.checked_div(scale).unwrap_or(bytes) as usize / PAGE;
-        let mut permissions = [Permission::None; HOSTS];
-        for (key, hosts, permission) in
-            [("read", &self.read, Permission::Read), ("write", &self.write, Permission::Write)]
-        {
-            for host in hosts {
-                let known = permissions.get_mut(*host);
-                *known.ok_or_else(|| format!("{key}: no host {host}; use 0 or 1"))? = permission;
+        for (key, hosts) in [("read", &self.read), ("write", &self.write)] {
+            if let Some(host) = hosts.iter().find(|host| **host >= HOSTS) {
+                return Err(format!("{key}: no host {host}; use 0 or 1"));
             }
         }
-        if let Some(host) = self.write.iter().find(|host| !self.read.contains(host)) {
-            return Err(format!(
-                "host {host} may write but not read, which pages cannot enforce; add it to 'read'"
-            ));
-        }
+        let permissions = std::array::from_fn(|host| {
+            match (self.read.contains(&host), self.write.contains(&host)) {
+                (false, false) => Permission::None,
+                (true, false) => Permission::Read,
+                (true, true) => Permission::Write,
+                (false, true) => Permission::WriteOnly,
+            }
+        });
         Ok(Range {
             name: self.name.clone(),
             offset,
@@ -181,6 +205,17 @@ mod tests {
     }
 
     #[test]
+    fn a_run_has_the_rules_of_its_option() {
+        let text = "[[range]]\nname = 'in'\nlength = '4 KiB'\nread = [1]\nwrite = [0]\n";
+        let rules = Rules::of_run(&[(OPTION.into(), text.into())].into()).unwrap();
+        assert_eq!(rules.ranges[0].permissions, [Permission::WriteOnly, Permission::Read]);
+        assert_eq!((rules.length(), rules.shared()), (PAGE, None));
+        assert_eq!(Rules::of_run(&BTreeMap::new()).unwrap().length(), 16 << 20);
+        let why = Rules::of_run(&[(OPTION.into(), "range".into())].into()).unwrap_err();
+        assert!(why.to_string().starts_with("--set rules:"), "{why}");
+    }
+
+    #[test]
     fn permissions_cover_accesses() {
         let allowed = |permission: Permission| {
             [permission.allows(Access::Load), permission.allows(Access::Store)]
@@ -188,6 +223,13 @@ mod tests {
         assert_eq!(allowed(Permission::None), [false, false]);
         assert_eq!(allowed(Permission::Read), [true, false]);
         assert_eq!(allowed(Permission::Write), [true, true]);
+        assert_eq!(allowed(Permission::WriteOnly), [false, true]);
+        for permission in [Permission::None, Permission::Read, Permission::WriteOnly] {
+            assert!(Permission::Write.includes(permission) && permission.includes(permission));
+            assert!(!permission.includes(Permission::Write));
+            assert!(permission.includes(Permission::None));
+        }
+        assert!(!Permission::Read.includes(Permission::WriteOnly));
     }
 
     #[test]
@@ -200,10 +242,7 @@ mod tests {
         };
         assert!(wrong("length='1 GB'\nread=[]\nwrite=[]").contains("'1 GB'"));
         assert!(wrong("length='1 GiB'\nread=[2]\nwrite=[]").contains("no host 2"));
-        assert!(
-            wrong("length='1 GiB'\nread=[0]\nwrite=[0,1]")
-                .contains("host 1 may write but not read")
-        );
+        assert!(wrong("length='1 GiB'\nread=[0]\nwrite=[7]").contains("no host 7"));
         assert!(wrong("length='1 GiB'\nread=[0]").contains("write"));
         assert!(wrong("length='1 GiB'\nread=[0]\nwrite=[]\ncolour='red'").contains("colour"));
         let one = "[[range]]\nname = 'a'\nlength = '8192 TiB'\nread = []\nwrite = []\n";

@@ -1,0 +1,226 @@
+//! Memory that both hosts map: a page of control cells, then the data.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use lab::factor::LevelType;
+use lab::sample::Failure;
+use machine::mapping::{Mapping, PAGE, Sharing};
+
+use crate::frames::Cell;
+use crate::memory::{CachingLevel, MemoryKind, file_folder, physical};
+
+/// Name of the file of `memory = file`.
+const FILE: &str = "tollgate-two-hosts";
+
+/// Value of a total that is not known yet.
+const UNKNOWN: u64 = u64::MAX;
+
+/// Which memory both hosts map.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, LevelType)]
+pub(crate) enum CommonMemory {
+    /// Memory of a device, by its physical address.
+    Device,
+    /// A PCI BAR.
+    PciBar,
+    /// A DAX device.
+    Dax,
+    /// A file in a folder of both hosts, or of this host if both roles run on it.
+    File,
+}
+
+/// The control cells of a sample. The writer clears them before the roles start.
+#[derive(Debug)]
+#[repr(C)]
+pub(super) struct Control {
+    /// Number of the sample, by which the reader recognises the writer's memory.
+    pub(super) number: Cell,
+    /// The same number, stored by the reader.
+    pub(super) answer: Cell,
+    /// Frames or copies that the writer has published.
+    pub(super) head: Cell,
+    /// Frames that the reader has finished.
+    pub(super) tail: Cell,
+    /// Copies that the reader has seen published.
+    pub(super) seen: Cell,
+    /// Copies for which the reader is ready.
+    pub(super) watched: Cell,
+    /// Copies after which the writer decided whether it makes another.
+    pub(super) decided: Cell,
+    /// Total number of frames or copies once the writer knows it; [`UNKNOWN`] before.
+    pub(super) last: Cell,
+}
+
+const _: () = assert!(size_of::<Control>() <= PAGE);
+
+/// The mapped memory of one role.
+#[derive(Debug)]
+pub(super) struct SharedMemory {
+    mapping: Mapping,
+    /// The file that this role created.
+    file: Option<PathBuf>,
+}
+
+impl Drop for SharedMemory {
+    fn drop(&mut self) {
+        if let Some(path) = &self.file {
+            // A file that is left is replaced by the next sample.
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+impl CommonMemory {
+    /// Checks that this machine has the kind of memory.
+    ///
+    /// # Errors
+    /// Returns the cause and a remedy.
+    pub(super) fn available(self) -> Result<(), Failure> {
+        match self.kind() {
+            Some(kind) => kind.available(),
+            None => Ok(()),
+        }
+    }
+
+    fn kind(self) -> Option<MemoryKind> {
+        match self {
+            Self::Device => Some(MemoryKind::Device),
+            Self::PciBar => Some(MemoryKind::PciBar),
+            Self::Dax => Some(MemoryKind::Dax),
+            Self::File => None,
+        }
+    }
+
+    /// Maps `bytes` bytes as the writer, which creates the file, before the roles start.
+    ///
+    /// # Errors
+    /// Returns the cause and a remedy if the memory is unavailable, or the user must allow or name it first.
+    pub(super) fn create(
+        self,
+        bytes: usize,
+        options: &BTreeMap<String, String>,
+    ) -> Result<SharedMemory, Failure> {
+        let Some(kind) = self.kind() else {
+            let path = file_folder(options).join(FILE);
+            let mapping = create_file(&path, bytes).map_err(|why| {
+                let remedy = "--set file-folder=DIR, a folder in which both roles may create files";
+                Failure::unavailable(format!("{}: {why}", path.display()), remedy)
+            })?;
+            return Ok(SharedMemory { mapping, file: Some(path) });
+        };
+        SharedMemory::of(physical::open(kind, bytes, true, CachingLevel::Default, options)?.0)
+    }
+
+    /// Maps the same memory as the reader, after the roles have started.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create).
+    pub(super) fn open(
+        self,
+        bytes: usize,
+        options: &BTreeMap<String, String>,
+    ) -> Result<SharedMemory, Failure> {
+        let Some(kind) = self.kind() else {
+            let path = file_folder(options).join(FILE);
+            let mapping = open_file(&path, bytes).map_err(|why| {
+                let remedy =
+                    "run both roles on one host, or --set file-folder=DIR, a folder of both";
+                Failure::unavailable(format!("{}: {why}", path.display()), remedy)
+            })?;
+            return SharedMemory::of(mapping);
+        };
+        SharedMemory::of(physical::open(kind, bytes, true, CachingLevel::Default, options)?.0)
+    }
+}
+
+/// Replaces a file that an earlier sample left.
+fn create_file(path: &Path, bytes: usize) -> io::Result<Mapping> {
+    match fs::remove_file(path) {
+        Err(why) if why.kind() != io::ErrorKind::NotFound => return Err(why),
+        Ok(()) | Err(_) => {}
+    }
+    let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)?;
+    file.set_len(bytes as u64)?;
+    Mapping::open_file(&file, bytes, Sharing::SharedWritable).map_err(io::Error::other)
+}
+
+fn open_file(path: &Path, bytes: usize) -> io::Result<Mapping> {
+    let file = File::options().read(true).write(true).custom_flags(libc::O_NOFOLLOW).open(path)?;
+    // An access beyond the end of a file raises SIGBUS.
+    if file.metadata()?.len() < bytes as u64 {
+        return Err(io::Error::other(format!("it has less than {bytes} B")));
+    }
+    Mapping::open_file(&file, bytes, Sharing::SharedWritable).map_err(io::Error::other)
+}
+
+impl SharedMemory {
+    fn of(mapping: Mapping) -> Result<Self, Failure> {
+        if !(mapping.as_ptr() as usize).is_multiple_of(PAGE) {
+            let why = "the address of the common memory is not a multiple of 4096; name another";
+            return Err(Failure::failed(why));
+        }
+        Ok(Self { mapping, file: None })
+    }
+
+    /// Returns the control cells.
+    pub(super) fn control(&self) -> &Control {
+        // SAFETY: the page is in the mapping and aligned; Control consists of atomics, valid for any bits.
+        unsafe { &*self.mapping.as_ptr().cast::<Control>() }
+    }
+
+    /// Returns the first byte of the data, which is page-aligned.
+    pub(super) fn data(&self) -> *mut u8 {
+        self.mapping.as_mut_ptr().wrapping_add(PAGE)
+    }
+
+    /// Returns the first byte, if the memory has no control cells.
+    pub(super) fn start(&self) -> *mut u8 {
+        self.mapping.as_mut_ptr()
+    }
+
+    /// Clears the control cells.
+    pub(super) fn clear(&self) {
+        let Control { number, answer, head, tail, seen, watched, decided, last } = self.control();
+        let cells = [number, answer, head, tail, seen, watched, decided];
+        cells.iter().for_each(|cell| cell.set(0));
+        last.set(UNKNOWN);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_roles_map_one_file_that_the_writer_removes() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().to_str().unwrap().to_owned();
+        let options = BTreeMap::from([("file-folder".to_owned(), path)]);
+        let absent = CommonMemory::File.open(2 * PAGE, &options).unwrap_err();
+        assert!(absent.remedy.unwrap().contains("both roles on one host"), "{}", absent.why);
+        // A file that a killed run left is replaced, not written.
+        std::fs::write(folder.path().join(FILE), "left").unwrap();
+        let left = File::open(folder.path().join(FILE)).unwrap();
+        let writer = CommonMemory::File.create(2 * PAGE, &options).unwrap();
+        assert_eq!(io::read_to_string(left).unwrap(), "left");
+        let reader = CommonMemory::File.open(2 * PAGE, &options).unwrap();
+        writer.control().head.set(5);
+        assert_eq!(reader.control().head.get(), 5);
+        writer.clear();
+        assert_eq!(reader.control().head.get(), 0);
+        assert!(CommonMemory::File.open(3 * PAGE, &options).is_err(), "it is shorter");
+        drop(writer);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn physical_memory_needs_permission() {
+        for memory in [CommonMemory::Device, CommonMemory::PciBar, CommonMemory::Dax] {
+            let refused = memory.create(PAGE, &BTreeMap::new()).unwrap_err();
+            assert_eq!(refused.remedy.as_deref(), Some("--allow physical"));
+        }
+    }
+}

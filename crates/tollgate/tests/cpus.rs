@@ -1,0 +1,197 @@
+//! CPUs that only guests of QEMU have here: SVM for guests inside, MPX, and a planted clock.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by it")]
+
+mod harness;
+
+use std::fs;
+
+use harness::Bench;
+use lab::journal::Run;
+use lab::sample::{Clock, FailureKind, Sample};
+
+/// Runs experiments once in a guest and returns the run, which may have failed samples.
+fn run(bench: &Bench, guest: &str, arguments: &[&str]) -> Run {
+    let experiments = bench.path().join("experiments.toml");
+    fs::write(&experiments, include_str!("cpus/experiments.toml")).unwrap();
+    let common = ["run", "-e", "experiments.toml", "--guest", guest, "--quiet", "--fresh"];
+    // The user's cache has the kernels.
+    let mut command = bench.command(&[&common[..], arguments].concat());
+    let output = command.env_remove("XDG_CACHE_HOME").output().unwrap();
+    println!("{}", String::from_utf8_lossy(&output.stderr));
+    bench.journal()
+}
+
+/// Returns the samples of an experiment.
+#[track_caller]
+fn samples<'a>(run: &'a Run, experiment: &str) -> Vec<&'a Sample> {
+    let samples: Vec<_> = run.samples.iter().filter(|one| one.experiment == experiment).collect();
+    assert!(!samples.is_empty(), "{experiment}: no sample");
+    samples
+}
+
+/// Returns the value of the only metrics of a sample from an emulated CPU, which has no time.
+#[track_caller]
+fn counts(sample: &Sample, metrics: &[&str]) -> Vec<f64> {
+    assert_eq!(sample.error, None, "{}", sample.point);
+    let names: Vec<_> = sample.values.keys().map(String::as_str).collect();
+    assert_eq!(names, metrics, "{}", sample.point);
+    assert!(sample.histograms.is_empty() && sample.clock.is_none(), "{sample:?}");
+    sample.values.values().copied().collect()
+}
+
+/// Checks that a sample has no value because its CPU is emulated.
+#[track_caller]
+fn time_is_refused(sample: &Sample) {
+    let failure = sample.error.as_ref().unwrap_or_else(|| panic!("{sample:?}"));
+    assert_eq!(failure.kind, FailureKind::Unavailable, "{failure}");
+    assert!(failure.why.contains("emulated"), "{}: {failure}", sample.point);
+    assert!(sample.values.is_empty() && sample.histograms.is_empty(), "{sample:?}");
+}
+
+const STAMPED: [&str; 2] = ["crossings_made", "crossings_stamped"];
+
+#[test]
+fn the_micro_guest_is_stamped_in_ring_0_of_emulated_svm() {
+    let bench = Bench::new();
+    let route = ["--profile", "standard", "--rounds", "1", "--where", "route=guest"];
+    let both = ["crossing/stamping", "crossing/one-way"];
+    let run = run(&bench, "nested", &[&both[..], &route].concat());
+    let stamped = samples(&run, "crossing/stamping");
+    // Each stamp, and lfence also with isolation.
+    assert_eq!(stamped.len(), 5);
+    for sample in stamped {
+        assert_eq!(counts(sample, &STAMPED), [100_000.0, 100_000.0], "{}", sample.point);
+    }
+    for sample in samples(&run, "crossing/one-way") {
+        // KVM intercepts invalid opcodes on any CPU, and a stamp may lack a kind.
+        let failure = sample.error.as_ref().unwrap_or_else(|| panic!("{sample:?}"));
+        assert_eq!(failure.kind, FailureKind::Unavailable, "{failure}");
+        if sample.point.text("kind") == "page-fault" {
+            time_is_refused(sample);
+        }
+    }
+}
+
+#[test]
+#[ignore = "boots Linux in a guest in a guest"]
+fn long_two_levels_down_linux_is_stamped_and_its_time_refused() {
+    let bench = Bench::new();
+    // The kernel is built on this host, because the guest is slow.
+    lab::artefact::prepare(&crossing::patched::linux()).unwrap();
+    let route = ["--profile", "standard", "--rounds", "1", "--where", "route=patched-vm"];
+    let both = ["crossing/stamping", "crossing/one-way"];
+    let run = run(&bench, "nested", &[&both[..], &route].concat());
+    let stamped = samples(&run, "crossing/stamping");
+    assert_eq!(stamped.len(), 2);
+    for sample in stamped {
+        assert_eq!(sample.error, None, "{}", sample.point);
+        for metric in [STAMPED[0], STAMPED[1], "stamps_ordered", "quiet_touches"] {
+            assert_eq!(sample.values[metric], 100_000.0, "{metric}");
+        }
+        assert_eq!(sample.values["spurious_stamps"], 0.0);
+        assert!(sample.clock.is_none() && sample.histograms.is_empty(), "{sample:?}");
+        // Only the brand reveals the emulation there.
+        let cpu = &run.record.environments[&sample.parts["guest"].environment].cpu;
+        assert_eq!(cpu.hypervisor.as_deref(), Some("KVMKVMKVM"), "{cpu:?}");
+        assert!(cpu.brand.contains("QEMU TCG"), "{cpu:?}");
+    }
+    samples(&run, "crossing/one-way").into_iter().for_each(time_is_refused);
+}
+
+#[test]
+fn mpx_is_counted_natively_in_a_guest() {
+    if machine::topology::allowed_cpus().len() < 2 {
+        return machine::untested::note("races of MPX in a guest", &"there is one CPU");
+    }
+    let bench = Bench::new();
+    let rounds = ["--rounds", "3"];
+    let all = ["bounds/mpx-races", "bounds/mpx-checks", "bounds/few-tables"];
+    let run = run(&bench, "mpx", &[&all[..], &rounds].concat());
+    let mut missed = 0.0;
+    for sample in samples(&run, "bounds/mpx-races") {
+        if sample.values.is_empty()
+            && sample.error.as_ref().is_some_and(|it| it.kind == FailureKind::Void)
+        {
+            continue; // The marker of a point whose every round is void.
+        }
+        assert_eq!(sample.error, None, "{}", sample.point);
+        assert!(!sample.values.contains_key("access") && sample.clock.is_none(), "{sample:?}");
+        assert!(sample.values["accesses_made"] >= 50_000.0, "{sample:?}");
+        match (sample.point.text("filled_by"), sample.point.text("implementation")) {
+            ("same-thread", _) => assert_eq!(sample.values["wrong"], 0.0, "{}", sample.point),
+            (_, "mpx") => missed += sample.values.get("missed").unwrap_or(&0.0),
+            _ => {}
+        }
+    }
+    assert!(missed > 0.0, "no violation was missed in 150,000 accesses during races");
+    for sample in samples(&run, "bounds/mpx-checks") {
+        if sample.point.text("address") == "lea" {
+            let failure = sample.error.as_ref().unwrap();
+            assert_eq!(failure.kind, FailureKind::Unavailable, "{failure}");
+            assert!(failure.why.contains("QEMU decodes"), "{failure}");
+            continue;
+        }
+        // Within the bounds, below them, and above them if both are checked.
+        let expected = if sample.point.text("bounds") == "both" { 3.0 } else { 2.0 };
+        assert_eq!(counts(sample, &["accesses_judged"]), [expected], "{}", sample.point);
+    }
+    for sample in samples(&run, "bounds/few-tables") {
+        // The page of a pointer, and that of its table.
+        let least = if sample.point.text("tables") == "none" { 1.0 } else { 2.0 };
+        assert!(counts(sample, &["faults"])[0] >= least, "{sample:?}");
+    }
+}
+
+/// The clocks and the times of a system call in a guest whose counter advances by 2^`shift` ticks per instruction.
+fn planted(shift: u32) -> (Clock, f64) {
+    let bench = Bench::new();
+    let declared = include_str!("../../vm/guests/slow-clock.toml");
+    let changed = declared.replace("shift=3", &format!("shift={shift}"));
+    assert!(shift == 3 || changed != declared);
+    fs::write(bench.path().join("planted.toml"), changed).unwrap();
+    let both = ["crossing/clock", "crossing/round-trips"];
+    let how = ["--profile", "quick", "--rounds", "1", "--where", "trip=getppid"];
+    let run = run(&bench, "./planted.toml", &[&both[..], &how].concat());
+    // Its multiplies take as long as its adds, unlike those of a CPU.
+    for sample in samples(&run, "crossing/clock") {
+        assert!(sample.values.is_empty(), "{sample:?}");
+        assert!(sample.void.is_some() || sample.error.is_some(), "{sample:?}");
+    }
+    let trips = samples(&run, "crossing/round-trips");
+    let timed: Vec<_> = trips.into_iter().filter(|one| !one.values.is_empty()).collect();
+    for sample in &timed {
+        let why = sample.void.as_ref().unwrap_or_else(|| panic!("a valid time: {sample:?}"));
+        assert!(why.contains("the latencies of the core clock's chains"), "{why}");
+    }
+    (timed[0].clock.unwrap(), timed[0].values["time"])
+}
+
+#[test]
+#[ignore = "boots two guests that count instructions"]
+fn long_a_planted_clock_is_found_and_no_time_of_it_is_valid() {
+    let ((fast, short), (slow, long)) = (planted(3), planted(5));
+    assert_eq!((fast.tsc_step, slow.tsc_step), (8, 32));
+    let near = |ratio: f64| (ratio / 4.0 - 1.0).abs() < 0.01;
+    assert!((fast.tsc_hertz / 1e9 - 1.0).abs() < 0.01 && (slow.tsc_hertz / 1e9 - 1.0).abs() < 0.01);
+    // The core clock is a quarter, and so the system call takes four times as many ticks and as many cycles.
+    assert!(near(fast.core_before / slow.core_before), "{fast:?} {slow:?}");
+    assert!(near(long / short), "{long} over {short} ns");
+}
+
+#[test]
+#[ignore = "boots a guest"]
+fn long_a_hidden_emulator_is_known_by_its_brand() {
+    let bench = Bench::new();
+    let declared = include_str!("../../vm/guests/slow-clock.toml");
+    let with_brand = declared.replace(",model-id=planted clock", "");
+    assert_ne!(with_brand, declared);
+    fs::write(bench.path().join("hidden.toml"), with_brand).unwrap();
+    let how = ["--profile", "quick", "--rounds", "1", "--where", "trip=getppid"];
+    let run = run(&bench, "./hidden.toml", &[&["crossing/round-trips"][..], &how].concat());
+    for sample in samples(&run, "crossing/round-trips") {
+        let cpu = &run.record.environments[&sample.environment].cpu;
+        assert_eq!(cpu.hypervisor, None, "the signature is hidden");
+        time_is_refused(sample);
+    }
+}

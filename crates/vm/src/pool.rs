@@ -1,0 +1,149 @@
+//! A pool of memory that several hosts share behind an address filter, as ESCAPE's hosts share the memory of an FPGA.
+//!
+//! Each range of the pool is a backing file, and each host has its own devices for the ranges: memory on the file if it
+//! may read and write, read-only memory on the file if it may read, a private copy whose stores are forwarded if it may
+//! write, and no device if it may do neither. The ranges are at consecutive physical addresses of every host. No
+//! instruction of a guest changes what its devices are.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use machine::mapping::{Mapping, Sharing};
+use serde::{Deserialize, Serialize};
+
+use crate::forwarder::{Forwarder, WriteOnly};
+use crate::guest::{Backing, BackingFile};
+use crate::rules::{HOSTS, Permission, Rules};
+
+/// A pool in a declaration.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Pool {
+    /// Physical address of its first range.
+    pub address: String,
+}
+
+/// What one host has of a pool.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct HostPool {
+    /// Arguments of QEMU.
+    pub(crate) arguments: Vec<String>,
+    /// The backing files that they name.
+    pub(crate) files: Vec<BackingFile>,
+    /// What forwards the stores to its write-only ranges.
+    pub(crate) forwarder: Option<Arc<Forwarder>>,
+}
+
+impl Pool {
+    /// Creates the ranges, in memory or in `folder`, and what each host has of them.
+    ///
+    /// # Errors
+    /// Returns one line if a file cannot be made or mapped, or the address is not one.
+    pub(crate) fn hosts(
+        &self,
+        rules: &Rules,
+        folder: Option<&Path>,
+    ) -> Result<[HostPool; HOSTS], String> {
+        let start = lab::option::address(&self.address);
+        let start = start.ok_or_else(|| {
+            format!("pool: '{}' is not an address; write e.g. 0x2080000000", self.address)
+        })?;
+        let mut hosts: [(HostPool, Vec<WriteOnly>); HOSTS] = Default::default();
+        for (index, range) in rules.ranges.iter().enumerate() {
+            let bytes = range.length as u64;
+            let name = format!("range-{index}");
+            let file = BackingFile::create(&name, bytes, folder)?;
+            for (host, (pool, write_only)) in hosts.iter_mut().enumerate() {
+                let (file, is_read_only) = match range.permissions[host] {
+                    Permission::None => continue,
+                    Permission::Read => (file.clone(), true),
+                    Permission::Write => (file.clone(), false),
+                    Permission::WriteOnly => {
+                        let copy =
+                            BackingFile::create(&format!("{name}-of-{host}"), bytes, folder)?;
+                        let mapped = |file: &BackingFile| file.map(range.length);
+                        write_only.push(WriteOnly::new(mapped(&copy)?, mapped(&file)?));
+                        (copy, false)
+                    }
+                };
+                let address = start.saturating_add(range.offset as u64);
+                pool.arguments.extend(device(&file.name, bytes, address, is_read_only));
+                pool.files.push(file);
+            }
+        }
+        Ok(hosts.map(|(mut pool, write_only)| {
+            pool.forwarder =
+                (!write_only.is_empty()).then(|| Arc::new(Forwarder::start(write_only)));
+            pool
+        }))
+    }
+}
+
+/// Returns the arguments of a memory device at a physical address.
+fn device(name: &str, bytes: u64, address: u64, is_read_only: bool) -> [String; 4] {
+    let (readonly, unarmed) = if is_read_only { (",readonly=on", ",unarmed=on") } else { ("", "") };
+    [
+        "-object".into(),
+        format!(
+            "memory-backend-file,id={name},mem-path={{{name}}},size={bytes},share=on{readonly}"
+        ),
+        "-device".into(),
+        format!("nvdimm,memdev={name},addr={address:#x}{unarmed}"),
+    ]
+}
+
+impl BackingFile {
+    /// Maps it, for reading and writing.
+    fn map(&self, length: usize) -> Result<Mapping, String> {
+        match &*self.content {
+            Backing::Memory(memory) => {
+                Mapping::shared(memory, length).map_err(|why| why.to_string())
+            }
+            Backing::File(path) => {
+                let file = std::fs::File::options().read(true).write(true).open(path);
+                let file = file
+                    .map_err(|why| format!("{}: {why}; choose another folder", path.display()))?;
+                Mapping::open_file(&file, length, Sharing::SharedWritable)
+                    .map_err(|why| why.to_string())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_host_has_devices_by_its_permissions() {
+        let range = |read: &str, write: &str| {
+            format!("[[range]]\nname = 'a'\nlength = '8 KiB'\nread = {read}\nwrite = {write}\n")
+        };
+        let text = [range("[0, 1]", "[0]"), range("[]", "[]"), range("[1]", "[0]")].concat();
+        let rules = Rules::read("mine.toml", &text, 1).unwrap();
+        let pool = Pool { address: "0x2080000000".into() };
+        let folder = tempfile::tempdir().unwrap();
+        let [first, second] = pool.hosts(&rules, Some(folder.path())).unwrap();
+        let devices = |host: &HostPool| {
+            host.arguments
+                .iter()
+                .filter(|one| one.starts_with("nvdimm"))
+                .cloned()
+                .collect::<Vec<_>>()
+        };
+        let (at_0, at_2) = ("nvdimm,memdev=range-0,addr=0x2080000000", "addr=0x2080004000");
+        assert_eq!(
+            devices(&first),
+            [at_0.to_owned(), format!("nvdimm,memdev=range-2-of-0,{at_2}")]
+        );
+        let unarmed = |start: String| format!("{start},unarmed=on");
+        assert_eq!(
+            devices(&second),
+            [at_0.to_owned(), format!("nvdimm,memdev=range-2,{at_2}")].map(unarmed)
+        );
+        assert!(second.arguments.iter().filter(|one| one.contains("readonly=on")).count() == 2);
+        assert!(first.forwarder.is_some() && second.forwarder.is_none());
+        let pool = Pool { address: "there".into() };
+        assert!(pool.hosts(&rules, None).unwrap_err().contains("'there' is not an address"));
+    }
+}
