@@ -59,7 +59,7 @@ fn every_combination_of_permissions_is_enforced_after_a_change() {
     let all = [Permission::None, Permission::Read, Permission::Write];
     let accesses = |permission: Permission| match permission {
         Permission::None => 0,
-        Permission::Read => 1,
+        Permission::Read | Permission::WriteOnly => 1,
         Permission::Write => 2,
     };
     for first in all {
