@@ -153,9 +153,11 @@ impl Host<'_, '_> {
         if self.me != actor {
             let before = guard::load(at);
             self.send(DONE, 1)?;
-            let value = self.receive(WORD)?;
+            let value = spread(self.receive(WORD)?);
             let is_expected = store_allowed && mine.allows(Access::Load);
-            let after = loaded(at, value, is_expected);
+            // One that did not arrive is enough for an error.
+            let patience = if is_expected && self.counts.refused == 0 { ARRIVAL } else { SETTLE };
+            let after = loaded(at, value, patience);
             let has_arrived = after == Some(value);
             // A forbidden store must not change the word at all.
             let has_changed = !store_allowed && mine.allows(Access::Load) && after != before;
@@ -167,7 +169,8 @@ impl Host<'_, '_> {
         }
         self.receive(DONE)?;
         let before = guard::load(at);
-        let value = (rand::random::<u64>() >> (u64::BITS - MESSAGE_BITS)).max(1);
+        let message = new_word(before.unwrap_or_default());
+        let value = spread(message);
         // SAFETY: the word is in the pool, which exists for these stores.
         let is_stored = unsafe { guard::store(at, value) };
         let after = guard::load(at);
@@ -179,7 +182,7 @@ impl Host<'_, '_> {
             // It loads its own store, which tells it nothing.
             Permission::WriteOnly => {}
         }
-        self.send(WORD, value)?;
+        self.send(WORD, message)?;
         self.receive(DONE).map(drop)
     }
 
@@ -266,9 +269,26 @@ fn digest(bytes: impl Iterator<Item = u8>) -> u64 {
     (hash ^ hash >> (u64::BITS - MESSAGE_BITS)) & ((1 << MESSAGE_BITS) - 1)
 }
 
-/// Loads a word once it has a value, or after the time in which it should get it.
-fn loaded(at: *const u64, value: u64, is_expected: bool) -> Option<u64> {
-    let end = Instant::now() + if is_expected { ARRIVAL } else { SETTLE };
+/// Returns the word that a message stands for, with random bits in all bytes.
+fn spread(message: u64) -> u64 {
+    message.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// Returns a random message whose word differs from another word in every byte: a filter that forwards stores may see
+/// nothing else.
+fn new_word(before: u64) -> u64 {
+    loop {
+        let message = rand::random::<u64>() >> (u64::BITS - MESSAGE_BITS);
+        let mut bytes = spread(message).to_ne_bytes().into_iter().zip(before.to_ne_bytes());
+        if bytes.all(|(new, old)| new != old) {
+            return message;
+        }
+    }
+}
+
+/// Loads a word once it has a value, or after some time.
+fn loaded(at: *const u64, value: u64, patience: Duration) -> Option<u64> {
+    let end = Instant::now() + patience;
     loop {
         let word = guard::load(at);
         if word == Some(value) || Instant::now() >= end {
