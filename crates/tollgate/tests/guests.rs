@@ -160,7 +160,8 @@ fn heaps(samples: Vec<Sample>) -> BTreeMap<String, BTreeMap<String, f64>> {
 }
 
 #[test]
-fn enclaves_of_kind_kvm_work_in_a_nested_guest() {
+#[ignore = "minutes"]
+fn long_enclaves_of_kind_kvm_work_in_a_nested_guest() {
     let machine = Machine::new();
     let guests = heaps(machine.run("nested", &["enclave/heaps", "--where", "kind=kvm"]));
     assert_eq!(guests.len(), enclave::images::all().len());
