@@ -338,3 +338,27 @@ fn long_bytes_and_frames_pass_through_the_bars_of_two_guests() {
     all_bytes_arrived(&passed(&bench, names[0]));
     all_frames_arrived(&passed(&bench, names[1]));
 }
+
+#[test]
+#[ignore = "boots a guest twice and copies slowly"]
+fn long_a_guest_reads_what_another_one_wrote_slowly() {
+    let bench = Bench::new();
+    let memory = bench.path().join("memory");
+    std::fs::create_dir(&memory).unwrap();
+    let copy = |host: &str, arguments: &[&str]| {
+        let files = ["--guest-files", memory.to_str().unwrap()];
+        let guest = [&["guest", "escape", "--host", host], &files[..], &["--", "copy"]].concat();
+        let how =
+            ["-n", "1", "-z", "1", "--rounds", "1", "--results", "/tmp/r", "--csv", "/tmp/r.csv"];
+        let mut command = bench.command(&[&guest[..], arguments, &how].concat());
+        let output = command.env_remove("XDG_CACHE_HOME").output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    let (status, table) = copy("writer", &["4", "-o", "3"]);
+    assert_eq!((status, table.matches("verified").count()), (Some(0), 3), "{table}");
+    let bytes = std::fs::read(memory.join("escape")).unwrap();
+    assert!(bytes[..16].iter().copied().eq(3..19), "{:?}", &bytes[..16]);
+    let (status, table) = copy("reader", &["5", "-i", "1", "-o", "3"]);
+    assert_eq!((status, table.matches("verified").count()), (Some(0), 3), "{table}");
+    assert_eq!(std::fs::read(memory.join("escape")).unwrap(), bytes, "a reader writes nothing");
+}
