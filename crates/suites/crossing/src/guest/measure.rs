@@ -24,6 +24,8 @@ const WARMUP: u64 = 1000;
 const START_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum average time of a crossing, far above that of an emulated one.
 const CROSSING_TIMEOUT: Duration = Duration::from_micros(100);
+/// How much longer both may take on an emulated CPU, which other processes may have too.
+const EMULATED_SLOWDOWN: u32 = 20;
 
 /// Checks that a crossing can be timed here. The first call starts a guest.
 ///
@@ -99,7 +101,7 @@ fn ring_0_test() -> &'static Result<String, Failure> {
         let crossing = GuestCrossing::with_lfence(CrossingKind::PageFault, false);
         let counts = Guest::new(&Image::new())
             .and_then(|mut guest| {
-                guest.sample(crossing, TEST_CROSSINGS, TEST_CROSSINGS, START_TIMEOUT)
+                guest.sample(crossing, TEST_CROSSINGS, TEST_CROSSINGS, limit(TEST_CROSSINGS))
             })
             .map_err(|failure| {
                 if failure.kind == FailureKind::Unavailable {
@@ -148,15 +150,19 @@ pub fn count(crossing: GuestCrossing, crossings: u64) -> Result<Measurement, Fai
     counts.without_times(crossing.kind, step()?)
 }
 
+/// Returns the maximum time of a batch.
+fn limit(crossings: u64) -> Duration {
+    let limit = START_TIMEOUT + CROSSING_TIMEOUT * crossings.min(u64::from(u32::MAX)) as u32;
+    if machine::cpu::emulated() { limit * EMULATED_SLOWDOWN } else { limit }
+}
+
 fn run_batches(
     guest: &mut Guest,
     crossing: GuestCrossing,
     crossings: u64,
 ) -> Result<SampleCounts, Failure> {
-    let mut batch = |crossings: u64| {
-        let limit = START_TIMEOUT + CROSSING_TIMEOUT * (crossings + WARMUP) as u32;
-        guest.sample(crossing, crossings, WARMUP, limit)
-    };
+    let mut batch =
+        |crossings: u64| guest.sample(crossing, crossings, WARMUP, limit(crossings + WARMUP));
     let mut left = crossings.saturating_sub(BATCH);
     let mut counts = batch(crossings.min(BATCH))?;
     while left > 0 {
