@@ -54,11 +54,15 @@ pub fn seed_of(name: &str, seed: u64) -> u64 {
     u64::from_le_bytes(std::array::from_fn(|i| hasher.finalize().as_bytes()[i]))
 }
 
-/// Estimates the time of all rounds of an experiment, without starts of processes.
+/// Estimates the time of all rounds of an experiment, without starts of processes. Points that this machine cannot
+/// measure take no time.
 pub fn expected(experiment: &Experiment, suite: &Suite) -> Duration {
     let budget = experiment.effort.budget;
     let method = suite::method(suite, &experiment.method);
-    let one = |point| method.as_ref().map_or(budget, |method| method.expected(point, budget));
+    let one = |point| {
+        let Ok(method) = &method else { return budget };
+        method.available(point).map_or(Duration::ZERO, |()| method.expected(point, budget))
+    };
     let one_round = items(experiment)
         .iter()
         .map(|item| one(&item.point))

@@ -7,7 +7,6 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use lab::capability::Capability;
 use lab::program::{self, Program};
 use lab::sample::Failure;
 use machine::child;
@@ -80,11 +79,6 @@ fn collected(report: &str) -> Option<u64> {
     let lines = report.lines().filter(|line| line.starts_with("=="));
     let mut counts = lines.filter_map(|line| line.split_once("Collected :"));
     counts.next_back()?.1.trim().parse().ok()
-}
-
-/// Returns the counting of user-mode instructions as a capability of this machine.
-pub(crate) fn capability() -> Capability {
-    VALGRIND.capability()
 }
 
 #[cfg(test)]

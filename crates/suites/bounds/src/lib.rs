@@ -45,7 +45,7 @@ fn capabilities() -> Vec<Capability> {
         assembler::AS.capability(),
         instructions::audit::capability(),
         instructions::counted::capability(),
-        callgrind::capability(),
+        callgrind::VALGRIND.capability(),
         tables::capability(),
     ];
     capabilities.extend(kernels::capabilities());

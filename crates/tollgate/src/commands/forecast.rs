@@ -128,7 +128,15 @@ mod tests {
         let boundaries = SUITES.iter().filter(|suite| suite.purpose() == Purpose::Boundary);
         let boundaries: Vec<_> = boundaries.copied().collect();
         let catalogue = Catalogue::load(&boundaries, &[]).unwrap();
-        let time = expected_duration(&catalogue.experiments(Profile::Quick).unwrap()).unwrap();
-        assert!(time < Duration::from_secs(600), "{time:?}");
+        let all = catalogue.experiments(Profile::Quick).unwrap();
+        // Few machines have the compilers of MPX.
+        let (optional, others): (Vec<_>, Vec<_>) = all
+            .into_iter()
+            .partition(|one| ["kernels-published", "table-instructions"].contains(&&*one.name));
+        assert_eq!(optional.len(), 2);
+        for (experiments, limit) in [(others, 300), (optional, 150)] {
+            let time = expected_duration(&experiments).unwrap();
+            assert!(time < Duration::from_secs(limit), "{time:?}");
+        }
     }
 }

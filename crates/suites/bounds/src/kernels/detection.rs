@@ -54,9 +54,6 @@ impl Method for Detection {
     }
 
     fn expected(&self, params: &DetectionParams, _: Duration) -> Duration {
-        if self.available(params).is_err() {
-            return Duration::ZERO;
-        }
         // The control and the planted bug.
         lab::quantity::duration(&params.mechanism.start).unwrap_or_default() * 2
     }

@@ -101,10 +101,7 @@ impl Method for TableProgram {
     }
 
     fn expected(&self, params: &TableProgramParams, _: Duration) -> Duration {
-        match self.available(params) {
-            Ok(()) => params.expected(),
-            Err(_) => Duration::ZERO,
-        }
+        params.expected()
     }
 
     fn artefacts(&self, params: &TableProgramParams) -> Vec<Recipe> {
