@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::slice;
 
 use lab::data::{DataError, MAX_FILE, is_plain_name, read_toml};
 use lab::guest::{GuestHost, Guests};
 use lab::quantity;
 use serde::{Deserialize, Serialize};
 
-use crate::guest::{Accelerator, BackingFile, Kernel, LinuxGuest};
+use crate::backing_file::BackingFile;
+use crate::guest::{Accelerator, Kernel, LinuxGuest};
 use crate::pool::{HostPool, Pool};
 use crate::rules::{HOSTS, Rules};
 
@@ -133,10 +133,8 @@ pub fn embedded() -> Result<Vec<NamedDeclaration>, DataError> {
 /// Returns one line if the file cannot be read or parsed, or the name is unknown.
 pub fn find(name: &str) -> Result<NamedDeclaration, String> {
     if let Some(stem) = name.strip_suffix(".toml") {
-        let bytes = machine::file::read_input(Path::new(name), MAX_FILE);
-        let bytes = bytes.map_err(|why| format!("{name}: {why}; name a readable file"))?;
-        let text = String::from_utf8(bytes)
-            .map_err(|_| format!("{name}: not UTF-8; write the declaration in UTF-8"))?;
+        let text = machine::file::read_input_text(Path::new(name), MAX_FILE);
+        let text = text.map_err(|why| format!("{name}: {why}; name a readable text file"))?;
         let stem = stem.rsplit('/').next().unwrap_or(stem);
         return parse(stem, name, &text).map_err(|error| error.to_string());
     }
@@ -231,23 +229,19 @@ impl NamedDeclaration {
                 pool.hosts(&rules, how.folder)?.into()
             }
         };
-        pools.resize(self.declaration.host.len().max(1), HostPool::default());
-        let whole = Host { name: String::new(), arguments: Vec::new() };
+        let named = |host: &Host| (format!("{}-{}", self.name, host.name), host.arguments.clone());
         let hosts = match self.declaration.host.as_slice() {
-            [] => slice::from_ref(&whole),
-            hosts => hosts,
+            [] => vec![(self.name.clone(), Vec::new())],
+            hosts => hosts.iter().map(named).collect(),
         };
-        let named = |host: &Host| match host.name.as_str() {
-            "" => self.name.clone(),
-            name => format!("{}-{name}", self.name),
-        };
-        let linux = |(host, pool): (&Host, HostPool)| {
-            let arguments = [host.arguments.clone(), pool.arguments].concat();
+        pools.resize(hosts.len(), HostPool::default());
+        let linux = |((name, arguments), pool): ((String, Vec<String>), HostPool)| {
+            let arguments = [arguments, pool.arguments].concat();
             let files = [files.clone(), pool.files].concat();
-            let linux = self.linux(named(host), how.accelerator, arguments, files);
+            let linux = self.linux(name, how.accelerator, arguments, files);
             LinuxGuest { forwarder: pool.forwarder, ..linux }
         };
-        Ok(hosts.iter().zip(pools).map(linux).collect())
+        Ok(hosts.into_iter().zip(pools).map(linux).collect())
     }
 
     fn linux(

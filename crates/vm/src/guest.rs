@@ -1,8 +1,6 @@
 //! A Linux guest: its kernel, its devices, and the command of QEMU that starts it.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
@@ -10,9 +8,9 @@ use lab::artefact::{self, Artefacts, Recipe};
 use lab::guest::{Guest, IN_GUEST, Start};
 use lab::sample::Failure;
 use machine::child::die_with_parent;
-use machine::memfd::Memfd;
 use serde::{Deserialize, Serialize};
 
+use crate::backing_file::BackingFile;
 use crate::debian_linux;
 use crate::forwarder::Forwarder;
 use crate::init::Instructions;
@@ -73,50 +71,6 @@ impl Kernel {
             Self::Built(recipe) => recipe.clone(),
         }
     }
-}
-
-/// A file of the host that is a device's memory.
-#[derive(Debug, Clone)]
-pub struct BackingFile {
-    /// Name by which arguments refer to it: `{name}`.
-    pub name: String,
-    /// Its content, which several guests can share.
-    pub content: Arc<Backing>,
-}
-
-impl BackingFile {
-    /// Creates a file of this length, in memory or in `folder`; there, one that exists keeps its content.
-    ///
-    /// # Errors
-    /// Returns one line if it cannot be made.
-    pub(crate) fn create(name: &str, bytes: u64, folder: Option<&Path>) -> Result<Self, String> {
-        let content = match folder {
-            None => usize::try_from(bytes)
-                .map_err(std::io::Error::other)
-                .and_then(|bytes| Memfd::create(name, bytes))
-                .map(Backing::Memory),
-            Some(folder) => {
-                let path = folder.join(name);
-                let file = File::options().create(true).truncate(false).write(true).open(&path);
-                file.and_then(|file| file.set_len(bytes)).map(|()| Backing::File(path))
-            }
-        };
-        let content = content.map_err(|why| {
-            format!(
-                "backing file '{name}' of {bytes} B: {why}; choose another --guest-files folder"
-            )
-        })?;
-        Ok(Self { name: name.into(), content: Arc::new(content) })
-    }
-}
-
-/// Where the content of a [`BackingFile`] is.
-#[derive(Debug)]
-pub enum Backing {
-    /// Anonymous memory.
-    Memory(Memfd),
-    /// A file.
-    File(PathBuf),
 }
 
 /// A virtual machine with Linux.
@@ -238,7 +192,11 @@ impl LinuxGuest {
             let files = "local,id=files,path=/,security_model=none,readonly=on,multidevs=remap";
             command.args(["-fsdev", files, "-device", &tag]);
         }
-        let paths = self.paths(&mut held)?;
+        let mut paths = BTreeMap::new();
+        for file in &self.files {
+            let path = file.path_for_child(&mut held)?;
+            paths.insert(format!("{{{}}}", file.name), path);
+        }
         command.args(self.arguments.iter().map(|argument| substituted(argument, &paths)));
         die_with_parent(&mut command);
         Ok(Start { command, held })
@@ -273,32 +231,6 @@ impl LinuxGuest {
             false => device.to_owned(),
         }
     }
-
-    /// Returns the path of each backing file for QEMU, which inherits those in memory.
-    fn paths(&self, held: &mut Vec<Memfd>) -> Result<BTreeMap<String, String>, Failure> {
-        let mut paths = BTreeMap::new();
-        for file in &self.files {
-            let path = match &*file.content {
-                Backing::Memory(memory) => {
-                    let copy = memory.try_clone()?;
-                    let fd = copy.inherit()?;
-                    held.push(copy);
-                    format!("/proc/self/fd/{fd}")
-                }
-                Backing::File(path) => escaped(path)?,
-            };
-            paths.insert(format!("{{{}}}", file.name), path);
-        }
-        Ok(paths)
-    }
-}
-
-/// Returns a path as a value of QEMU's options, in which a comma is written twice.
-fn escaped(path: &Path) -> Result<String, Failure> {
-    let path = path.to_str().ok_or_else(|| {
-        Failure::failed(format!("{}: QEMU takes UTF-8 only; choose another folder", path.display()))
-    })?;
-    Ok(path.replace(',', ",,"))
 }
 
 fn substituted(argument: &str, paths: &BTreeMap<String, String>) -> String {

@@ -9,6 +9,7 @@
 //! are declared in TOML ([`declaration`]). Several hosts can share a pool of memory behind an address filter, which
 //! enforces [`rules`] outside of them.
 
+mod backing_file;
 pub mod debian_linux;
 pub mod declaration;
 pub mod forwarder;

@@ -8,11 +8,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use machine::mapping::{Mapping, Sharing};
 use serde::{Deserialize, Serialize};
 
+use crate::backing_file::BackingFile;
 use crate::forwarder::{Forwarder, WriteOnly};
-use crate::guest::{Backing, BackingFile};
 use crate::rules::{HOSTS, Permission, Rules};
 
 /// A pool in a declaration.
@@ -90,24 +89,6 @@ fn device(name: &str, bytes: u64, address: u64, is_read_only: bool) -> [String; 
         "-device".into(),
         format!("nvdimm,memdev={name},addr={address:#x}{unarmed}"),
     ]
-}
-
-impl BackingFile {
-    /// Maps it, for reading and writing.
-    fn map(&self, length: usize) -> Result<Mapping, String> {
-        match &*self.content {
-            Backing::Memory(memory) => {
-                Mapping::shared(memory, length).map_err(|why| why.to_string())
-            }
-            Backing::File(path) => {
-                let file = std::fs::File::options().read(true).write(true).open(path);
-                let file = file
-                    .map_err(|why| format!("{}: {why}; choose another folder", path.display()))?;
-                Mapping::open_file(&file, length, Sharing::SharedWritable)
-                    .map_err(|why| why.to_string())
-            }
-        }
-    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,96 @@
+//! Files of the host that are the memory of guests' devices.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use lab::sample::Failure;
+use machine::mapping::{Mapping, Sharing};
+use machine::memfd::Memfd;
+
+/// A file of the host that is a device's memory.
+#[derive(Debug, Clone)]
+pub struct BackingFile {
+    /// Name by which arguments refer to it: `{name}`.
+    pub name: String,
+    /// Its content, which several guests can share.
+    pub content: Arc<Backing>,
+}
+
+/// Where the content of a [`BackingFile`] is.
+#[derive(Debug)]
+pub enum Backing {
+    /// Anonymous memory.
+    Memory(Memfd),
+    /// A file.
+    File(PathBuf),
+}
+
+impl BackingFile {
+    /// Creates a file of this length, in memory or in `folder`; there, one that exists keeps its content.
+    ///
+    /// # Errors
+    /// Returns one line if it cannot be made.
+    pub(crate) fn create(name: &str, bytes: u64, folder: Option<&Path>) -> Result<Self, String> {
+        let content = match folder {
+            None => usize::try_from(bytes)
+                .map_err(std::io::Error::other)
+                .and_then(|bytes| Memfd::create(name, bytes))
+                .map(Backing::Memory),
+            Some(folder) => {
+                let path = folder.join(name);
+                let file = File::options().create(true).truncate(false).write(true).open(&path);
+                file.and_then(|file| file.set_len(bytes)).map(|()| Backing::File(path))
+            }
+        };
+        let content = content.map_err(|why| {
+            format!(
+                "backing file '{name}' of {bytes} B: {why}; choose another --guest-files folder"
+            )
+        })?;
+        Ok(Self { name: name.into(), content: Arc::new(content) })
+    }
+
+    /// Maps it, for reading and writing.
+    ///
+    /// # Errors
+    /// Returns one line if it cannot be opened or mapped.
+    pub(crate) fn map(&self, length: usize) -> Result<Mapping, String> {
+        match &*self.content {
+            Backing::Memory(memory) => {
+                Mapping::shared(memory, length).map_err(|why| why.to_string())
+            }
+            Backing::File(path) => {
+                let file = File::options().read(true).write(true).open(path);
+                let file = file
+                    .map_err(|why| format!("{}: {why}; choose another folder", path.display()))?;
+                Mapping::open_file(&file, length, Sharing::SharedWritable)
+                    .map_err(|why| why.to_string())
+            }
+        }
+    }
+
+    /// Returns its path as a value of an option of QEMU. A file in memory is inherited and added to `held`.
+    ///
+    /// # Errors
+    /// Returns `failed` if its path is not UTF-8, and the error of `fcntl(2)`.
+    pub(crate) fn path_for_child(&self, held: &mut Vec<Memfd>) -> Result<String, Failure> {
+        match &*self.content {
+            Backing::Memory(memory) => {
+                let copy = memory.try_clone()?;
+                let fd = copy.inherit()?;
+                held.push(copy);
+                Ok(format!("/proc/self/fd/{fd}"))
+            }
+            Backing::File(path) => escaped(path),
+        }
+    }
+}
+
+/// Returns a path as a value of QEMU's options, in which a comma is written twice.
+fn escaped(path: &Path) -> Result<String, Failure> {
+    let path = path.to_str().ok_or_else(|| {
+        Failure::failed(format!("{}: QEMU takes UTF-8 only; choose another folder", path.display()))
+    })?;
+    Ok(path.replace(',', ",,"))
+}
