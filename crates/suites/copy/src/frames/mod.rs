@@ -27,6 +27,7 @@ use lab::sample::Failure;
 use ceiling::ceiling;
 pub use ceiling::{BatchTiming, Ceiling};
 pub use frame::{Check, Expected, Header, MAX_LENGTH, MIN_LENGTH, Prepared, Source};
+pub(crate) use reader::SequenceCounts;
 pub(crate) use shared::Cell;
 pub use shared::SharedFrames;
 pub use transfer::{CpuPair, TransferOutcome, transfer};

@@ -11,22 +11,33 @@ use super::frame::{Check, Expected, Header};
 use super::shared::{RECORDS, SharedFrames, UNKNOWN, spin};
 use super::{TimingMode, TransferParams};
 
-/// Counts of the reader.
+/// Counts of received frames by their sequence numbers.
 #[derive(Debug, Default)]
-pub(super) struct FrameCounts {
+pub(crate) struct SequenceCounts {
+    /// Sequence number of the next frame.
     next: u64,
-    received: u64,
+    pub(crate) received: u64,
     lost: u64,
-    torn: u64,
-    repeated: u64,
-    records: usize,
-    backwards: bool,
+    pub(crate) torn: u64,
+    pub(crate) repeated: u64,
 }
 
-impl FrameCounts {
+impl SequenceCounts {
+    /// Starts to count frames from a sequence number.
+    pub(crate) fn starting(next: u64) -> Self {
+        Self { next, ..Self::default() }
+    }
+
+    /// Counts a frame that is not checked.
+    #[inline(always)]
+    fn add_unchecked(&mut self) {
+        self.received += 1;
+        self.next += 1;
+    }
+
     /// Counts a frame by its header.
     #[inline(always)]
-    fn frame(&mut self, header: &Header, whole: bool) {
+    pub(crate) fn add(&mut self, header: &Header, whole: bool) {
         self.received += 1;
         if !whole {
             // A torn header's sequence number is unreliable: count it as the expected frame.
@@ -40,14 +51,28 @@ impl FrameCounts {
         }
     }
 
+    /// Returns the number of lost frames, including those that are missing before the sequence number `end`.
+    pub(crate) fn lost_before(&self, end: u64) -> u64 {
+        self.lost + end.saturating_sub(self.next)
+    }
+}
+
+/// Counts of the reader.
+#[derive(Debug, Default)]
+pub(super) struct FrameCounts {
+    frames: SequenceCounts,
+    records: usize,
+    backwards: bool,
+}
+
+impl FrameCounts {
     /// Counts the missing frames at the end, and publishes the results.
-    pub(super) fn publish(mut self, shared: &SharedFrames, sent: u64) {
-        self.lost += sent.saturating_sub(self.next);
+    pub(super) fn publish(self, shared: &SharedFrames, sent: u64) {
         let found = &shared.control().found;
-        found.received.store(self.received, Relaxed);
-        found.lost.store(self.lost, Relaxed);
-        found.torn.store(self.torn, Relaxed);
-        found.repeated.store(self.repeated, Relaxed);
+        found.received.store(self.frames.received, Relaxed);
+        found.lost.store(self.frames.lost_before(sent), Relaxed);
+        found.torn.store(self.frames.torn, Relaxed);
+        found.repeated.store(self.frames.repeated, Relaxed);
         found.records.store(self.records as u64, Relaxed);
         found.backwards.store(u32::from(self.backwards), Relaxed);
     }
@@ -75,15 +100,14 @@ impl Reader<'_> {
     #[inline(always)]
     pub(super) fn take(&self, index: u64, counts: &mut FrameCounts) -> u64 {
         if self.params.check == Check::None {
-            counts.received += 1;
-            counts.next += 1;
+            counts.frames.add_unchecked();
             return 0;
         }
         let slot = self.shared.slots().wrapping_add(self.params.slot(index));
         // SAFETY: the slot is in the mapping and aligned. The writer has published it and does not
         // access it until the reader frees it.
         let (header, whole) = unsafe { self.expected.read(slot, self.params.check) };
-        counts.frame(&header, whole);
+        counts.frames.add(&header, whole);
         header.stamp
     }
 

@@ -39,40 +39,28 @@ impl CachingLevel {
     /// Returns the cause and a remedy if it cannot.
     pub(crate) fn check(self, kind: MemoryKind) -> Result<(), Failure> {
         let Some(caching) = self.requested() else { return Ok(()) };
-        let (why, remedy) = match (kind, caching) {
-            (MemoryKind::Gpu | MemoryKind::GpuBar, _) => {
-                ("the driver chooses the attribute", "use caching = default")
+        let is_write_back = caching == Caching::WriteBack;
+        let refused = match kind {
+            MemoryKind::HostPhysical | MemoryKind::Device => None,
+            MemoryKind::Gpu | MemoryKind::GpuBar => {
+                Some(("the driver chooses the attribute", "use caching = default"))
             }
-            (MemoryKind::HostPhysical | MemoryKind::Device, _)
-            | (MemoryKind::PciBar, Caching::Uncached | Caching::WriteCombining) => return Ok(()),
-            (MemoryKind::PciBar, Caching::WriteBack) => (
+            MemoryKind::PciBar => is_write_back.then_some((
                 "sysfs maps a BAR only uncached or write-combining",
                 "use memory = device with the address of the BAR",
-            ),
-            (
-                MemoryKind::Heap
-                | MemoryKind::HeapHuge
-                | MemoryKind::Shared
-                | MemoryKind::FileMapped
-                | MemoryKind::FileIo
-                | MemoryKind::Dax
-                | MemoryKind::NumaNode(_),
-                Caching::WriteBack,
-            ) => return Ok(()),
-            (
-                MemoryKind::Heap
-                | MemoryKind::HeapHuge
-                | MemoryKind::Shared
-                | MemoryKind::FileMapped
-                | MemoryKind::FileIo
-                | MemoryKind::Dax
-                | MemoryKind::NumaNode(_),
-                Caching::Uncached | Caching::WriteCombining,
-            ) => (
+            )),
+            MemoryKind::Heap
+            | MemoryKind::HeapHuge
+            | MemoryKind::Shared
+            | MemoryKind::FileMapped
+            | MemoryKind::FileIo
+            | MemoryKind::Dax
+            | MemoryKind::NumaNode(_) => (!is_write_back).then_some((
                 "Linux maps this memory only write-back",
                 "use memory = host-physical, device or pci-bar",
-            ),
+            )),
         };
+        let Some((why, remedy)) = refused else { return Ok(()) };
         let why = format!("memory = {kind} cannot be {}: {why}", caching.name());
         Err(Failure::unavailable(why, remedy)
             .with_cause(format!("{kind} cannot be {}", caching.name())))

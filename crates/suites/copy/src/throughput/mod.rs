@@ -43,7 +43,7 @@ use crate::pattern::Pattern;
 use crate::pool::ThreadPool;
 use copiers::{FileCalls, NaiveCompiled, PausedCopy};
 use layout::Layout;
-use params::{PageState, RunOptions};
+use params::PageState;
 use placed::{EMPTY, PlacedLoops};
 use regions::{RegionPair, Regions};
 use runner::{BasePointers, Runner};
@@ -51,7 +51,7 @@ use timing::Timing;
 
 pub(crate) use copiers::copy_with_pauses;
 pub use params::{KEEP_MEMORY, MAX_PAUSE, MAX_RUNS, PAUSE, RUNS, SOURCE_OFFSET};
-pub(crate) use params::{MAX_THREADS, NAIVE_COMPILED, ThroughputParams};
+pub(crate) use params::{MAX_THREADS, NAIVE_COMPILED, RunOptions, ThroughputParams};
 
 static LAST_LEVEL: LazyLock<u64> =
     LazyLock::new(|| Caches::detect().last_level().unwrap_or(32 << 20));

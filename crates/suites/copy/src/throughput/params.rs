@@ -160,11 +160,11 @@ impl ThroughputParams {
 
 /// Options of this suite that apply to `throughput`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct RunOptions {
+pub(crate) struct RunOptions {
     /// Minimum copies per batch (`-r` of `memcpy_test`).
     pub(super) runs: usize,
     /// Pause before every four bytes (`-z`).
-    pub(super) pause: Option<Duration>,
+    pub(crate) pause: Option<Duration>,
     /// Number added to the index of each source byte (`-o`).
     pub(super) source_offset: Option<u8>,
     /// Whether the source keeps its contents unless it is the program's heap (`-i 1`).
@@ -187,7 +187,10 @@ pub const MAX_PAUSE: u64 = 3600;
 
 impl RunOptions {
     /// Parses the options.
-    pub(super) fn parse(options: &BTreeMap<String, String>) -> Result<Self, Failure> {
+    ///
+    /// # Errors
+    /// Returns `failed` with the option that is not a number in its range.
+    pub(crate) fn parse(options: &BTreeMap<String, String>) -> Result<Self, Failure> {
         let number = |name: &str, max: u64| match options.get(name) {
             None => Ok(None),
             Some(text) => match text.parse::<u64>() {

@@ -17,7 +17,9 @@ use machine::tsc;
 use super::memory::{CommonMemory, SharedMemory};
 use super::side::Side;
 use crate::common::{self, CHECKED, THROUGHPUT};
-use crate::frames::{CHUNK, Check, Header, MIN_LENGTH, Source, TransferOutcome, median, slots_of};
+use crate::frames::{
+    CHUNK, Check, MIN_LENGTH, SequenceCounts, Source, TransferOutcome, median, slots_of,
+};
 use crate::functions::{self, CopyFn};
 
 /// Maximum bytes of all slots, with the control cells at most ESCAPE's 256 MiB.
@@ -159,7 +161,7 @@ fn write(
 
 fn read(side: &mut Side, params: &TwoHostFrameParams) -> Result<Measurement, Failure> {
     let expected = Source::new(params.length)?.expected();
-    let mut counts = FrameCounts { next: side.number, ..FrameCounts::default() };
+    let mut counts = SequenceCounts::starting(side.number);
     let (mut tail, mut start, mut chunks) = (0, 0, Vec::new());
     loop {
         let mut head = tail;
@@ -187,7 +189,7 @@ fn read(side: &mut Side, params: &TwoHostFrameParams) -> Result<Measurement, Fai
             }
         }
     }
-    let outcome = counts.outcome(side.number, side.control().last.get());
+    let outcome = outcome(&counts, side.number, side.control().last.get());
     outcome.check()?;
     let measurement = Measurement::default()
         .value(CHECKED, (tail * params.length as u64) as f64)
@@ -203,59 +205,34 @@ fn read(side: &mut Side, params: &TwoHostFrameParams) -> Result<Measurement, Fai
     })
 }
 
-/// Counts of the reader.
-#[derive(Debug, Default)]
-struct FrameCounts {
-    /// Number of the next frame.
-    next: u64,
-    received: u64,
-    lost: u64,
-    torn: u64,
-    repeated: u64,
-}
-
-impl FrameCounts {
-    fn add(&mut self, header: &Header, is_whole: bool) {
-        self.received += 1;
-        if !is_whole {
-            // The number of a torn frame is unreliable: count it as the expected one.
-            self.torn += 1;
-            self.next += 1;
-        } else if header.sequence >= self.next {
-            self.lost += header.sequence - self.next;
-            self.next = header.sequence + 1;
-        } else {
-            self.repeated += 1;
-        }
-    }
-
-    /// Returns the results after `sent` frames, the first of which has the number `first`.
-    fn outcome(&self, first: u64, sent: u64) -> TransferOutcome {
-        TransferOutcome {
-            sent,
-            received: self.received,
-            lost: self.lost + (first + sent).saturating_sub(self.next),
-            torn: self.torn,
-            repeated: self.repeated,
-            backwards: false,
-            ticks: Vec::new(),
-            trips: Vec::new(),
-        }
+/// Returns the results after `sent` frames, the first of which has the number `first`.
+fn outcome(counts: &SequenceCounts, first: u64, sent: u64) -> TransferOutcome {
+    TransferOutcome {
+        sent,
+        received: counts.received,
+        lost: counts.lost_before(first + sent),
+        torn: counts.torn,
+        repeated: counts.repeated,
+        backwards: false,
+        ticks: Vec::new(),
+        trips: Vec::new(),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::frames::Header;
 
     #[test]
     fn lost_torn_and_repeated_frames_are_counted() {
         let header = |sequence| Header { sequence, length: 64, stamp: 0, first: 0 };
         let counts = |frames: &[(u64, bool)]| {
-            let mut counts = FrameCounts { next: 100, ..FrameCounts::default() };
+            let mut counts = SequenceCounts::starting(100);
             frames.iter().for_each(|(number, is_whole)| counts.add(&header(*number), *is_whole));
-            let TransferOutcome { lost, torn, repeated, .. } = counts.outcome(100, 4);
-            assert_eq!(counts.outcome(100, 4).check().is_ok(), [lost, torn, repeated] == [0; 3]);
+            let outcome = outcome(&counts, 100, 4);
+            let TransferOutcome { lost, torn, repeated, .. } = outcome;
+            assert_eq!(outcome.check().is_ok(), [lost, torn, repeated] == [0; 3]);
             [lost, torn, repeated]
         };
         let whole = |numbers: [u64; 4]| numbers.map(|number| (number, true));

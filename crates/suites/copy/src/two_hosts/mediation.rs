@@ -209,14 +209,14 @@ impl Host<'_, '_> {
                     at.write_volatile(*byte);
                 }
             }
-            self.send(WORD, digest(bytes.into_iter()))?;
+            self.send(WORD, digest(&bytes))?;
             return self.receive(DONE).map(drop);
         }
         let expected = self.receive(WORD)?;
         // SAFETY: the byte is in the mapping, and this host may read it.
         let byte = |at| unsafe { start.wrapping_add(at).read_volatile() };
         let end = Instant::now() + ARRIVAL;
-        while digest((0..length).map(byte)) != expected {
+        while digest(&(0..length).map(byte).collect::<Vec<_>>()) != expected {
             if Instant::now() >= end {
                 let name = &range.name;
                 let why = format!("range '{name}': the {length} B of host {actor} did not arrive");
@@ -262,11 +262,11 @@ impl Host<'_, '_> {
     }
 }
 
-/// Returns the FNV-1a hash of bytes, reduced to what a message carries.
-fn digest(bytes: impl Iterator<Item = u8>) -> u64 {
-    let add = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-    let hash = bytes.fold(0xcbf2_9ce4_8422_2325, add);
-    (hash ^ hash >> (u64::BITS - MESSAGE_BITS)) & ((1 << MESSAGE_BITS) - 1)
+/// Returns the start of the BLAKE3 hash of bytes, as much as a message carries.
+fn digest(bytes: &[u8]) -> u64 {
+    let hash = blake3::hash(bytes);
+    let start = hash.as_bytes().iter().take(MESSAGE_BITS as usize / 8);
+    start.fold(0, |digest, byte| digest << 8 | u64::from(*byte))
 }
 
 /// Returns the word that a message stands for, with random bits in all bytes.

@@ -103,15 +103,10 @@ impl CommonMemory {
         bytes: usize,
         options: &BTreeMap<String, String>,
     ) -> Result<SharedMemory, Failure> {
-        let Some(kind) = self.kind() else {
-            let path = file_folder(options).join(FILE);
-            let mapping = create_file(&path, bytes).map_err(|why| {
-                let remedy = "--set file-folder=DIR, a folder in which both roles may create files";
-                Failure::unavailable(format!("{}: {why}", path.display()), remedy)
-            })?;
-            return Ok(SharedMemory { mapping, file: Some(path) });
-        };
-        SharedMemory::of(physical::open(kind, bytes, true, CachingLevel::Default, options)?.0)
+        let remedy = "--set file-folder=DIR, a folder in which both roles may create files";
+        let mut memory = self.map(bytes, options, create_file, remedy)?;
+        memory.file = self.kind().is_none().then(|| file(options));
+        Ok(memory)
     }
 
     /// Maps the same memory as the reader, after the roles have started.
@@ -123,17 +118,34 @@ impl CommonMemory {
         bytes: usize,
         options: &BTreeMap<String, String>,
     ) -> Result<SharedMemory, Failure> {
-        let Some(kind) = self.kind() else {
-            let path = file_folder(options).join(FILE);
-            let mapping = open_file(&path, bytes).map_err(|why| {
-                let remedy =
-                    "run both roles on one host, or --set file-folder=DIR, a folder of both";
-                Failure::unavailable(format!("{}: {why}", path.display()), remedy)
-            })?;
-            return SharedMemory::of(mapping);
-        };
-        SharedMemory::of(physical::open(kind, bytes, true, CachingLevel::Default, options)?.0)
+        let remedy = "run both roles on one host, or --set file-folder=DIR, a folder of both";
+        self.map(bytes, options, open_file, remedy)
     }
+
+    /// Maps the memory; a file by `map_file`, with the remedy if that fails.
+    fn map(
+        self,
+        bytes: usize,
+        options: &BTreeMap<String, String>,
+        map_file: fn(&Path, usize) -> io::Result<Mapping>,
+        remedy: &str,
+    ) -> Result<SharedMemory, Failure> {
+        let mapping = match self.kind() {
+            Some(kind) => physical::open(kind, bytes, true, CachingLevel::Default, options)?.0,
+            None => {
+                let path = file(options);
+                map_file(&path, bytes).map_err(|why| {
+                    Failure::unavailable(format!("{}: {why}", path.display()), remedy)
+                })?
+            }
+        };
+        SharedMemory::of(mapping)
+    }
+}
+
+/// Returns the path of the file of `memory = file`.
+fn file(options: &BTreeMap<String, String>) -> PathBuf {
+    file_folder(options).join(FILE)
 }
 
 /// Replaces a file that an earlier sample left.

@@ -12,13 +12,8 @@ mod memory;
 mod side;
 mod visibility;
 
-use std::collections::BTreeMap;
-use std::time::Duration;
-
 use lab::measure::Context;
 use lab::sample::Failure;
-
-use crate::throughput::{MAX_PAUSE, PAUSE};
 
 /// The role that writes, which is that of the first host.
 const WRITER: &str = "writer";
@@ -33,15 +28,5 @@ fn is_writer(context: &Context) -> Result<bool, Failure> {
         other => Err(Failure::failed(format!(
             "role '{other}' is unknown; declare the experiment with roles = [\"{WRITER}\", \"{READER}\"]"
         ))),
-    }
-}
-
-/// Returns how long the writer sleeps before every 4 bytes; `None` if it does not.
-fn pause(options: &BTreeMap<String, String>) -> Result<Option<Duration>, Failure> {
-    let Some(text) = options.get(PAUSE) else { return Ok(None) };
-    match text.parse() {
-        Ok(0) => Ok(None),
-        Ok(seconds @ 1..=MAX_PAUSE) => Ok(Some(Duration::from_secs(seconds))),
-        _ => Err(Failure::failed(format!("option {PAUSE}: '{text}' is not from 0 to {MAX_PAUSE}"))),
     }
 }

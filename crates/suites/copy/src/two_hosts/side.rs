@@ -8,10 +8,10 @@ use lab::sample::{Failure, FailureKind};
 use machine::pin::pin_to;
 use machine::tsc::Tsc;
 
+use super::is_writer;
 use super::memory::{CommonMemory, Control, SharedMemory};
-use super::{is_writer, pause};
 use crate::functions::CopyFn;
-use crate::throughput::copy_with_pauses;
+use crate::throughput::{RunOptions, copy_with_pauses};
 
 /// Maximum time without progress of the other side, in addition to the sleeps of a slow copy.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -56,7 +56,8 @@ impl<'s, 'c> Side<'s, 'c> {
         (bytes, copy): (usize, usize),
         prepare: impl FnOnce(&SharedMemory),
     ) -> Result<Self, Failure> {
-        let (is_writer, pause) = (is_writer(context)?, pause(context.options)?);
+        let is_writer = is_writer(context)?;
+        let pause = RunOptions::parse(context.options)?.pause;
         if !is_writer && let Some(&cpu) = context.cpus.get(1) {
             // Both roles may run on this host, and the lab starts each on its first CPU.
             pin_to(cpu)?;
