@@ -82,6 +82,21 @@ pub fn prepare(recipe: &Recipe) -> Result<PathBuf, Failure> {
     prepare_in(&cache::folder()?, recipe, MAX_LOCK_WAIT)
 }
 
+/// Prepares artefacts, each once; `starting` receives the name of each before.
+pub fn prepare_all<'a>(
+    recipes: impl IntoIterator<Item = &'a Recipe>,
+    mut starting: impl FnMut(&str),
+) -> Artefacts {
+    let mut artefacts = Artefacts::new();
+    for recipe in recipes {
+        artefacts.entry(recipe.name.clone()).or_insert_with(|| {
+            starting(&recipe.name);
+            prepare(recipe)
+        });
+    }
+    artefacts
+}
+
 fn prepare_in(cache: &Path, recipe: &Recipe, max_wait: Duration) -> Result<PathBuf, Failure> {
     let name = format!("{}-{}", recipe.name, recipe.hash());
     let place = cache.join(&name);

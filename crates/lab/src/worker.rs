@@ -317,8 +317,8 @@ impl<'a> Worker<'a> {
                 Ok(Event::Probe(output)) => output.output,
             };
             // A refused message must not count as an answer.
-            let accepted = link.answer(output).and_then(|mut answer| {
-                self.check(&mut link, guest.is_some(), &mut answer)?;
+            let accepted = link.answer(output).and_then(|answer| {
+                self.check(&mut link, guest.is_some(), &answer)?;
                 progress.accept(order, &answer).map_err(|why| link.failure(why))?;
                 Ok(answer)
             });
@@ -347,11 +347,9 @@ impl<'a> Worker<'a> {
     }
 
     /// Checks what only a probe, or only a guest, may send.
-    fn check(&self, link: &mut Link, is_guest: bool, answer: &mut Answer) -> Result<(), Failure> {
+    fn check(&self, link: &mut Link, is_guest: bool, answer: &Answer) -> Result<(), Failure> {
         match answer {
             Answer::Greeting(greeting) if is_guest => {
-                // Each start of a guest is a boot, but not another environment.
-                greeting.environment.boot_id.clear();
                 link.accept_greeting(greeting, Some(&self.build))
             }
             _ if is_guest && link.origin().is_none() => Err(link.failure("no greeting")),

@@ -40,13 +40,14 @@ impl Conditions {
         experiments: &[Experiment],
         options: &BTreeMap<String, String>,
         sides: Vec<SideRecord>,
+        guests: Option<GuestsRecord>,
     ) -> Result<Self, machine::SysError> {
         Ok(Self {
             options: option::values(options),
             nice: machine::priority::current()?,
             code: code_digests(lab, experiments, options),
             sides,
-            guests: None,
+            guests,
         })
     }
 }
@@ -342,7 +343,7 @@ mod tests {
         let current = |content: &str| {
             fs::write(&file, content).unwrap();
             let allowed = map(ALLOW_CODE, "yes");
-            Conditions::current(&lab, experiments, &allowed, Vec::new()).unwrap()
+            Conditions::current(&lab, experiments, &allowed, Vec::new(), None).unwrap()
         };
         let before = current("before");
         assert_eq!(before.code.len(), 1);
@@ -352,7 +353,7 @@ mod tests {
         let why = check(&current("after")).unwrap_err();
         assert_eq!(why, format!("{}: its content changed since the run began", link.display()));
         let not_allowed =
-            Conditions::current(&lab, experiments, &BTreeMap::new(), Vec::new()).unwrap();
+            Conditions::current(&lab, experiments, &BTreeMap::new(), Vec::new(), None).unwrap();
         assert_eq!(not_allowed.code, BTreeMap::new(), "a file that is not loaded is not read");
     }
 

@@ -13,7 +13,7 @@ use super::scheduler::{Extent, Scheduler};
 use super::sink::JournalSink;
 use super::supervisor::{Place, Processes, Supervisor};
 use super::{Event, Lab, RunError, RunObserver, RunRequest, RunSummary};
-use crate::artefact::{self, Artefacts};
+use crate::artefact;
 use crate::descendants;
 use crate::guest::Guests;
 use crate::journal::{Journal, SessionRecord, latest};
@@ -45,7 +45,7 @@ impl<'a> Session<'a> {
         let lock = MachineLock::take(request, observer)?;
         // Before the worker captures the environment, so that settings of a killed run are not part of it.
         report_restored(machine::setting::restore_left(), observer)?;
-        let place = place(request, observer)?;
+        let place = place(request, observer);
         let (processes, mut supervisors) = (Processes::default(), Vec::new());
         let (mut sides, mut environments) = (Vec::new(), Vec::new());
         let this_program = [Side::default()];
@@ -65,9 +65,8 @@ impl<'a> Session<'a> {
         let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let options = option::with_defaults(lab.suites, &request.options);
         let guests = request.guests.as_ref().map(Guests::record);
-        let conditions = Conditions::current(lab, &request.experiments, &options, sides)
+        let conditions = Conditions::current(lab, &request.experiments, &options, sides, guests)
             .map_err(|e| RunError::Start(e.to_string()))?;
-        let conditions = Conditions { guests, ..conditions };
         let new = || {
             let how = (request.profile, request.seed);
             new_record(lab, how, name, host.clone(), &conditions)
@@ -197,21 +196,11 @@ impl<'a> Session<'a> {
 }
 
 /// Returns where the run's workers start; makes what guests need.
-///
-/// # Errors
-/// Returns [`RunError::Start`] if it cannot be made.
-fn place(request: &RunRequest, observer: &mut dyn RunObserver) -> Result<Place, RunError> {
-    let Some(guests) = &request.guests else { return Ok(Place::Here) };
-    let mut artefacts = Artefacts::new();
-    for recipe in guests.hosts.iter().flat_map(|host| &host.guest.artefacts) {
-        if !artefacts.contains_key(&recipe.name) {
-            observer.event(Event::Preparing(&recipe.name));
-            let path = artefact::prepare(recipe);
-            let path = path.map_err(|failure| RunError::Start(failure.to_string()))?;
-            artefacts.insert(recipe.name.clone(), Ok(path));
-        }
-    }
-    Ok(Place::Guests { hosts: guests.hosts.clone(), artefacts })
+fn place(request: &RunRequest, observer: &mut dyn RunObserver) -> Place {
+    let Some(guests) = &request.guests else { return Place::Here };
+    let recipes = guests.hosts.iter().flat_map(|host| &host.guest.artefacts);
+    let artefacts = artefact::prepare_all(recipes, |name| observer.event(Event::Preparing(name)));
+    Place::Guests { hosts: guests.hosts.clone(), artefacts }
 }
 
 /// Reports the system settings of a killed run that were restored.

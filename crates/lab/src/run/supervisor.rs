@@ -258,16 +258,11 @@ impl<'a> Supervisor<'a> {
         Err(RunError::Interrupted)
     }
 
-    /// Checks that a worker runs where it ran before, and that the workers of one host have one environment. A guest that
-    /// boots again may choose another clock source, and so be another environment of the same host.
+    /// Checks that a worker runs where it ran before, and that the workers of one host have one environment.
     fn keep_origin(&mut self, index: usize, origin: Origin) -> Result<(), RunError> {
-        let is_here = matches!(self.place, Place::Here);
         let is_other = |(at, worker): (usize, &WorkerSlot)| {
             let before = worker.origin.as_ref();
-            before.is_some_and(|one| match is_here {
-                true => *one != origin && (at == index || one.host == origin.host),
-                false => at == index && one.host != origin.host,
-            })
+            before.is_some_and(|one| *one != origin && (at == index || one.host == origin.host))
         };
         if self.workers.iter().enumerate().any(is_other) {
             let what = "the machine changed under the run (host name, governor, huge pages, …)";

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use lab::artefact::{Artefacts, find};
 use lab::factor::LevelType;
-use lab::guest::{Guest, Start};
+use lab::guest::{Guest, IN_GUEST, Start};
 use lab::measure::{Context, Measurement};
 use lab::method::{Method, Params, Probe};
 use lab::metric::Metric;
@@ -82,7 +82,7 @@ fn command(place: Location) -> Command {
         }
         Location::Host | Location::Guest | Location::Unmakeable => {
             let mut command = Command::new("/proc/self/exe");
-            command.args(lab::worker::WORKER);
+            command.args(lab::worker::WORKER).env(IN_GUEST, "yes");
             command
         }
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::Stdio;
 
-use lab::artefact::{self, Artefacts};
+use lab::artefact;
 use lab::guest::{Guests, Start};
 use lab::option::{self, OF_GUEST};
 use lab::terminal;
@@ -105,12 +105,13 @@ pub(super) fn execute(
     guest
         .variables
         .insert(OF_GUEST.into(), serde_json::to_string(&options).map_err(CliError::failed)?);
-    let mut artefacts = Artefacts::new();
-    for recipe in guest.recipes() {
-        let made = artefact::prepare(&recipe);
-        artefacts.insert(recipe.name, made);
-    }
-    let Start { mut command, held } = guest.start(&artefacts).map_err(CliError::failed)?;
+    let artefacts = artefact::prepare_all(&guest.recipes(), |_| ());
+    relay(name, guest.start(&artefacts).map_err(CliError::failed)?)
+}
+
+/// Starts the guest `name` and prints what the command inside writes; returns its exit status.
+fn relay(name: &str, start: Start) -> Result<u8, CliError> {
+    let Start { mut command, held } = start;
     // QEMU regards an ended input as a closed port.
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut emulator = command.spawn().map_err(CliError::failed)?;
