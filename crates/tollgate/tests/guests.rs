@@ -237,15 +237,11 @@ const KINDS: [(&str, &[&str]); 5] = [
 fn long_each_function_length_and_thread_count_is_copied_in_each_guest() {
     for (guest, kinds) in KINDS {
         let machine = Machine::new();
-        let mut by_kind = BTreeMap::new();
         for kind in kinds {
             let level = format!("memory={kind}");
             let samples =
                 machine.run(guest, &["copy/throughput", "--profile", "full", "--where", &level]);
             arrived(&samples, &[kind]);
-            by_kind.insert(*kind, samples);
-        }
-        for (kind, samples) in by_kind {
             for (factor, level) in [("length", "16 B"), ("threads", "64"), ("direction", "read")] {
                 let has = samples.iter().any(|one| one.point.text(factor) == level);
                 assert!(has, "{guest}: {kind}: {factor}={level}");

@@ -131,7 +131,11 @@ fn effects_of_modelled_machines_are_found() {
         };
         println!("{behaviour}: {:.3}, {} rounds", ratio.ratio, ratio.rounds);
         assert!((1.09..=1.15).contains(&ratio.ratio), "{behaviour}: {ratio:?}");
-        assert!(ratio.interval.low > 1.03 && ratio.interval.high < 1.22, "{behaviour}: {ratio:?}");
+        // On a busy machine half of the rounds are lost, and the interval is wider.
+        if ratio.rounds >= 30 {
+            let interval = ratio.interval;
+            assert!(interval.low > 1.06 && interval.high < 1.18, "{behaviour}: {ratio:?}");
+        }
     }
     let linked = summarise(&run, "planted/linked-voids", "time", Unit::Own).unwrap();
     let difference = linked.void_difference.unwrap();

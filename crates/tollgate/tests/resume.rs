@@ -289,15 +289,17 @@ fn a_machine_has_one_running_run() {
     assert!(line.contains("tollgate run --wait") && other.samples() == 0, "{line}");
     // The other one waits, and measures once the first has ended.
     let mut waiting = Started::new(second(&[&RUN[..], &["--wait"]].concat()));
-    std::thread::sleep(Duration::from_secs(1));
+    let expected = format!("waiting for another run on this machine: {holder}");
+    let mut output = BufReader::new(waiting.stderr.take().unwrap());
+    let mut errors = String::new();
+    while !errors.contains(&expected) {
+        assert!(output.read_line(&mut errors).unwrap() > 0, "{errors}");
+    }
     assert_eq!(other.samples(), 0);
     first.kill().unwrap();
     first.wait().unwrap();
-    let mut errors = String::new();
-    waiting.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+    output.read_to_string(&mut errors).unwrap();
     waiting.wait().unwrap();
-    let expected = format!("waiting for another run on this machine: {holder}");
-    assert!(errors.contains(&expected), "{errors}");
     assert!(other.samples() > 0, "{errors}");
 }
 

@@ -106,16 +106,22 @@ fn kill(bench: &Bench, is_wanted: impl Fn(&str) -> bool) {
     kill_process(Pid::from_raw(process).unwrap(), Signal::KILL).unwrap();
 }
 
-/// Checks that the first round failed and the second passed.
+/// Checks that the first round failed and the second passed. A core clock that changes voids attempts of the second, but
+/// harms no frame.
 #[track_caller]
 fn only_the_first_round_failed(bench: &Bench, why: &str) {
     let samples = bench.journal().samples.into_iter();
     let frames: Vec<_> = samples.filter(|sample| sample.experiment == "copy/slow-frames").collect();
-    assert_eq!(frames.iter().map(|sample| sample.round).collect::<Vec<_>>(), [0, 1]);
-    let error = frames[0].error.as_ref().unwrap();
+    let (second, first): (Vec<Sample>, Vec<Sample>) =
+        frames.into_iter().partition(|sample| sample.round == 1);
+    assert_eq!(first.len(), 1, "{first:?}");
+    let error = first[0].error.as_ref().unwrap();
     assert!(error.kind.is_fault() && error.to_string().contains(why), "{error}");
-    assert_eq!(frames[1].error, None);
-    all_frames_arrived(&frames[1..]);
+    assert!(!second.is_empty(), "the run goes on");
+    for sample in &second {
+        assert_eq!(sample.error, None);
+    }
+    all_frames_arrived(&second);
 }
 
 #[test]
