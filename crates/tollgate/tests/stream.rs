@@ -15,7 +15,8 @@ use lab::sample::{FailureKind, Sample};
 /// Returns whether a sample has values; two cores are required.
 fn has_values(sample: &Sample) -> bool {
     match &sample.error {
-        None => true,
+        // A void one has none if the clock was unusable before it began.
+        None => sample.void.is_none() || !sample.values.is_empty(),
         Some(failure) => {
             // A point may be void in every round on a busy machine.
             let is_void = failure.kind == FailureKind::Void;
