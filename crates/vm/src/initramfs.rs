@@ -18,15 +18,28 @@ const FILE: u32 = 0o100_644;
 const EXECUTABLE: u32 = 0o100_755;
 const CHARACTER_DEVICE: u32 = 0o020_666;
 
-/// Builds the archive in memory, so that no file is left behind.
+/// Builds the archive with this program as `init`.
 pub(crate) fn of_this_program(
     instructions: &Instructions,
     modules: &[PathBuf],
 ) -> Result<Memfd, Failure> {
+    in_memory(|archive| write(archive, instructions, modules))
+}
+
+/// Builds the archive with a static program as `init`.
+pub(crate) fn of_static_program(program: &Path) -> Result<Memfd, Failure> {
+    in_memory(|mut archive| {
+        write_devices(&mut archive)?;
+        write_file(&mut archive, "init", program)?;
+        cpio::newc::trailer(archive)?.flush()
+    })
+}
+
+/// Builds an archive in memory, so that no file is left behind.
+fn in_memory(write: impl FnOnce(BufWriter<File>) -> io::Result<()>) -> Result<Memfd, Failure> {
     let written = || -> io::Result<Memfd> {
         let memory = Memfd::create("initramfs", 0)?;
-        let file = memory.as_fd().try_clone_to_owned()?;
-        write(BufWriter::new(File::from(file)), instructions, modules)?;
+        write(BufWriter::new(File::from(memory.as_fd().try_clone_to_owned()?)))?;
         Ok(memory)
     };
     written().map_err(|e| Failure::failed(format!("build the initramfs: {e}")))
@@ -47,42 +60,53 @@ fn write(
     instructions: &Instructions,
     modules: &[PathBuf],
 ) -> io::Result<()> {
-    let entry = |name: &str, mode: u32| Builder::new(name).mode(mode);
-    for folder in ["dev", "lib", "lib64", MODULES, "proc", "sys", "tmp"] {
+    write_devices(&mut archive)?;
+    for folder in ["lib", "lib64", MODULES, "proc", "sys", "tmp"] {
         entry(folder, FOLDER).write(&mut archive, 0).finish()?;
-    }
-    // init uses these before it mounts any file system.
-    for (name, major, minor) in [("dev/console", 5, 1), ("dev/null", 1, 3)] {
-        let node = entry(name, CHARACTER_DEVICE).rdev_major(major).rdev_minor(minor);
-        node.write(&mut archive, 0).finish()?;
     }
     let text = serde_json::to_vec(instructions)?;
     let length = u32::try_from(text.len()).map_err(io::Error::other)?;
     let mut writer = entry(INSTRUCTIONS, FILE).write(&mut archive, length);
     writer.write_all(&text)?;
     writer.finish()?;
-    let mut file = |name: String, path: &Path| -> io::Result<()> {
-        let mut source = File::open(path)?;
-        let length = u32::try_from(source.metadata()?.len())
-            .map_err(|_| io::Error::other(format!("{}: larger than 4 GiB", path.display())))?;
-        let mut writer = entry(&name, EXECUTABLE).write(&mut archive, length);
-        io::copy(&mut source, &mut writer)?;
-        writer.finish()?;
-        Ok(())
-    };
-    file("init".into(), Path::new("/proc/self/exe"))?;
+    let mut file = |name: &str, path: &Path| write_file(&mut archive, name, path);
+    file("init", Path::new("/proc/self/exe"))?;
     for library in machine::environment::libraries() {
         let name = library.file_name().unwrap_or_default().to_string_lossy().into_owned();
         if linker().ends_with(&name) {
-            file(linker().into(), &library)?;
+            file(linker(), &library)?;
         } else {
-            file(format!("lib/{name}"), &library)?;
+            file(&format!("lib/{name}"), &library)?;
         }
     }
     for module in modules {
-        file(format!("{MODULES}/{}", module_name(module)), module)?;
+        file(&format!("{MODULES}/{}", module_name(module)), module)?;
     }
     cpio::newc::trailer(archive)?.flush()
+}
+
+fn entry(name: &str, mode: u32) -> Builder {
+    Builder::new(name).mode(mode)
+}
+
+/// Writes the devices that init uses before it mounts any file system.
+fn write_devices(mut archive: impl Write) -> io::Result<()> {
+    entry("dev", FOLDER).write(&mut archive, 0).finish()?;
+    for (name, major, minor) in [("dev/console", 5, 1), ("dev/null", 1, 3)] {
+        let node = entry(name, CHARACTER_DEVICE).rdev_major(major).rdev_minor(minor);
+        node.write(&mut archive, 0).finish()?;
+    }
+    Ok(())
+}
+
+fn write_file(mut archive: impl Write, name: &str, path: &Path) -> io::Result<()> {
+    let mut source = File::open(path)?;
+    let length = u32::try_from(source.metadata()?.len())
+        .map_err(|_| io::Error::other(format!("{}: larger than 4 GiB", path.display())))?;
+    let mut writer = entry(name, EXECUTABLE).write(&mut archive, length);
+    io::copy(&mut source, &mut writer)?;
+    writer.finish()?;
+    Ok(())
 }
 
 #[cfg(test)]

@@ -6,10 +6,11 @@
 //! patch ([`patched_linux`]).
 //!
 //! A suite starts a guest for points that need one ([`guest::LinuxGuest`]). A user runs whole experiments in guests that
-//! are declared in TOML ([`declaration`]). Several hosts can share a pool of memory behind an address filter, which
+//! are declared in TOML ([`declaration`]). [`counter`] counts the instructions of a program and of its kernel in a guest. Several hosts can share a pool of memory behind an address filter, which
 //! enforces [`rules`] outside of them.
 
 mod backing_file;
+pub mod counter;
 pub mod debian_linux;
 pub mod declaration;
 pub mod forwarder;

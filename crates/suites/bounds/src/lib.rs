@@ -31,6 +31,7 @@ pub static SUITE: Suite = Suite::new(
         &instructions::sharing::Sharing,
         &checks::Checks,
         &tables::Tables,
+        &tables::in_kernel::KernelTables,
         &kernels::tables::TableProgram,
         &kernels::Kernels,
         &kernels::detection::Detection,

@@ -3,6 +3,7 @@
 //! tables are checked and page faults counted, and nothing is timed.
 
 pub(crate) mod cli;
+pub(crate) mod in_kernel;
 mod memory;
 mod params;
 mod pass;

@@ -1,0 +1,193 @@
+//! `bounds/kernel-tables`: instructions of the kernel that makes bounds tables itself, as Linux 3.19 to 5.5 did.
+//!
+//! A minimal guest boots Linux 6.12 with a patch that restores the kernel's part of MPX. Its only process is the program of
+//! `table-instructions`, and a plugin of QEMU counts the instructions of both modes.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use lab::artefact::Recipe;
+use lab::factor::{LevelType, Levels};
+use lab::measure::{Context, Measurement};
+use lab::method::{Method, Params, Probe};
+use lab::metric::{Better, Metric};
+use lab::sample::Failure;
+use vm::counter::{self, CountedGuest, InstructionCounts};
+use vm::patched_linux;
+
+use super::params::Lifetime;
+use crate::kernels::tables::MAX_COUNT;
+
+/// The kernel, and the program with its file.
+const LINUX: &str = "mpx-linux-6.12";
+const PROGRAM: &str = "bounds-guest-tables";
+const PROGRAM_FILE: &str = "init";
+/// The program's main source first.
+const SOURCES: [(&str, &str); 2] = [
+    ("guest_tables.c", include_str!("../../kernels/guest_tables.c")),
+    ("tables.c", include_str!("../../kernels/tables.c")),
+];
+/// Each of 30,000 pointers needs four pages.
+const MEMORY: &str = "1G";
+/// Time of a boot and of a pointer under the plugin.
+const BOOT: Duration = Duration::from_secs(2);
+const TIME_PER_POINTER: Duration = Duration::from_micros(200);
+/// Time limit as a multiple of the expected time: on a busy machine a boot takes many times as long.
+const PATIENCE: u32 = 60;
+
+/// What makes the tables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, LevelType)]
+pub(super) enum TableMaker {
+    /// Nothing: MPX is off.
+    None,
+    /// The kernel, when the processor raises #BR.
+    Kernel,
+}
+
+/// Params of `kernel-tables`.
+#[derive(Debug, Clone, Copy, Params)]
+pub(crate) struct KernelTableParams {
+    /// none: MPX is off; kernel: the kernel makes the tables when the processor lacks one
+    #[factor(default = "kernel")]
+    tables: TableMaker,
+    /// kept, or freed after the last store
+    #[factor(default = "kept")]
+    life: Lifetime,
+    /// the number of pointers, each of which needs a separate table
+    #[factor(default = "3000", levels = Levels::Count(1, MAX_COUNT))]
+    count: usize,
+}
+
+impl KernelTableParams {
+    fn expected(&self) -> Duration {
+        BOOT + TIME_PER_POINTER.saturating_mul(u32::try_from(self.count).unwrap_or(u32::MAX))
+    }
+}
+
+/// Counts the instructions of the kernel.
+pub(crate) struct KernelTables;
+
+impl Method for KernelTables {
+    type Params = KernelTableParams;
+
+    fn name(&self) -> &'static str {
+        "kernel-tables"
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        const METRICS: &[Metric] = &[Metric::new(
+            "system_instructions",
+            "1",
+            Better::Lower,
+            "instructions per store in the kernel",
+        )];
+        METRICS
+    }
+
+    fn available(&self, _: &KernelTableParams) -> Result<(), Failure> {
+        counter::available()
+    }
+
+    fn expected(&self, params: &KernelTableParams, _: Duration) -> Duration {
+        params.expected()
+    }
+
+    fn artefacts(&self, _: &KernelTableParams) -> Vec<Recipe> {
+        vec![linux(), program(), counter::plugin()]
+    }
+
+    fn probe(&self) -> Result<Box<dyn Probe<KernelTableParams>>, Failure> {
+        Ok(Box::new(measure))
+    }
+}
+
+/// Returns the recipe of Linux with the kernel's part of MPX. It takes some minutes.
+fn linux() -> Recipe {
+    let patch = include_str!("../../kernel/bounds-tables.patch");
+    patched_linux::recipe(LINUX, patch, "CONFIG_X86_BOUNDS_TABLES=y\n")
+}
+
+/// Returns the recipe of the program, which is static because nothing else is in the guest.
+fn program() -> Recipe {
+    let make = |_: &Recipe, folder: &Path| {
+        let flags = ["-O0", "-std=gnu11", "-fcf-protection=none", "-static"];
+        counter::compile(folder, &flags, &SOURCES, PROGRAM_FILE)
+    };
+    let inputs = SOURCES.iter().map(|(_, text)| text.as_bytes().to_vec()).collect();
+    Recipe { name: PROGRAM.into(), inputs, make }
+}
+
+fn measure(context: &mut Context, params: &KernelTableParams) -> Result<Measurement, Failure> {
+    counter::available()?;
+    let KernelTableParams { tables, life, count } = *params;
+    let (linux, program, plugin) =
+        (context.artefact(LINUX)?, context.artefact(PROGRAM)?, context.artefact(counter::PLUGIN)?);
+    let arguments = [&count.to_string(), life.name(), tables.name()];
+    let guest = CountedGuest {
+        plugin,
+        cpu: "max,+mpx",
+        memory: MEMORY,
+        kernel: linux.join("bzImage"),
+        program: program.join(PROGRAM_FILE),
+        arguments: &arguments,
+        limit: params.expected() * PATIENCE,
+    };
+    let counts = guest.run()?;
+    check(params, &counts)?;
+    Ok(Measurement::default()
+        .value("system_instructions", counts.kernel as f64 / count as f64)
+        .covariate("counted_by", "qemu-plugin"))
+}
+
+/// Checks that every pointer was stored, and that afterwards every one has a table with its bounds, or none has one.
+fn check(params: &KernelTableParams, counts: &InstructionCounts) -> Result<(), Failure> {
+    let KernelTableParams { tables, life, count } = *params;
+    let reported: BTreeMap<_, _> =
+        counts.output.split_whitespace().filter_map(|word| word.split_once('=')).collect();
+    let reported = |name| reported.get(name).and_then(|text: &&str| text.parse::<usize>().ok());
+    let [stored, made, bounds] = ["stored", "tables", "bounds"].map(reported);
+    let is_right = match (tables, life) {
+        (TableMaker::None, _) | (TableMaker::Kernel, Lifetime::Freed) => made == Some(0),
+        (TableMaker::Kernel, Lifetime::Kept) => made == Some(count) && bounds == made,
+    };
+    match stored == Some(count) && is_right {
+        true => Ok(()),
+        false => {
+            let output = counts.output.split_whitespace().collect::<Vec<_>>().join(" ");
+            Err(Failure::check(format!("{count} pointers in the guest: '{output}'")))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lab::sample::FailureKind;
+
+    #[test]
+    fn a_guest_that_lost_a_table_or_kept_one_fails_the_check() {
+        let result = |tables, life, output: &str| {
+            let counts = InstructionCounts { user: 1, kernel: 1, output: output.into() };
+            check(&KernelTableParams { tables, life, count: 3 }, &counts)
+        };
+        use {Lifetime::*, TableMaker::*};
+        for (tables, life, output) in [
+            (None, Kept, "stored=3\r\ntables=0 bounds=0\r\nreboot: Restarting system\r\n"),
+            (Kernel, Kept, "stored=3\ntables=3 bounds=3\n"),
+            (Kernel, Freed, "stored=3\ntables=0 bounds=0\n"),
+        ] {
+            assert_eq!(result(tables, life, output), Ok(()));
+        }
+        for (tables, life, output) in [
+            (None, Kept, "stored=3\ntables=3 bounds=3\n"),
+            (Kernel, Kept, "stored=3\ntables=3 bounds=2\n"),
+            (Kernel, Kept, "stored=2\ntables=3 bounds=3\n"),
+            (Kernel, Freed, "stored=3\ntables=1 bounds=0\n"),
+            (Kernel, Freed, "Kernel panic\n"),
+        ] {
+            let failure = result(tables, life, output).unwrap_err();
+            assert_eq!(failure.kind, FailureKind::Check, "{output}");
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! Instructions that a program and its kernel execute, counted in an emulated guest by a plugin of QEMU.
+//!
+//! The guest has one CPU, and the program is its only process. The count needs no performance counter, contains nothing of
+//! the host, and is the same on any host; the kernel's includes the guest's own interrupts.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use lab::artefact::Recipe;
+use lab::program::{self, Program};
+use lab::sample::Failure;
+use machine::child;
+
+use crate::{QEMU, initramfs};
+
+/// The compiler of the plugin and of static programs.
+const GCC: Program = Program {
+    name: "gcc",
+    capability: "gcc",
+    about: "compiles programs",
+    package: "gcc libc6-dev",
+};
+/// Name of the artefact of the plugin.
+pub const PLUGIN: &str = "qemu-instruction-counter";
+/// The files in its folder.
+const PLUGIN_SOURCE: &str = "count_instructions.c";
+const PLUGIN_FILE: &str = "count_instructions.so";
+const PLUGIN_TEXT: &str = include_str!("../plugin/count_instructions.c");
+/// Time limit of the compiler.
+const COMPILE_LIMIT: Duration = Duration::from_secs(300);
+/// Start of the plugin's line.
+const COUNTS: &str = "instructions: ";
+
+/// Returns the recipe of the plugin.
+pub fn plugin() -> Recipe {
+    let make = |_: &Recipe, folder: &Path| {
+        let flags = ["-O2", "-shared", "-fPIC", "-fvisibility=hidden"];
+        compile(folder, &flags, &[(PLUGIN_SOURCE, PLUGIN_TEXT)], PLUGIN_FILE)
+    };
+    Recipe { name: PLUGIN.into(), inputs: vec![PLUGIN_TEXT.into()], make }
+}
+
+/// Writes source files, each with its name, to a folder and compiles the first one with the system's GCC.
+///
+/// # Errors
+/// Returns `unavailable` without GCC, and `failed` with its first error.
+pub fn compile(
+    folder: &Path,
+    flags: &[&str],
+    sources: &[(&str, &str)],
+    output: &str,
+) -> Result<(), Failure> {
+    for (name, text) in sources {
+        std::fs::write(folder.join(name), text)?;
+    }
+    let source = sources.first().map_or("", |(name, _)| name);
+    let mut gcc = Command::new(GCC.find()?);
+    gcc.args(flags).args([source, "-o", output]).current_dir(folder);
+    let result = program::build(&mut gcc, &[], COMPILE_LIMIT)?;
+    if result.status.success() {
+        return Ok(());
+    }
+    let errors = String::from_utf8_lossy(&result.stderr);
+    let first = errors.lines().find(|line| line.contains("error")).or(errors.lines().next());
+    Err(Failure::failed(format!("gcc {source}: {}", first.unwrap_or("no diagnostic"))))
+}
+
+/// Checks that the emulator and the compiler are installed.
+///
+/// # Errors
+/// Returns `unavailable` with the package to install.
+pub fn available() -> Result<(), Failure> {
+    QEMU.find()?;
+    GCC.find().map(drop)
+}
+
+/// A guest whose instructions are counted.
+#[derive(Debug, Clone)]
+pub struct CountedGuest<'a> {
+    /// The folder of the artefact [`PLUGIN`].
+    pub plugin: &'a Path,
+    /// CPU model of QEMU.
+    pub cpu: &'a str,
+    /// Memory: the value of QEMU's `-m`.
+    pub memory: &'a str,
+    /// The kernel's image.
+    pub kernel: PathBuf,
+    /// The static program that is its init. It executes the plugin's markers and restarts the machine at its end.
+    pub program: PathBuf,
+    /// Arguments of the program.
+    pub arguments: &'a [&'a str],
+    /// Time limit.
+    pub limit: Duration,
+}
+
+/// The instructions between the two markers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InstructionCounts {
+    /// Executed in user mode.
+    pub user: u64,
+    /// Executed by the kernel.
+    pub kernel: u64,
+    /// The console: what the program, and perhaps the kernel, printed.
+    pub output: String,
+}
+
+impl CountedGuest<'_> {
+    /// Runs the guest to its end.
+    ///
+    /// # Errors
+    /// Returns `unavailable` if QEMU cannot load the plugin, `timeout` if the guest does not end within the limit, and
+    /// `failed` with the last line of the console if it fails.
+    pub fn run(&self) -> Result<InstructionCounts, Failure> {
+        let initramfs = initramfs::of_static_program(&self.program)?;
+        let fd = initramfs.inherit()?;
+        let mut command = Command::new(QEMU.find()?);
+        command
+            .args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"])
+            .args(["-accel", "tcg", "-machine", "q35", "-smp", "1"])
+            .args(["-cpu", self.cpu, "-m", self.memory])
+            .arg("-plugin")
+            .arg(self.plugin.join(PLUGIN_FILE))
+            .arg("-kernel")
+            .arg(&self.kernel)
+            .args(["-initrd", &format!("/proc/self/fd/{fd}"), "-append", &self.command_line()])
+            .args(["-chardev", "stdio,id=console,signal=off", "-serial", "chardev:console"]);
+        let output = program::build(&mut command, &[], self.limit)?;
+        let console = String::from_utf8_lossy(&output.stdout).into_owned();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        match counts(&errors) {
+            Some((user, kernel)) if output.status.success() => {
+                Ok(InstructionCounts { user, kernel, output: console })
+            }
+            _ if errors.contains("plugin") => {
+                let why = format!("QEMU cannot load a plugin: {}", last_line(&errors));
+                let remedy = "use QEMU 6 to 8 with plugins, e.g. Debian 12's";
+                Err(Failure::unavailable(why, remedy).with_cause("QEMU cannot load a plugin"))
+            }
+            _ => {
+                let status = child::describe(output.status);
+                let text = [&console, errors.as_ref()].concat();
+                let last = last_line(&text);
+                Err(Failure::failed(format!("QEMU {status} without counts: {last}")))
+            }
+        }
+    }
+
+    fn command_line(&self) -> String {
+        let fixed = "console=ttyS0 quiet printk.time=0 panic=-1 no_timer_check rdinit=/init";
+        format!("{fixed} -- {}", self.arguments.join(" "))
+    }
+}
+
+fn last_line(text: &str) -> &str {
+    text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("no output").trim()
+}
+
+/// Returns the counts of the plugin's only line: user mode, kernel.
+fn counts(errors: &str) -> Option<(u64, u64)> {
+    let mut lines = errors.lines().filter_map(|line| line.strip_prefix(COUNTS));
+    let (user, kernel) = lines.next()?.split_once(' ')?;
+    let counts = (
+        user.strip_prefix("user=")?.parse().ok()?,
+        kernel.trim().strip_prefix("kernel=")?.parse().ok()?,
+    );
+    lines.next().is_none().then_some(counts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::debian_linux;
+    use lab::artefact;
+
+    /// Executes 2000 instructions in user mode, or a repeated string instruction of 4096 bytes, or system calls.
+    const PROGRAM: &str = r#"
+        #include <stdio.h>
+        #include <stdlib.h>
+        #include <string.h>
+        #include <sys/reboot.h>
+        #include <sys/syscall.h>
+        #define BEGIN "nopl 0x746f6c01(%%rax,%%rax)\n"
+        #define END "nopl 0x746f6c02(%%rax,%%rax)\n"
+        static char page[4096];
+        int main(int count, char **argument) {
+            memset(page, 1, sizeof page);
+            if (strcmp(argument[1], "loop") == 0)
+                __asm__ volatile(BEGIN "mov $999, %%ecx\n nop\n 1: dec %%ecx\n jnz 1b\n" END ::: "rcx");
+            if (strcmp(argument[1], "string") == 0)
+                __asm__ volatile("lea %0, %%rdi\n mov $4096, %%ecx\n xor %%eax, %%eax\n"
+                    BEGIN "nop\n rep stosb\n nop\n" END :: "m"(page[0]) : "rdi", "rcx", "rax", "memory");
+            if (strcmp(argument[1], "calls") == 0)
+                __asm__ volatile("mov %0, %%r12d\n" BEGIN
+                    "1: mov $39, %%eax\n syscall\n dec %%r12d\n jnz 1b\n" END
+                    :: "r"(atoi(argument[2])) : "rax", "rcx", "r11", "r12", "memory");
+            puts(page[4095] ? "kept" : "cleared");
+            fflush(stdout);
+            reboot(RB_AUTOBOOT);
+        }"#;
+
+    /// Counts the program in Debian's kernel; `None` if this machine lacks a part.
+    fn counted(program: &Path, arguments: &[&str]) -> Option<InstructionCounts> {
+        let count = || {
+            available()?;
+            let (plugin, program) = (&artefact::prepare(&plugin())?, program.to_owned());
+            let kernel = debian_linux::files(&artefact::prepare(&debian_linux::recipe())?, &[])?.0;
+            let limit = Duration::from_secs(300);
+            CountedGuest { plugin, cpu: "max", memory: "512", kernel, program, arguments, limit }
+                .run()
+        };
+        match count() {
+            Ok(counts) => Some(counts),
+            Err(why) if !why.kind.is_fault() => {
+                machine::untested::note("instructions counted by QEMU", &why);
+                None
+            }
+            Err(why) => panic!("{why}"),
+        }
+    }
+
+    #[test]
+    fn loops_strings_and_system_calls_are_counted() {
+        let folder = tempfile::tempdir().unwrap();
+        if GCC.find().is_err() {
+            return machine::untested::note("instructions counted by QEMU", &"no gcc");
+        }
+        let sources = [("program.c", PROGRAM)];
+        compile(folder.path(), &["-O1", "-static"], &sources, "program").unwrap();
+        let program = folder.path().join("program");
+        let Some(text) = counted(&program, &["loop"]) else { return };
+        assert_eq!((text.user, text.output.lines().next()), (2000, Some("kept")));
+        // One instruction, however many bytes it stores.
+        let text = counted(&program, &["string"]).unwrap();
+        assert_eq!((text.user, text.output.lines().next()), (3, Some("cleared")));
+        let [few, many] =
+            ["1000", "3000"].map(|calls| counted(&program, &["calls", calls]).unwrap());
+        assert_eq!([few.user, many.user], [4 * 1000, 4 * 3000]);
+        let per_call = (many.kernel - few.kernel) as f64 / 2000.0;
+        assert!((50.0..1000.0).contains(&per_call), "{per_call} instructions per getpid");
+        assert!((few.kernel as f64) < 2000.0 * per_call, "{few:?}: {per_call} per call");
+    }
+
+    #[test]
+    fn only_one_line_of_the_plugin_is_a_count() {
+        assert_eq!(counts("qemu: warning\ninstructions: user=5 kernel=7\n"), Some((5, 7)));
+        for text in ["", "instructions: user=5", "instructions: user=-1 kernel=2\n"] {
+            assert_eq!(counts(text), None, "{text}");
+        }
+        let twice = "instructions: user=5 kernel=7\n".repeat(2);
+        assert_eq!(counts(&twice), None);
+        assert_eq!(last_line("a\n b \n\n"), "b");
+    }
+}
