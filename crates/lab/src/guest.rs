@@ -94,7 +94,11 @@ pub(crate) fn difference(
         None => "this host".to_owned(),
     };
     if name(before) != name(now) {
-        return Some(format!("place: the run has {}, now it is {}", name(before), name(now)));
+        return Some(format!(
+            "location: the run is on {}, now it would be on {}",
+            name(before),
+            name(now)
+        ));
     }
     (before != now).then(|| format!("{}: its declaration changed since the run began", name(now)))
 }

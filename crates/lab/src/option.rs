@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use crate::artefact::Recipe;
 use crate::data::MAX_FILE;
 use crate::method::AnyMethod;
 use crate::point::Point;
@@ -98,7 +99,7 @@ pub fn read(
 /// Returns whether this process descends from a guest's init, which sets [`OF_GUEST`]. Elsewhere the variable must not
 /// enable anything.
 fn is_inside_a_guest() -> bool {
-    std::fs::read_link("/proc/1/exe").is_ok_and(|init| init == std::path::Path::new("/init"))
+    std::fs::read_link("/proc/1/exe").is_ok_and(|init| init == Path::new("/init"))
 }
 
 /// Adds the options of a guest's declaration that the user did not give and these suites know.
@@ -213,6 +214,19 @@ pub fn check_point(
     options: &BTreeMap<String, String>,
 ) -> Result<(), Failure> {
     method.code(point, options).map_or(Ok(()), |file| check_code(options, &file))
+}
+
+/// Returns the recipes of what a point and its guest need; none if its code may not be loaded.
+pub(crate) fn recipes(
+    method: &dyn AnyMethod,
+    point: &Point,
+    options: &BTreeMap<String, String>,
+) -> Vec<Recipe> {
+    if check_point(method, point, options).is_err() {
+        return Vec::new();
+    }
+    let of_guest = method.guest(point).map_or_else(Vec::new, |guest| guest.artefacts);
+    method.artefacts(point).into_iter().chain(of_guest).collect()
 }
 
 /// Checks that a code file may be loaded. Must be called before a loader or linker reads the file.

@@ -14,9 +14,7 @@ use crate::artefact::{self, Artefacts, Recipe};
 use crate::descendants;
 use crate::guest::{Guest, IN_GUEST};
 use crate::link::{Build, Link, LinkOutput, Origin, local_probe};
-use crate::message::{
-    Answer, Greeting, Order, OrderedPoint, QUEUE_LENGTH, Request, SampleAnswer, receive, send,
-};
+use crate::message::{Answer, Greeting, Order, QUEUE_LENGTH, Request, SampleAnswer, receive, send};
 use crate::method::AnyMethod;
 use crate::option;
 use crate::point::Point;
@@ -186,17 +184,10 @@ impl<'a> Worker<'a> {
         let Some(method) = self.method(order) else {
             return Ok(artefacts);
         };
-        let is_allowed = |ordered: &&OrderedPoint| {
-            option::check_point(method, &ordered.point, &order.options).is_ok()
-        };
-        for ordered in order.points.iter().filter(is_allowed) {
-            let guest = self.guest(order, &ordered.point);
-            let of_guest = guest.map(|guest| guest.artefacts).unwrap_or_default();
-            let of_point = match order.inside {
-                true => Vec::new(),
-                false => method.artefacts(&ordered.point),
-            };
-            for recipe in of_point.into_iter().chain(of_guest) {
+        // Inside a point's guest, its host has made them.
+        let points = if order.inside { &[] } else { &order.points[..] };
+        for ordered in points {
+            for recipe in option::recipes(method, &ordered.point, &order.options) {
                 if !artefacts.contains_key(&recipe.name) {
                     let path = self.make(&recipe)?;
                     artefacts.insert(recipe.name.clone(), path);

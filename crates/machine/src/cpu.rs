@@ -131,15 +131,21 @@ fn bounds_state_enabled() -> bool {
     low >> 3 & 3 == 3
 }
 
-/// Returns the vendor signature in CPUID leaf 0x40000000 if leaf 1 reports a hypervisor.
+/// Signature of QEMU's TCG.
+const EMULATOR: &str = "TCGTCGTCGTCG";
+
+/// Returns the vendor signature in CPUID leaf 0x40000000 if leaf 1 reports a hypervisor, or if it is that of an emulator
+/// that hides: a CPU has other data there, or none.
 fn hypervisor_signature() -> Option<String> {
-    if std::arch::x86_64::__cpuid(1).ecx >> 31 == 0 {
-        return None;
-    }
+    let is_reported = std::arch::x86_64::__cpuid(1).ecx >> 31 == 1;
+    Some(signature()).filter(|text| is_reported || text == EMULATOR)
+}
+
+fn signature() -> String {
     let leaf = std::arch::x86_64::__cpuid(0x4000_0000);
     let bytes = [leaf.ebx, leaf.ecx, leaf.edx].map(u32::to_le_bytes).concat();
     let letters = String::from_utf8_lossy(&bytes);
-    Some(letters.trim_matches(['\0', ' ']).to_owned())
+    letters.trim_matches(['\0', ' ']).to_owned()
 }
 
 /// Returns the signature of the hypervisor; `None` on bare metal.
@@ -155,7 +161,7 @@ pub fn emulated() -> bool {
 /// Returns whether a CPU with this hypervisor and brand is emulated by QEMU's TCG. In a virtual machine on an emulated CPU
 /// the signature is that of its own hypervisor, so only the brand reveals the emulation.
 pub fn is_emulated(hypervisor: Option<&str>, brand: &str) -> bool {
-    hypervisor == Some("TCGTCGTCGTCG") || brand.contains("QEMU TCG")
+    hypervisor == Some(EMULATOR) || brand.contains("QEMU TCG")
 }
 
 /// Returns whether `/proc/cpuinfo` lists a flag, which may also be a feature of the kernel, e.g. `pti`.

@@ -247,7 +247,7 @@ pub fn program_hash() -> Option<String> {
 pub const DYNAMIC_LINKER: &str = "/lib64/ld-linux-x86-64.so.2";
 
 /// Returns e.g. `glibc 2.36`; `None` with another C library.
-fn libc_version() -> Option<String> {
+pub fn libc_version() -> Option<String> {
     #[cfg(target_env = "gnu")]
     {
         // SAFETY: glibc returns a static string that ends in a zero byte.

@@ -212,6 +212,8 @@ fn a_wrong_guest_is_refused_in_one_line() {
     let output = machine.output(&["run", "copy/throughput", "--guest", "./mine.toml"]);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(errors.contains("the preparation of devices failed"), "{errors}");
+    let output = machine.output(&["guest", "./mine.toml", "--", "list"]);
+    assert_eq!(output.status.code(), Some(1), "init failed before the command");
 }
 
 #[test]
@@ -228,9 +230,12 @@ const KINDS: [(&str, &[&str]); 5] = [
     ("ivshmem", &["pci-bar"]),
     ("reserved", &["host-physical"]),
     ("nvdimm", &["dax", "numa-node-0", "numa-node-2"]),
-    ("cxl", &["dax"]),
+    ("cxl", &["dax", "numa-node-1"]),
     ("numa", &["numa-node-0", "numa-node-1"]),
 ];
+
+/// The lengths that fit into every one of these memories.
+const LENGTHS: &str = "length=16 B,256 B,1 KiB,4 KiB,64 KiB,512 KiB,1 MiB,4 MiB,16 MiB";
 
 #[test]
 #[ignore = "minutes"]
@@ -239,8 +244,8 @@ fn long_each_function_length_and_thread_count_is_copied_in_each_guest() {
         let machine = Machine::new();
         for kind in kinds {
             let level = format!("memory={kind}");
-            let samples =
-                machine.run(guest, &["copy/throughput", "--profile", "full", "--where", &level]);
+            let words = ["copy/throughput", "--profile", "full", "--where", &level];
+            let samples = machine.run(guest, &[&words[..], &["--where", LENGTHS]].concat());
             arrived(&samples, &[kind]);
             for (factor, level) in [("length", "16 B"), ("threads", "64"), ("direction", "read")] {
                 let has = samples.iter().any(|one| one.point.text(factor) == level);

@@ -5,7 +5,8 @@
  *
  * The markers are NOPs with a displacement that nothing else uses. A repeated string instruction counts once, as
  * performance counters do; QEMU executes each of its repetitions as an instruction. One that an interrupt divides counts
- * twice. An instruction that faults counts at each attempt.
+ * twice. An instruction that faults counts at each attempt, and one
+ * of the kernel with the rest of its block.
  *
  * Debian has no header of the interface of plugins, so its functions are declared here, in version 1. */
 #include <stdbool.h>
@@ -17,7 +18,7 @@
 typedef uint64_t qemu_plugin_id_t;
 struct qemu_plugin_tb;
 struct qemu_plugin_insn;
-enum { WITHOUT_REGISTERS };
+enum { QEMU_PLUGIN_CB_NO_REGS };
 typedef void (*callback)(unsigned int cpu, void *data);
 
 size_t qemu_plugin_tb_n_insns(const struct qemu_plugin_tb *);
@@ -43,7 +44,7 @@ static uint64_t repeated, counted_then;
 
 static uint64_t all(void) { return counted[USER] + counted[KERNEL]; }
 
-/* The address of an instruction, with its mode in the lowest bit, as data of a callback. */
+/* The kernel has the upper half of the address space. */
 static enum mode mode_of(uint64_t address) { return address >> 63 ? KERNEL : USER; }
 
 static void add_user(unsigned int cpu, void *count) {
@@ -113,20 +114,20 @@ static void translate(qemu_plugin_id_t id, struct qemu_plugin_tb *block) {
     size_t plain = count - ends_repeated;
     if (mode == KERNEL) {
         /* The kernel executes most instructions, and nearly all of its blocks as a whole. */
-        if (plain) qemu_plugin_register_vcpu_tb_exec_cb(block, add, WITHOUT_REGISTERS, (void *)plain);
+        if (plain) qemu_plugin_register_vcpu_tb_exec_cb(block, add, QEMU_PLUGIN_CB_NO_REGS, (void *)plain);
     } else {
         for (size_t at = 0; at < plain; at++) {
             struct qemu_plugin_insn *one = qemu_plugin_tb_get_insn(block, at);
-            qemu_plugin_register_vcpu_insn_exec_cb(one, add, WITHOUT_REGISTERS, (void *)1);
+            qemu_plugin_register_vcpu_insn_exec_cb(one, add, QEMU_PLUGIN_CB_NO_REGS, (void *)1);
             if (is_marker(one, BEGIN))
-                qemu_plugin_register_vcpu_insn_exec_cb(one, begin, WITHOUT_REGISTERS, NULL);
+                qemu_plugin_register_vcpu_insn_exec_cb(one, begin, QEMU_PLUGIN_CB_NO_REGS, NULL);
             if (is_marker(one, END))
-                qemu_plugin_register_vcpu_insn_exec_cb(one, end, WITHOUT_REGISTERS, NULL);
+                qemu_plugin_register_vcpu_insn_exec_cb(one, end, QEMU_PLUGIN_CB_NO_REGS, NULL);
         }
     }
     if (ends_repeated)
         qemu_plugin_register_vcpu_insn_exec_cb(
-            last, repeat, WITHOUT_REGISTERS, (void *)(uintptr_t)qemu_plugin_insn_vaddr(last));
+            last, repeat, QEMU_PLUGIN_CB_NO_REGS, (void *)(uintptr_t)qemu_plugin_insn_vaddr(last));
 }
 
 __attribute__((visibility("default"))) int qemu_plugin_install(

@@ -1,12 +1,15 @@
 //! Files of the host that are the memory of guests' devices.
 
 use std::fs::File;
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use lab::sample::Failure;
 use machine::mapping::{Mapping, Sharing};
 use machine::memfd::Memfd;
+use rustix::fs::{FallocateFlags, OFlags};
 
 /// A file of the host that is a device's memory.
 #[derive(Debug, Clone)]
@@ -39,15 +42,15 @@ impl BackingFile {
                 .map(Backing::Memory),
             Some(folder) => {
                 let path = folder.join(name);
-                let file = File::options().create(true).truncate(false).write(true).open(&path);
-                file.and_then(|file| file.set_len(bytes)).map(|()| Backing::File(path))
+                create_in(&path, bytes).map(|()| Backing::File(path))
             }
         };
-        let content = content.map_err(|why| {
-            format!(
-                "backing file '{name}' of {bytes} B: {why}; choose another --guest-files folder"
-            )
-        })?;
+        let fix = match folder {
+            None => "name a folder with --guest-files",
+            Some(_) => "choose another --guest-files folder",
+        };
+        let content =
+            content.map_err(|why| format!("backing file '{name}' of {bytes} B: {why}; {fix}"))?;
         Ok(Self { name: name.into(), content: Arc::new(content) })
     }
 
@@ -85,6 +88,24 @@ impl BackingFile {
             Backing::File(path) => escaped(path),
         }
     }
+}
+
+/// Creates a file, or extends one that exists, and allocates all its blocks: a store to a block that a full disk lacks
+/// would kill its process.
+fn create_in(path: &Path, bytes: u64) -> io::Result<()> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let file = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .custom_flags(flags.bits().cast_signed())
+        .open(path)?;
+    let found = file.metadata()?;
+    if !found.is_file() || found.len() > bytes {
+        let what = if found.is_file() { "longer" } else { "not a regular file" };
+        return Err(io::Error::other(format!("{} exists and is {what}", path.display())));
+    }
+    Ok(rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes)?)
 }
 
 /// Returns a path as a value of QEMU's options, in which a comma is written twice.

@@ -1,7 +1,7 @@
 //! Instructions that a program and its kernel execute, counted in an emulated guest by a plugin of QEMU.
 //!
-//! The guest has one CPU, and the program is its only process. The count needs no performance counter, contains nothing of
-//! the host, and is the same on any host; the kernel's includes the guest's own interrupts.
+//! The guest has one CPU, and the program is its only process. The count needs no performance counter and contains nothing
+//! of the host. The kernel's includes the guest's timer interrupts, whose number depends on the instructions executed.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,6 +12,7 @@ use lab::program::{self, Program};
 use lab::sample::Failure;
 use machine::child;
 
+use crate::guest::PARAMETERS;
 use crate::{QEMU, initramfs};
 
 /// The compiler of the plugin and of static programs.
@@ -29,6 +30,9 @@ const PLUGIN_FILE: &str = "count_instructions.so";
 const PLUGIN_TEXT: &str = include_str!("../plugin/count_instructions.c");
 /// Time limit of the compiler.
 const COMPILE_LIMIT: Duration = Duration::from_secs(300);
+/// Messages of a QEMU without plugins, and of one with another version of their interface.
+const PLUGIN_REFUSED: [&str; 3] =
+    ["Could not load plugin", "plugin requires API", "-plugin: invalid option"];
 /// Start of the plugin's line.
 const COUNTS: &str = "instructions: ";
 
@@ -38,7 +42,15 @@ pub fn plugin() -> Recipe {
         let flags = ["-O2", "-shared", "-fPIC", "-fvisibility=hidden"];
         compile(folder, &flags, &[(PLUGIN_SOURCE, PLUGIN_TEXT)], PLUGIN_FILE)
     };
-    Recipe { name: PLUGIN.into(), inputs: vec![PLUGIN_TEXT.into()], make }
+    Recipe { name: PLUGIN.into(), inputs: vec![PLUGIN_TEXT.into(), toolchain().into()], make }
+}
+
+/// Identifies the compiler, and the C library of static programs.
+pub fn toolchain() -> String {
+    let mut gcc = Command::new(GCC.name);
+    let version = GCC.output(gcc.arg("--version"), COMPILE_LIMIT).unwrap_or_default();
+    let libc = machine::environment::libc_version().unwrap_or_default();
+    format!("{}; {libc}", version.lines().next().unwrap_or_default())
 }
 
 /// Writes source files, each with its name, to a folder and compiles the first one with the system's GCC.
@@ -118,6 +130,8 @@ impl CountedGuest<'_> {
         command
             .args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"])
             .args(["-accel", "tcg", "-machine", "q35", "-smp", "1"])
+            // The guest's clock advances by instructions, so the host's speed does not change the number of timer interrupts.
+            .args(["-icount", "shift=0,sleep=off"])
             .args(["-cpu", self.cpu, "-m", self.memory])
             .arg("-plugin")
             .arg(self.plugin.join(PLUGIN_FILE))
@@ -132,7 +146,7 @@ impl CountedGuest<'_> {
             Some((user, kernel)) if output.status.success() => {
                 Ok(InstructionCounts { user, kernel, output: console })
             }
-            _ if errors.contains("plugin") => {
+            _ if PLUGIN_REFUSED.iter().any(|text| errors.contains(text)) => {
                 let why = format!("QEMU cannot load a plugin: {}", last_line(&errors));
                 let remedy = "use QEMU 6 to 8 with plugins, e.g. Debian 12's";
                 Err(Failure::unavailable(why, remedy).with_cause("QEMU cannot load a plugin"))
@@ -147,8 +161,7 @@ impl CountedGuest<'_> {
     }
 
     fn command_line(&self) -> String {
-        let fixed = "console=ttyS0 quiet printk.time=0 panic=-1 no_timer_check rdinit=/init";
-        format!("{fixed} -- {}", self.arguments.join(" "))
+        format!("{PARAMETERS} rdinit=/init -- {}", self.arguments.join(" "))
     }
 }
 

@@ -72,7 +72,8 @@ impl WriteOnly {
     }
 
     fn copy_word(&self, index: usize) -> u64 {
-        // SAFETY: the word is in the mapping, which a guest may write at any time; volatile for that reason.
+        // SAFETY: `new` limits the number of words to those of the mapping, which a guest may write at any time; volatile
+        // for that reason.
         unsafe { self.copy.as_ptr().cast::<u64>().add(index).read_volatile() }
     }
 
@@ -87,7 +88,8 @@ impl WriteOnly {
             {
                 if new != old {
                     let at = index * size_of::<u64>() + byte;
-                    // SAFETY: the byte is in the range, which other hosts access at any time; volatile for that reason.
+                    // SAFETY: `new` limits the number of words to those of the range, which other hosts access at any
+                    // time; volatile for that reason.
                     unsafe { self.range.as_mut_ptr().add(at).write_volatile(new) };
                 }
             }

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::backing_file::BackingFile;
 use crate::debian_linux;
 use crate::forwarder::Forwarder;
-use crate::init::Instructions;
+use crate::init::InitConfig;
 use crate::{QEMU, initramfs};
 
 /// Name of the virtio port of the command inside.
@@ -23,6 +23,9 @@ pub(crate) const HOST_FILES: &str = "host";
 /// Environment variables of the host that the command inside receives with the host's files: where programs and artefacts
 /// are.
 const OF_HOST: [&str; 3] = ["PATH", "HOME", "XDG_CACHE_HOME"];
+/// Kernel parameters of every guest. Linux panics if its check of the timer sees no interrupt, because the emulator lost
+/// its CPU.
+pub(crate) const PARAMETERS: &str = "console=ttyS0 quiet printk.time=0 panic=-1 no_timer_check";
 /// Arguments with which this program runs as init.
 pub const INIT: &str = "guest-init";
 
@@ -88,7 +91,7 @@ pub struct LinuxGuest {
     pub cpu: Option<String>,
     /// Number of CPUs.
     pub cpus: u32,
-    /// Memory in MiB, and further arguments of `-m`.
+    /// Memory: the value of QEMU's `-m`.
     pub memory: String,
     /// Its kernel.
     pub kernel: Kernel,
@@ -159,7 +162,7 @@ impl LinuxGuest {
             Kernel::Debian => debian_linux::files(made, &self.all_modules())?,
             Kernel::Built(_) => (made.join("bzImage"), Vec::new()),
         };
-        let instructions = Instructions {
+        let config = InitConfig {
             host: self.host.clone(),
             modules: modules.iter().map(|path| initramfs::module_name(path)).collect(),
             host_files: self.host_files,
@@ -167,7 +170,7 @@ impl LinuxGuest {
             command: self.command.clone(),
             variables: self.all_variables(),
         };
-        let initramfs = initramfs::of_this_program(&instructions, &modules)?;
+        let initramfs = initramfs::of_this_program(&config, &modules)?;
         let fd = initramfs.inherit()?;
         let mut held = vec![initramfs];
         let mut command = Command::new(QEMU.find()?);
@@ -219,9 +222,7 @@ impl LinuxGuest {
 
     fn command_line(&self) -> String {
         // The kernel passes NAME=VALUE parameters that it does not recognise to init's environment.
-        // Linux panics if its check of the timer sees no interrupt, because the emulator lost its CPU.
-        let fixed = "console=ttyS0 quiet printk.time=0 panic=-1 no_timer_check";
-        format!("{fixed} {} LD_LIBRARY_PATH=/lib -- {INIT}", self.parameters)
+        format!("{PARAMETERS} {} LD_LIBRARY_PATH=/lib -- {INIT}", self.parameters)
     }
 
     /// Places a device on the root bus: a machine with CXL has several, and QEMU would choose another.

@@ -15,11 +15,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::guest::{HOST_FILES, PORT};
 
-/// File of the instructions in the initramfs.
-pub(crate) const INSTRUCTIONS: &str = "instructions.json";
+/// File of the configuration of init in the initramfs.
+pub(crate) const INIT_CONFIG: &str = "init.json";
 /// Folder of the modules in the initramfs.
 pub(crate) const MODULES: &str = "modules";
-/// Prefix of the console's line with the exit status of the command, if it is not 0.
+/// Prefix of the console's last line, with the exit status of the command. A guest that fails before its end prints none.
 pub const STATUS: &str = "tollgate: exit status ";
 /// Maximum time for the kernel to find the port.
 const PORT_TIMEOUT: Duration = Duration::from_secs(60);
@@ -29,7 +29,7 @@ const MODULE_INIT_COMPRESSED_FILE: i32 = 4;
 
 /// What init does in this guest.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Instructions {
+pub(crate) struct InitConfig {
     /// Host name.
     pub(crate) host: String,
     /// Files of the modules to load, in order.
@@ -53,51 +53,50 @@ pub fn main() -> io::Result<()> {
         let why = "not process 1: this command runs only as init of a guest; use 'tollgate run --guest NAME'";
         return Err(io::Error::other(why));
     }
-    if let Err(why) = serve() {
+    let status = serve().unwrap_or_else(|why| {
         // Only the console is left to report an error.
         let _ = writeln!(io::stderr(), "tollgate: {why}");
-    }
+        1
+    });
+    let _ = writeln!(io::stderr(), "{STATUS}{status}");
     rustix::fs::sync();
     // QEMU runs with -no-reboot, so a restart ends it, without ACPI.
     rustix::system::reboot(rustix::system::RebootCommand::Restart)?;
     Ok(())
 }
 
-fn serve() -> io::Result<()> {
+/// Returns the exit status of the command.
+fn serve() -> io::Result<i32> {
     for (kind, path) in
         [(c"devtmpfs", c"/dev"), (c"proc", c"/proc"), (c"sysfs", c"/sys"), (c"tmpfs", c"/tmp")]
     {
         mount_new(kind, path, None)?;
     }
-    let instructions = fs::read_to_string(Path::new("/").join(INSTRUCTIONS))?;
-    let instructions: Instructions = serde_json::from_str(&instructions)?;
-    rustix::system::sethostname(instructions.host.as_bytes())?;
-    for module in &instructions.modules {
+    let text = fs::read_to_string(Path::new("/").join(INIT_CONFIG))?;
+    let config: InitConfig = serde_json::from_str(&text)?;
+    rustix::system::sethostname(config.host.as_bytes())?;
+    for module in &config.modules {
         load(&Path::new("/").join(MODULES).join(module))
             .map_err(|why| io::Error::new(why.kind(), format!("load module {module}: {why}")))?;
     }
-    if instructions.host_files {
+    if config.host_files {
         enter_host_files()
             .map_err(|why| io::Error::new(why.kind(), format!("the host's files: {why}")))?;
     }
-    if !instructions.prepare.is_empty() {
-        prepare(&instructions.prepare)?;
+    if !config.prepare.is_empty() {
+        prepare(&config.prepare)?;
     }
     let port = OpenOptions::new().read(true).write(true).open(find_port()?)?;
     let output: File = port.try_clone()?;
     let mut command = Command::new("/proc/self/exe");
-    command.args(&instructions.command).env("HOME", "/tmp").envs(&instructions.variables);
-    if instructions.host_files {
+    command.args(&config.command).env("HOME", "/tmp").envs(&config.variables);
+    if config.host_files {
         // It names the libraries of the initramfs.
         command.env_remove("LD_LIBRARY_PATH");
     }
     // A command that fails reports its error on the console.
     let status = command.stdin(Stdio::from(port)).stdout(Stdio::from(output)).status()?;
-    let code = status.code().unwrap_or(1);
-    if code != 0 {
-        writeln!(io::stderr(), "{STATUS}{code}")?;
-    }
-    Ok(())
+    Ok(status.code().unwrap_or(1))
 }
 
 fn mount_new(kind: &CStr, path: &CStr, options: Option<&CStr>) -> io::Result<()> {

@@ -1,4 +1,4 @@
-//! The initramfs of a guest: this program as `init`, its shared libraries, its instructions, kernel modules, and the first
+//! The initramfs of a guest: this program as `init`, its shared libraries, its configuration, kernel modules, and the first
 //! device nodes.
 
 use std::fs::File;
@@ -11,7 +11,7 @@ use lab::sample::Failure;
 use machine::environment::DYNAMIC_LINKER;
 use machine::memfd::Memfd;
 
-use crate::init::{INSTRUCTIONS, Instructions, MODULES};
+use crate::init::{INIT_CONFIG, InitConfig, MODULES};
 
 const FOLDER: u32 = 0o040_755;
 const FILE: u32 = 0o100_644;
@@ -19,11 +19,8 @@ const EXECUTABLE: u32 = 0o100_755;
 const CHARACTER_DEVICE: u32 = 0o020_666;
 
 /// Builds the archive with this program as `init`.
-pub(crate) fn of_this_program(
-    instructions: &Instructions,
-    modules: &[PathBuf],
-) -> Result<Memfd, Failure> {
-    in_memory(|archive| write(archive, instructions, modules))
+pub(crate) fn of_this_program(config: &InitConfig, modules: &[PathBuf]) -> Result<Memfd, Failure> {
+    in_memory(|archive| write(archive, config, modules))
 }
 
 /// Builds the archive with a static program as `init`.
@@ -55,18 +52,14 @@ fn linker() -> &'static str {
     DYNAMIC_LINKER.trim_start_matches('/')
 }
 
-fn write(
-    mut archive: impl Write,
-    instructions: &Instructions,
-    modules: &[PathBuf],
-) -> io::Result<()> {
+fn write(mut archive: impl Write, config: &InitConfig, modules: &[PathBuf]) -> io::Result<()> {
     write_devices(&mut archive)?;
     for folder in ["lib", "lib64", MODULES, "proc", "sys", "tmp"] {
         entry(folder, FOLDER).write(&mut archive, 0).finish()?;
     }
-    let text = serde_json::to_vec(instructions)?;
+    let text = serde_json::to_vec(config)?;
     let length = u32::try_from(text.len()).map_err(io::Error::other)?;
-    let mut writer = entry(INSTRUCTIONS, FILE).write(&mut archive, length);
+    let mut writer = entry(INIT_CONFIG, FILE).write(&mut archive, length);
     writer.write_all(&text)?;
     writer.finish()?;
     let mut file = |name: &str, path: &Path| write_file(&mut archive, name, path);
@@ -116,9 +109,9 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn the_archive_contains_this_program_its_libraries_and_its_instructions() {
-        let instructions = Instructions { host: "here".into(), ..Instructions::default() };
-        let archive = of_this_program(&instructions, &[]).unwrap();
+    fn the_archive_contains_this_program_its_libraries_and_its_configuration() {
+        let config = InitConfig { host: "here".into(), ..InitConfig::default() };
+        let archive = of_this_program(&config, &[]).unwrap();
         let mut file = File::from(archive.as_fd().try_clone_to_owned().unwrap());
         io::Seek::rewind(&mut file).unwrap();
         let mut names = BTreeSet::new();
@@ -136,7 +129,7 @@ mod tests {
         }
         assert_eq!(init, fs::metadata("/proc/self/exe").unwrap().len());
         assert!(names.contains(linker()) && names.contains("dev/console"), "{names:?}");
-        assert!(names.contains(INSTRUCTIONS), "{names:?}");
+        assert!(names.contains(INIT_CONFIG), "{names:?}");
         assert!(names.iter().any(|name| name.starts_with("lib/libc.so")), "{names:?}");
     }
 }

@@ -6,8 +6,8 @@
 //! patch ([`patched_linux`]).
 //!
 //! A suite starts a guest for points that need one ([`guest::LinuxGuest`]). A user runs whole experiments in guests that
-//! are declared in TOML ([`declaration`]). [`counter`] counts the instructions of a program and of its kernel in a guest. Several hosts can share a pool of memory behind an address filter, which
-//! enforces [`rules`] outside of them.
+//! are declared in TOML ([`declaration`]). Several hosts can share a pool of memory behind an address filter, which
+//! enforces [`rules`] outside of them. [`counter`] counts the instructions of a program and of its kernel in a guest.
 
 mod backing_file;
 pub mod counter;

@@ -56,7 +56,7 @@ impl Pool {
                 let (file, is_read_only) = match range.permissions[host] {
                     Permission::None => continue,
                     Permission::Read => (file.clone(), true),
-                    Permission::Write => (file.clone(), false),
+                    Permission::ReadWrite => (file.clone(), false),
                     Permission::WriteOnly => {
                         let copy =
                             BackingFile::create(&format!("{name}-of-{host}"), bytes, folder)?;

@@ -19,6 +19,10 @@ pub const OPTION: &str = "rules";
 /// Divisor of ESCAPE's rules if the user names none: the pool has 16 MiB.
 const DEFAULT_SCALE: u64 = 1024;
 
+/// Maximum length of a pool, and of a range that a host may only write: its forwarder reads a copy of it.
+const MAX_POOL: usize = 64 << 30;
+const MAX_WRITE_ONLY: usize = 1 << 30;
+
 /// A host's permission for a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Permission {
@@ -27,7 +31,7 @@ pub enum Permission {
     /// Read.
     Read,
     /// Read and write.
-    Write,
+    ReadWrite,
     /// Write only. x86-64 pages cannot be write-only, so only a filter outside of the host enforces it.
     WriteOnly,
 }
@@ -45,8 +49,8 @@ impl Permission {
     /// Returns whether the permission covers the access.
     pub fn allows(self, access: Access) -> bool {
         match access {
-            Access::Load => matches!(self, Self::Read | Self::Write),
-            Access::Store => matches!(self, Self::Write | Self::WriteOnly),
+            Access::Load => matches!(self, Self::Read | Self::ReadWrite),
+            Access::Store => matches!(self, Self::ReadWrite | Self::WriteOnly),
         }
     }
 
@@ -130,8 +134,12 @@ impl Rules {
             let range = declared
                 .range(offset, scale)
                 .map_err(|what| fault(format!("range '{}': {what}", declared.name)))?;
-            let end = range.offset.checked_add(range.length);
-            offset = end.ok_or_else(|| fault("the ranges exceed 2^64 B; declare less".into()))?;
+            let end = range.offset.checked_add(range.length).filter(|end| *end <= MAX_POOL);
+            offset = end.ok_or_else(|| fault("the ranges exceed 64 GiB; declare less".into()))?;
+            if range.length > MAX_WRITE_ONLY && range.permissions.contains(&Permission::WriteOnly) {
+                let what = "a write-only range exceeds 1 GiB; declare less";
+                return Err(fault(format!("range '{}': {what}", declared.name)));
+            }
             ranges.push(range);
         }
         Ok(Self { ranges })
@@ -141,7 +149,7 @@ impl Rules {
     #[must_use]
     pub fn open(mut self) -> Self {
         for range in &mut self.ranges {
-            range.permissions = [Permission::Write; HOSTS];
+            range.permissions = [Permission::ReadWrite; HOSTS];
         }
         self
     }
@@ -153,7 +161,7 @@ impl Rules {
 
     /// Returns the first range that every host may write.
     pub fn shared(&self) -> Option<usize> {
-        self.ranges.iter().position(|range| range.permissions == [Permission::Write; HOSTS])
+        self.ranges.iter().position(|range| range.permissions == [Permission::ReadWrite; HOSTS])
     }
 }
 
@@ -170,7 +178,7 @@ impl Declared {
             match (self.read.contains(&host), self.write.contains(&host)) {
                 (false, false) => Permission::None,
                 (true, false) => Permission::Read,
-                (true, true) => Permission::Write,
+                (true, true) => Permission::ReadWrite,
                 (false, true) => Permission::WriteOnly,
             }
         });
@@ -193,11 +201,11 @@ mod tests {
         assert_eq!(rules.length(), 16 << 24);
         let by_name: Vec<_> =
             rules.ranges.iter().map(|r| (r.name.as_str(), r.length >> 24, r.permissions)).collect();
-        use Permission::{None, Write};
+        use Permission::{None, ReadWrite};
         let expected = [
-            ("shared", 14, [Write; 2]),
-            ("private-0", 1, [Write, None]),
-            ("private-1", 1, [None, Write]),
+            ("shared", 14, [ReadWrite; 2]),
+            ("private-0", 1, [ReadWrite, None]),
+            ("private-1", 1, [None, ReadWrite]),
         ];
         assert_eq!(by_name, expected);
         assert_eq!((rules.shared(), rules.ranges[2].offset), (Some(0), 15 << 24));
@@ -222,11 +230,11 @@ mod tests {
         };
         assert_eq!(allowed(Permission::None), [false, false]);
         assert_eq!(allowed(Permission::Read), [true, false]);
-        assert_eq!(allowed(Permission::Write), [true, true]);
+        assert_eq!(allowed(Permission::ReadWrite), [true, true]);
         assert_eq!(allowed(Permission::WriteOnly), [false, true]);
         for permission in [Permission::None, Permission::Read, Permission::WriteOnly] {
-            assert!(Permission::Write.includes(permission) && permission.includes(permission));
-            assert!(!permission.includes(Permission::Write));
+            assert!(Permission::ReadWrite.includes(permission) && permission.includes(permission));
+            assert!(!permission.includes(Permission::ReadWrite));
             assert!(permission.includes(Permission::None));
         }
         assert!(!Permission::Read.includes(Permission::WriteOnly));

@@ -75,6 +75,8 @@ impl Drop for MachineLock {
     fn drop(&mut self) {
         // The next holder would replace it too.
         let _ = self.0.set_len(0);
+        // A process that another thread has just forked shares the file until it executes another program.
+        let _ = self.0.unlock();
     }
 }
 

@@ -439,7 +439,10 @@ mod tests {
         assert_eq!(difference(None, None), None);
         assert_eq!(difference(Some("cpus = 2"), Some("cpus = 2")), None);
         let elsewhere = difference(None, Some("cpus = 2")).unwrap();
-        assert_eq!(elsewhere, "place: the run has this host, now it is guest 'nested' by tcg");
+        assert_eq!(
+            elsewhere,
+            "location: the run is on this host, now it would be on guest 'nested' by tcg"
+        );
         let changed = difference(Some("cpus = 2"), Some("cpus = 4")).unwrap();
         assert!(changed.contains("its declaration changed"), "{changed}");
     }

@@ -11,15 +11,16 @@ use super::record::{Conditions, check_resumable, describe, new_record};
 use super::remaining::RemainingWork;
 use super::scheduler::{Extent, Scheduler};
 use super::sink::JournalSink;
-use super::supervisor::{Place, Processes, Supervisor};
+use super::supervisor::{Location, Processes, Supervisor};
 use super::{Event, Lab, RunError, RunObserver, RunRequest, RunSummary};
-use crate::artefact;
+use crate::artefact::{self, Recipe};
 use crate::descendants;
 use crate::guest::Guests;
 use crate::journal::{Journal, SessionRecord, latest};
 use crate::link::Origin;
 use crate::option;
 use crate::side::Side;
+use crate::suite;
 
 /// An open session.
 pub(super) struct Session<'a> {
@@ -45,7 +46,7 @@ impl<'a> Session<'a> {
         let lock = MachineLock::take(request, observer)?;
         // Before the worker captures the environment, so that settings of a killed run are not part of it.
         report_restored(machine::setting::restore_left(), observer)?;
-        let place = place(request, observer);
+        let location = prepare_location(lab, request, observer);
         let (processes, mut supervisors) = (Processes::default(), Vec::new());
         let (mut sides, mut environments) = (Vec::new(), Vec::new());
         let this_program = [Side::default()];
@@ -53,7 +54,7 @@ impl<'a> Session<'a> {
         for side in if has_sides { &request.sides[..] } else { &this_program } {
             let mut supervisor =
                 Supervisor::new(request.interrupted, side.clone(), processes.clone())
-                    .at(place.clone());
+                    .at(location.clone());
             let environment = supervisor.ensure_workers(1)?.remove(0);
             sides.extend(has_sides.then(|| side.record(&environment)));
             environments.push(environment);
@@ -195,12 +196,24 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Returns where the run's workers start; makes what guests need.
-fn place(request: &RunRequest, observer: &mut dyn RunObserver) -> Place {
-    let Some(guests) = &request.guests else { return Place::Here };
-    let recipes = guests.hosts.iter().flat_map(|host| &host.guest.artefacts);
-    let artefacts = artefact::prepare_all(recipes, |name| observer.event(Event::Preparing(name)));
-    Place::Guests { hosts: guests.hosts.clone(), artefacts }
+/// Returns where the run's workers start. Makes what guests need, and what their workers need: these find it in the
+/// cache of this host, whose CPUs are faster, and report what could not be made.
+fn prepare_location(lab: &Lab, request: &RunRequest, observer: &mut dyn RunObserver) -> Location {
+    let Some(guests) = &request.guests else { return Location::Host };
+    let mut prepare = |recipes: &[Recipe]| {
+        artefact::prepare_all(recipes, |name| observer.event(Event::Preparing(name)))
+    };
+    let of_guests: Vec<_> =
+        guests.hosts.iter().flat_map(|host| host.guest.artefacts.clone()).collect();
+    let artefacts = prepare(&of_guests);
+    let options = option::with_defaults(lab.suites, &request.options);
+    for experiment in &request.experiments {
+        let method = suite::find_method(lab.suites, &experiment.suite, &experiment.method);
+        let Ok(method) = method else { continue };
+        let of_point = |point| option::recipes(method, point, &options);
+        prepare(&experiment.points.iter().flat_map(of_point).collect::<Vec<_>>());
+    }
+    Location::Guests { hosts: guests.hosts.clone(), artefacts }
 }
 
 /// Reports the system settings of a killed run that were restored.

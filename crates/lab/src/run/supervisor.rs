@@ -37,10 +37,10 @@ pub(super) type Processes = Rc<RefCell<BTreeSet<u32>>>;
 
 /// Where the workers of a supervisor run.
 #[derive(Clone, Default)]
-pub(super) enum Place {
+pub(super) enum Location {
     /// On this host.
     #[default]
-    Here,
+    Host,
     /// In guests, one worker each.
     Guests {
         /// The guests.
@@ -50,11 +50,11 @@ pub(super) enum Place {
     },
 }
 
-impl Place {
+impl Location {
     /// Returns how often a worker is started until it greets.
     fn max_starts(&self) -> u32 {
         match self {
-            Self::Here => 1,
+            Self::Host => 1,
             // Emulated CPUs race in ways that real ones do not: on a busy host a boot in some dozens panics.
             Self::Guests { .. } => 3,
         }
@@ -63,7 +63,7 @@ impl Place {
     /// Returns the time limit for the greeting of a worker.
     fn max_greeting_time(&self) -> Duration {
         match self {
-            Self::Here => MAX_GREETING_TIME,
+            Self::Host => MAX_GREETING_TIME,
             Self::Guests { .. } => MAX_BOOT_TIME,
         }
     }
@@ -72,7 +72,7 @@ impl Place {
 /// All workers of a run, or of one side.
 pub(super) struct Supervisor<'a> {
     side: Side,
-    place: Place,
+    location: Location,
     /// The build of all workers; `None` for any, which is then that of the first.
     build: Option<Build>,
     processes: Processes,
@@ -103,7 +103,7 @@ impl<'a> Supervisor<'a> {
         Self {
             build: side.program.is_none().then(Build::current),
             side,
-            place: Place::Here,
+            location: Location::Host,
             processes,
             interrupted,
             workers: Vec::new(),
@@ -116,16 +116,16 @@ impl<'a> Supervisor<'a> {
     }
 
     /// Starts the workers elsewhere than on this host.
-    pub(super) fn at(mut self, place: Place) -> Self {
-        self.place = place;
+    pub(super) fn at(mut self, location: Location) -> Self {
+        self.location = location;
         self
     }
 
     /// Returns how much longer than here samples may take where the workers run.
     pub(super) fn slowdown(&self) -> u32 {
-        match self.place {
-            Place::Here => 1,
-            Place::Guests { .. } => GUEST_SLOWDOWN,
+        match self.location {
+            Location::Host => 1,
+            Location::Guests { .. } => GUEST_SLOWDOWN,
         }
     }
 
@@ -164,12 +164,12 @@ impl<'a> Supervisor<'a> {
     /// has changed, and [`RunError::Interrupted`] if the user interrupts the run.
     pub(super) fn ensure_workers(&mut self, count: usize) -> Result<Vec<Environment>, RunError> {
         while self.workers.len() < count {
-            match &self.place {
-                Place::Here => {
+            match &self.location {
+                Location::Host => {
                     let side = self.side.clone();
                     self.add(move || Ok(side.worker().into()));
                 }
-                Place::Guests { hosts, artefacts } => {
+                Location::Guests { hosts, artefacts } => {
                     let available = hosts.len();
                     let Some(host) = hosts.get(self.workers.len()).cloned() else {
                         let why =
@@ -195,7 +195,7 @@ impl<'a> Supervisor<'a> {
 
     /// Starts a worker; a guest whose kernel panics during its boot is started again, because no sample depends on it yet.
     fn start(&mut self, index: usize) -> Result<Environment, RunError> {
-        for _ in 1..self.place.max_starts() {
+        for _ in 1..self.location.max_starts() {
             match self.start_once(index) {
                 Err(RunError::Start(why)) if why.contains(KERNEL_PANIC) => {}
                 ended => return ended,
@@ -230,7 +230,7 @@ impl<'a> Supervisor<'a> {
 
     /// Waits for the greeting of a new worker. No order is in flight, so any output of another worker is wrong.
     fn greeting(&mut self, index: usize) -> Result<Environment, RunError> {
-        let (start, limit) = (Instant::now(), self.place.max_greeting_time());
+        let (start, limit) = (Instant::now(), self.location.max_greeting_time());
         while !self.is_interrupted() {
             let Some(output) = self.receive(POLL_INTERVAL) else {
                 let Some(link) = self.link(index) else { break };

@@ -3,12 +3,14 @@
  *
  *   init COUNT kept|freed none|kernel
  *
- * none: MPX is off, and its instructions are NOPs. kernel: the kernel makes the tables. QEMU's plugin counts the
- * instructions between the markers. The program prints its result and restarts the machine, which ends QEMU. */
+ * none: MPX is off, and its instructions are NOPs. kernel: the kernel makes the tables. The program runs in a process of
+ * its own. QEMU's plugin counts the instructions between two markers, which are before its start and after its end: the
+ * published counts are those of whole processes. init prints the result and restarts the machine, which ends QEMU. */
 #include <stdint.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/reboot.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static void remember(int **slot);
@@ -31,8 +33,8 @@ static void remember(int **slot);
 enum { DIRECTORY_SHIFT = 20, ENTRY_VALID = 1, BNDCSR = 4, ENABLED = 1, PRESERVED = 2 };
 #define DIRECTORY_BYTES (1UL << 31)
 
-/* Address of the directory, which the processor takes from bits 12 and above of BNDCFGU, and QEMU 7.2 from bits 20 and
- * above. */
+/* Addresses of the directory for BNDCFGU = 1 << 44: the processor takes bits 12 and above as they are, and QEMU 7.2 shifts
+ * bits 20 and above down to 12. */
 static uint64_t *const DIRECTORIES[] = {(uint64_t *)(1UL << 44), (uint64_t *)(1UL << 36)};
 
 static int **remembered[MAX_COUNT];
@@ -78,39 +80,55 @@ static void use_kernel(void) {
         directory = DIRECTORIES[i];
         if (entry_of(&slot) & ENTRY_VALID) break;
     }
+    if (!(entry_of(&slot) & ENTRY_VALID)) fail("no table was made");
     if (prctl(PR_MPX_ENABLE_MANAGEMENT, directory, 0, 0, 0)) fail("PR_MPX_ENABLE_MANAGEMENT");
 }
 
-/* Counts the slots with a table, and those whose bounds are in it. */
-static void print_tables(void) {
-    int tables = 0, bounds = 0;
+/* What the process found, in memory that it shares with init. */
+struct result {
+    int stored, tables, bounds;
+};
+
+/* Counts the slots with a table, and if the slots are still mapped those whose bounds are in it. */
+static void count_tables(struct result *result, int freed) {
     for (int i = 0; i < stores; i++) {
         int **slot = remembered[i];
         uint64_t entry = entry_of(slot);
         if (!(entry & ENTRY_VALID)) continue;
-        tables++;
+        result->tables++;
+        if (freed) continue;
         const uint64_t *row = (uint64_t *)(entry & ~7UL) + ((uintptr_t)slot >> 3 & 0x1ffff) * 4;
         uint64_t pointer = (uintptr_t)*slot;
-        bounds += row[0] == pointer && ~row[1] == pointer && row[2] == pointer;
+        result->bounds += row[0] == pointer && ~row[1] == pointer && row[2] == pointer;
     }
-    printf("tables=%d bounds=%d\n", tables, bounds);
+}
+
+/* Runs the program in this process. */
+static void run_here(struct result *result, int count, int freed, int by_kernel) {
+    if (by_kernel) use_kernel();
+    /* The first call grows the heap. */
+    void *first;
+    if (posix_memalign(&first, sizeof first, 1) != 0) fail("memory");
+    result->stored = run(count, freed);
+    count_tables(result, freed);
 }
 
 int main(int arguments, char **argument) {
     int count = arguments == 4 ? atoi(argument[1]) : 0;
     if (count < 1 || count > MAX_COUNT) fail("arguments: COUNT kept|freed none|kernel");
-    if (strcmp(argument[3], "kernel") == 0) use_kernel();
-    void *first;
-    if (posix_memalign(&first, sizeof first, 1) != 0) fail("memory");
-    printf("stored=%d\n", run(count, strcmp(argument[2], "freed") == 0));
-    if (strcmp(argument[2], "kept") == 0 || !directory)
-        print_tables();
-    else {
-        /* The slots are no longer mapped. */
-        int tables = 0;
-        for (int i = 0; i < stores; i++) tables += entry_of(remembered[i]) & ENTRY_VALID;
-        printf("tables=%d bounds=0\n", tables);
+    int freed = strcmp(argument[2], "freed") == 0, by_kernel = strcmp(argument[3], "kernel") == 0;
+    int flags = MAP_SHARED | MAP_ANONYMOUS;
+    struct result *result = mmap(NULL, sizeof *result, PROT_READ | PROT_WRITE, flags, -1, 0);
+    if (result == MAP_FAILED) fail("memory");
+    BEGIN_COUNT();
+    pid_t process = fork();
+    if (process == 0) {
+        run_here(result, count, freed, by_kernel);
+        _exit(0);
     }
+    waitpid(process, NULL, 0);
+    END_COUNT();
+    printf("stored=%d tables=%d bounds=%d\n", result->stored, result->tables, result->bounds);
     fflush(stdout);
     reboot(RB_AUTOBOOT);
 }

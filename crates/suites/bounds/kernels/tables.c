@@ -16,8 +16,6 @@ enum { MAX_COUNT = 30000, COVERED = 1 << 20 };
 /* What guest_tables.c adds to the program. */
 #ifndef STORED
 #define STORED(slot)
-#define BEGIN_COUNT()
-#define END_COUNT()
 #endif
 
 /* Counts the slots that are aligned, separate and contain the pointer. */
@@ -36,7 +34,6 @@ __attribute__((noinline)) static int run(int count, int freed) {
     int target = 0;
     int **slots[MAX_COUNT];
     int i, stored;
-    BEGIN_COUNT();
     for (i = 0; i < count; i++) {
         if (posix_memalign((void **)&slots[i], COVERED, 1) != 0) return i;
         *slots[i] = &target;
@@ -46,7 +43,6 @@ __attribute__((noinline)) static int run(int count, int freed) {
     if (freed) {
         for (i = 0; i < count; i++) free(slots[i]);
     }
-    END_COUNT();
     return stored;
 }
 

@@ -56,11 +56,11 @@ fn read_only_ranges_cannot_be_written_and_private_ones_cannot_be_read() {
 fn every_combination_of_permissions_is_enforced_after_a_change() {
     let rules = two_ranges("read=[0,1]\nwrite=[0,1]", "read=[0,1]\nwrite=[0,1]");
     let (mut mediator, _source) = mediator(rules, true);
-    let all = [Permission::None, Permission::Read, Permission::Write];
+    let all = [Permission::None, Permission::Read, Permission::ReadWrite];
     let accesses = |permission: Permission| match permission {
         Permission::None => 0,
         Permission::Read | Permission::WriteOnly => 1,
-        Permission::Write => 2,
+        Permission::ReadWrite => 2,
     };
     for first in all {
         for second in all {
@@ -83,7 +83,7 @@ fn the_contents_of_a_range_survive_a_change() {
     mediator.copy(0, 1, &source, 1).unwrap();
     mediator.change(0, 1, Permission::Read).unwrap();
     assert!(mediator.copy(0, 1, &source, 1).unwrap_err().why.contains("may not copy"));
-    mediator.change(0, 1, Permission::Write).unwrap();
+    mediator.change(0, 1, Permission::ReadWrite).unwrap();
     assert!(mediator.copy(0, 1, &source, 1).unwrap() > 0.0);
 }
 

@@ -98,7 +98,7 @@ pub(super) fn execute(
     let command: Vec<_> = command.iter().map(|&word| word.to_owned()).collect();
     let options = options(&declared)?;
     let guest = declared.with_command(&start_options(how, &options), host, &command);
-    let mut guest = guest.map_err(CliError::usage)?;
+    let mut guest = guest.map_err(CliError::failed)?;
     let variables =
         TERMINAL.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?)));
     guest.variables.extend(variables);
@@ -117,7 +117,7 @@ fn relay(name: &str, start: Start) -> Result<u8, CliError> {
     let mut emulator = command.spawn().map_err(CliError::failed)?;
     drop(held);
     let console = emulator.stderr.take();
-    let console = std::thread::spawn(move || console.map_or(0, relay_console));
+    let console = std::thread::spawn(move || console.and_then(relay_console));
     if let Some(mut output) = emulator.stdout.take() {
         let mut buffer = [0; 1 << 16];
         while let Ok(length @ 1..) = output.read(&mut buffer) {
@@ -125,24 +125,24 @@ fn relay(name: &str, start: Start) -> Result<u8, CliError> {
         }
     }
     let ended = emulator.wait().map_err(CliError::failed)?;
-    let status = console.join().unwrap_or(1);
-    match ended.success() {
-        true => Ok(status),
-        false => Err(CliError::failed(format!(
-            "guest '{name}': QEMU {}",
-            machine::child::describe(ended)
-        ))),
-    }
+    let status = console.join().ok().flatten();
+    let why = match (ended.success(), status) {
+        (true, Some(status)) => return Ok(status),
+        (true, None) => "it ended before its command; its console says why".into(),
+        (false, _) => format!("QEMU {}", machine::child::describe(ended)),
+    };
+    Err(CliError::failed(format!("guest '{name}': {why}")))
 }
 
-/// Prints the console's lines as messages, except those of its end; returns the exit status of the command.
-fn relay_console(console: impl Read) -> u8 {
-    let mut status = 0;
+/// Prints the console's lines as messages, except those of its end; returns the exit status of the command, `None` if
+/// the guest did not get that far.
+fn relay_console(console: impl Read) -> Option<u8> {
+    let mut status = None;
     for line in BufReader::new(console).split(b'\n').map_while(Result::ok) {
         let line = String::from_utf8_lossy(&line);
         let line = line.trim();
         match line.strip_prefix(STATUS) {
-            Some(code) => status = code.parse().unwrap_or(1),
+            Some(code) => status = Some(code.parse().unwrap_or(1)),
             None if line.is_empty() || line.contains("reboot: Restarting system") => {}
             None => print_message(line),
         }

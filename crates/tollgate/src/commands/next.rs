@@ -6,7 +6,7 @@ use lab::sample::{FailureKind, Sample};
 use lab::statistics::INTERVAL_ROUNDS;
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::arguments;
+use crate::arguments::{self, AcceleratorName, GuestArgs, GuestHow};
 use crate::select::{arguments_of, quoted};
 
 /// Progress of the experiments of a request towards the rounds that verdicts need.
@@ -117,6 +117,7 @@ fn run(args: &arguments::Run, profile: Profile, effort: &str) -> String {
         ("--allow", &args.measure.allow),
         ("--set", &args.measure.set),
     ];
+    command += &guest_of(&args.guest);
     let filter = selection.points.filter.iter().map(|text| ("-f", text));
     let repeated =
         repeated.into_iter().flat_map(|(name, all)| all.iter().map(move |it| (name, it)));
@@ -124,6 +125,19 @@ fn run(args: &arguments::Run, profile: Profile, effort: &str) -> String {
         command += &format!(" {name} {}", quoted(value));
     }
     command + effort + &arguments_of(&args.measure.results, &selection.points.files)
+}
+
+/// Returns the arguments of the guest in which a run is measured.
+fn guest_of(args: &GuestArgs) -> String {
+    let Some(name) = &args.guest else { return String::new() };
+    let GuestHow { accelerator, guest_files } = &args.how;
+    let accelerator = match accelerator {
+        AcceleratorName::Kvm => " --accelerator kvm",
+        AcceleratorName::Tcg => "",
+    };
+    let files = guest_files.as_ref().map(|folder| quoted(&folder.to_string_lossy()));
+    let files = files.map_or_else(String::new, |folder| format!(" --guest-files {folder}"));
+    format!(" --guest {}{accelerator}{files}", quoted(name))
 }
 
 #[cfg(test)]
@@ -173,6 +187,12 @@ mod tests {
             last_command(&words, complete, &[]),
             format!("tollgate run {standard} --results 'my r' -e mine.toml")
         );
+        let guest = "--guest pool --accelerator kvm --guest-files 'a b'";
+        let words: Vec<_> = "tollgate run copy --guest pool --accelerator kvm --guest-files"
+            .split(' ')
+            .chain(["a b"])
+            .collect();
+        assert_eq!(last_command(&words, incomplete, &[]), format!("tollgate run copy {guest}"));
         let words = ["tollgate", "run", "--claim", "x", "--rounds", "1"];
         assert_eq!(last_command(&words, incomplete, &["x"]), "tollgate run --claim x");
         assert_eq!(

@@ -205,4 +205,4 @@ fn off_integer(cycles: f64) -> f64 {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -110,8 +110,12 @@ pub(super) fn rejected_recipe(mechanism: &Mechanism) -> Option<Recipe> {
 
 fn recipe_with(name: String, program: &str, mechanism: &Mechanism, flags: &[String]) -> Recipe {
     let compiler = mechanism.compiler();
-    let version = compiler.clone().and_then(compiler::find).map(|found| found.version);
-    let version = version.unwrap_or_else(|missing| missing.why);
+    let found = compiler.clone().and_then(compiler::find);
+    // The program loads a library from the compiler's folder, so one that was compiled elsewhere may lack it.
+    let library = mechanism.run_path_of.as_deref();
+    let libraries =
+        found.clone().and_then(|found| library.map(|one| run_path(&found, one)).transpose());
+    let version = found.map_or_else(|missing| missing.why, |found| found.version);
     let common_flags = compiler.as_ref().map(|one| one.flags.join(" ")).unwrap_or_default();
     let language = compiler.map_or(Language::C, |one| one.language);
     let mut inputs: Vec<Vec<u8>> = vec![
@@ -121,6 +125,7 @@ fn recipe_with(name: String, program: &str, mechanism: &Mechanism, flags: &[Stri
         flags.join(" ").into(),
         own_flags(program).join(" ").into(),
         version.into(),
+        libraries.ok().flatten().unwrap_or_default().into(),
     ];
     for (file, text) in sources(language, program) {
         inputs.extend([file.into(), text.into()]);

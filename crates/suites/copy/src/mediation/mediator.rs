@@ -65,7 +65,7 @@ impl Mediator {
         let (descriptor, writable) = match at.permissions[host] {
             Permission::None => return Ok(()),
             Permission::Read => (Some(held.read_only()?), 0),
-            Permission::Write => (None, command::WRITABLE),
+            Permission::ReadWrite => (None, command::WRITABLE),
             Permission::WriteOnly => {
                 return Err(Failure::unavailable(
                     format!(
@@ -197,14 +197,14 @@ impl Mediator {
             counts.add(false, succeeded);
             Ok::<(), Failure>(())
         };
-        self.change_keeping(range, host, Permission::Write, true)?;
+        self.change_keeping(range, host, Permission::ReadWrite, true)?;
         self.change_keeping(range, host, Permission::Read, false)?;
         attempt(self, command::REMAP, counts)?;
         self.change_keeping(range, host, Permission::Read, true)?;
         for kind in [command::PROTECT, command::REMAP, command::REOPEN] {
             attempt(self, kind, counts)?;
         }
-        self.change(range, host, Permission::Write).map(drop)
+        self.change(range, host, Permission::ReadWrite).map(drop)
     }
 
     /// Has a host copy into a range for `ticks` ticks, and compares the bytes with the source. Returns

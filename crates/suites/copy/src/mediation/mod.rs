@@ -105,7 +105,7 @@ impl Plan {
         }
         let mediated = params.mediated == Mediated::Yes;
         let permission = match params.change {
-            Change::Grant => Permission::Write,
+            Change::Grant => Permission::ReadWrite,
             Change::Revoke => Permission::Read,
         };
         let rules = if mediated { rules } else { rules.open() };
@@ -205,7 +205,7 @@ fn changes(
     while times.len() < CHANGES.end
         && (times.len() < CHANGES.start || std::time::Instant::now() < end)
     {
-        for permission in [Permission::Read, Permission::Write] {
+        for permission in [Permission::Read, Permission::ReadWrite] {
             let ticks = mediator.change(plan.range, CHANGED, permission)?;
             mediator.verify(1, counts)?;
             if permission == plan.permission {

@@ -173,6 +173,10 @@ fn read(side: &mut Side, params: &TwoHostFrameParams) -> Result<Measurement, Fai
         if head == tail {
             break;
         }
+        if !(tail..=tail + params.slots as u64).contains(&head) {
+            let why = format!("the writer published {head} frames after {tail} were read");
+            return Err(Failure::check(why));
+        }
         while tail < head {
             let slot = side.data().wrapping_add(params.slot(tail));
             // SAFETY: the slot is in the data and aligned, and the writer waits until this side frees it.

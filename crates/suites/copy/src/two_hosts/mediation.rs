@@ -175,7 +175,7 @@ impl Host<'_, '_> {
         let is_stored = unsafe { guard::store(at, value) };
         let after = guard::load(at);
         match mine {
-            Permission::Write => self.counts.add(true, is_stored && after == Some(value)),
+            Permission::ReadWrite => self.counts.add(true, is_stored && after == Some(value)),
             Permission::Read | Permission::None => {
                 self.counts.add(false, after == Some(value) || after != before);
             }

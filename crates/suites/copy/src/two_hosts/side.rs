@@ -176,7 +176,7 @@ impl<'s, 'c> Side<'s, 'c> {
     /// Returns `failed` if the other role failed during a slow copy.
     ///
     /// # Safety
-    /// `to` must have `source.len()` bytes of the data, which the other role does not write.
+    /// `source` must be valid for reads of `length` bytes, and `to` for writes; the other role must not write there.
     pub(super) unsafe fn copy(
         &mut self,
         function: CopyFn,
