@@ -106,7 +106,8 @@ fn predicates() -> &'static Predicates {
         let brand = CpuId::new().get_processor_brand_string();
         let brand = brand.as_ref().map_or("", |brand| brand.as_str());
         Predicates {
-            emulated: is_emulated(hypervisor.as_deref(), brand),
+            emulated: std::env::var_os(EMULATED).is_some()
+                || is_emulated(hypervisor.as_deref(), brand),
             hypervisor,
             erms: ebx(9),
             fsrm: edx(4),
@@ -131,6 +132,8 @@ fn bounds_state_enabled() -> bool {
     low >> 3 & 3 == 3
 }
 
+/// Environment variable that declares this CPU emulated: whoever starts an emulator knows it, even if the emulator hides.
+pub const EMULATED: &str = "TOLLGATE_EMULATED";
 /// Signature of QEMU's TCG.
 const EMULATOR: &str = "TCGTCGTCGTCG";
 

@@ -52,6 +52,9 @@ pub struct Declaration {
     /// Kernel modules to load.
     #[serde(default)]
     pub modules: Vec<String>,
+    /// Whether times are measured although the guest is emulated. They are not real: for tests of the clock only.
+    #[serde(default)]
+    pub planted_clock: bool,
     /// Size of each backing file. `{name}` in an argument is its path.
     #[serde(default)]
     pub files: BTreeMap<String, String>,
@@ -251,8 +254,9 @@ impl NamedDeclaration {
         arguments: Vec<String>,
         files: Vec<BackingFile>,
     ) -> LinuxGuest {
+        let declaration = self.declaration.clone();
         let Declaration { machine, cpu, cpus, memory, parameters, modules, prepare, .. } =
-            self.declaration.clone();
+            declaration;
         LinuxGuest {
             host: host.clone(),
             machine,
@@ -261,6 +265,7 @@ impl NamedDeclaration {
             memory,
             parameters,
             modules,
+            planted_clock: declaration.planted_clock,
             arguments: [self.declaration.arguments.clone(), arguments].concat(),
             files,
             host_files: true,

@@ -8,6 +8,7 @@ use lab::artefact::{self, Artefacts, Recipe};
 use lab::guest::{Guest, IN_GUEST, Start};
 use lab::sample::Failure;
 use machine::child::die_with_parent;
+use machine::cpu::EMULATED;
 use serde::{Deserialize, Serialize};
 
 use crate::backing_file::BackingFile;
@@ -99,6 +100,8 @@ pub struct LinuxGuest {
     pub parameters: String,
     /// Modules to load, after those they depend on.
     pub modules: Vec<String>,
+    /// Whether times are measured although it is emulated, to test the clock.
+    pub planted_clock: bool,
     /// Further arguments of QEMU, in which `{name}` is the path of a backing file.
     pub arguments: Vec<String>,
     /// The backing files.
@@ -130,6 +133,7 @@ impl LinuxGuest {
             kernel,
             parameters: String::new(),
             modules: Vec::new(),
+            planted_clock: false,
             arguments: Vec::new(),
             files: Vec::new(),
             host_files: false,
@@ -216,8 +220,10 @@ impl LinuxGuest {
         let of_host: &[&str] = if self.host_files { &OF_HOST } else { &[] };
         let set =
             of_host.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?)));
-        let in_guest = (IN_GUEST.to_owned(), "yes".to_owned());
-        set.chain([in_guest]).chain(self.variables.clone()).collect()
+        let yes = |name: &str| (name.to_owned(), "yes".to_owned());
+        let is_emulated = self.accelerator == Accelerator::Tcg || machine::cpu::emulated();
+        let emulated = (is_emulated && !self.planted_clock).then(|| yes(EMULATED));
+        set.chain([yes(IN_GUEST)]).chain(emulated).chain(self.variables.clone()).collect()
     }
 
     fn command_line(&self) -> String {

@@ -53,12 +53,11 @@ pub fn main() -> io::Result<()> {
         let why = "not process 1: this command runs only as init of a guest; use 'tollgate run --guest NAME'";
         return Err(io::Error::other(why));
     }
-    let status = serve().unwrap_or_else(|why| {
-        // Only the console is left to report an error.
-        let _ = writeln!(io::stderr(), "tollgate: {why}");
-        1
-    });
-    let _ = writeln!(io::stderr(), "{STATUS}{status}");
+    // Only the console is left for a result.
+    let _ = match serve() {
+        Ok(status) => writeln!(io::stderr(), "{STATUS}{status}"),
+        Err(why) => writeln!(io::stderr(), "tollgate: {why}"),
+    };
     rustix::fs::sync();
     // QEMU runs with -no-reboot, so a restart ends it, without ACPI.
     rustix::system::reboot(rustix::system::RebootCommand::Restart)?;

@@ -152,7 +152,9 @@ fn write(side: &mut Side, length: usize, function: CopyFn) -> Result<Measurement
         if side.tsc.is_some() {
             times.push(tsc::stop() - before);
         }
-        let is_enough = copies >= MIN_COPIES && start.elapsed() >= side.budget();
+        // Without a clock the number of copies must not be a rate in disguise.
+        let is_over = side.tsc.is_none() || start.elapsed() >= side.budget();
+        let is_enough = copies >= MIN_COPIES && is_over;
         let is_last = side.pause.is_some() || is_enough || copies == MAX_COPIES;
         if is_last {
             side.control().last.set(copies);

@@ -143,13 +143,15 @@ fn write(
     let (start, mut sent) = (Instant::now(), 0);
     loop {
         let frame = source.prepare(first + sent);
-        side.wait("a free slot", |control| sent - control.tail.get() < slots)?;
+        side.wait("a free slot", |control| sent.saturating_sub(control.tail.get()) < slots)?;
         let slot = side.data().wrapping_add(params.slot(sent));
         // SAFETY: slot and frame have this length; the reader has freed the slot.
         unsafe { side.copy(function, slot, frame.start(), params.length) }?;
         sent += 1;
         side.control().head.set(sent);
-        let is_enough = sent >= min && (side.pause.is_some() || start.elapsed() >= side.budget());
+        // Without a clock the number of frames must not be a rate in disguise.
+        let is_untimed = side.pause.is_some() || side.tsc.is_none();
+        let is_enough = sent >= min && (is_untimed || start.elapsed() >= side.budget());
         if is_enough || sent == MAX_FRAMES {
             break;
         }
