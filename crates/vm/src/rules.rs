@@ -253,10 +253,12 @@ mod tests {
         assert!(wrong("length='1 GiB'\nread=[0]\nwrite=[7]").contains("no host 7"));
         assert!(wrong("length='1 GiB'\nread=[0]").contains("write"));
         assert!(wrong("length='1 GiB'\nread=[0]\nwrite=[]\ncolour='red'").contains("colour"));
-        let one = "[[range]]\nname = 'a'\nlength = '8192 TiB'\nread = []\nwrite = []\n";
-        let why = Rules::read("my.toml", &one.repeat(2048), 1).unwrap_err().to_string();
-        assert!(why.contains("exceed 2^64 B"), "{why}");
-        assert_eq!(Rules::read("my.toml", &one.repeat(2047), 1).unwrap().length(), 2047 << 53);
+        let one = "[[range]]\nname = 'a'\nlength = '8 GiB'\nread = []\nwrite = []\n";
+        let why = Rules::read("my.toml", &one.repeat(9), 1).unwrap_err().to_string();
+        assert!(why.contains("exceed 64 GiB"), "{why}");
+        assert_eq!(Rules::read("my.toml", &one.repeat(8), 1).unwrap().length(), 64 << 30);
+        assert!(wrong("length='8192 TiB'\nread=[]\nwrite=[]").contains("exceed 64 GiB"));
+        assert!(wrong("length='2 GiB'\nread=[1]\nwrite=[0]").contains("exceeds 1 GiB"));
         assert!(
             Rules::read("my.toml", "range = []", 1)
                 .unwrap_err()
