@@ -1,5 +1,6 @@
 //! One session of a run: measures what the journal lacks, round by round.
 
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use machine::setting::Left;
@@ -46,7 +47,8 @@ impl<'a> Session<'a> {
         let lock = MachineLock::take(request, observer)?;
         // Before the worker captures the environment, so that settings of a killed run are not part of it.
         report_restored(machine::setting::restore_left(), observer)?;
-        let location = prepare_location(lab, request, observer);
+        let options = option::with_defaults(lab.suites, &request.options);
+        let location = prepare_location(lab, request, &options, observer);
         let (processes, mut supervisors) = (Processes::default(), Vec::new());
         let (mut sides, mut environments) = (Vec::new(), Vec::new());
         let this_program = [Side::default()];
@@ -64,7 +66,6 @@ impl<'a> Session<'a> {
         let host = request.guests.as_ref().map_or(&origin.host, |guests| &guests.name);
         let folder = latest(&request.results, host, request.profile, request.fresh)?.folder;
         let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let options = option::with_defaults(lab.suites, &request.options);
         let guests = request.guests.as_ref().map(Guests::record);
         let conditions = Conditions::current(lab, &request.experiments, &options, sides, guests)
             .map_err(|e| RunError::Start(e.to_string()))?;
@@ -198,7 +199,12 @@ impl<'a> Session<'a> {
 
 /// Returns where the run's workers start. Makes what guests need, and what their workers need: these find it in the
 /// cache of this host, whose CPUs are faster, and report what could not be made.
-fn prepare_location(lab: &Lab, request: &RunRequest, observer: &mut dyn RunObserver) -> Location {
+fn prepare_location(
+    lab: &Lab,
+    request: &RunRequest,
+    options: &BTreeMap<String, String>,
+    observer: &mut dyn RunObserver,
+) -> Location {
     let Some(guests) = &request.guests else { return Location::Host };
     let mut prepare = |recipes: &[Recipe]| {
         artefact::prepare_all(recipes, |name| observer.event(Event::Preparing(name)))
@@ -206,11 +212,10 @@ fn prepare_location(lab: &Lab, request: &RunRequest, observer: &mut dyn RunObser
     let of_guests: Vec<_> =
         guests.hosts.iter().flat_map(|host| host.guest.artefacts.clone()).collect();
     let artefacts = prepare(&of_guests);
-    let options = option::with_defaults(lab.suites, &request.options);
     for experiment in &request.experiments {
         let method = suite::find_method(lab.suites, &experiment.suite, &experiment.method);
         let Ok(method) = method else { continue };
-        let of_point = |point| option::recipes(method, point, &options);
+        let of_point = |point| option::recipes(method, point, options);
         prepare(&experiment.points.iter().flat_map(of_point).collect::<Vec<_>>());
     }
     Location::Guests { hosts: guests.hosts.clone(), artefacts }
