@@ -142,9 +142,9 @@ pub(crate) struct SelectionArgs {
 /// Selection of the points of experiments.
 #[derive(Args, Clone)]
 pub(crate) struct PointArgs {
-    /// Measuring effort
-    #[arg(long, value_enum, default_value = "quick")]
-    pub(crate) profile: Profile,
+    /// Measuring effort [default: the profile that the selected claims require, or quick]
+    #[arg(long, value_enum)]
+    pub(crate) profile: Option<Profile>,
     /// Only points whose experiment or level names contain TEXT
     #[arg(short = 'f', long, value_name = "TEXT")]
     pub(crate) filter: Option<String>,

@@ -29,6 +29,23 @@ pub(crate) fn is_selected(names: &[String], id: &str) -> bool {
     names.is_empty() || names.iter().any(|name| name == id || name == suite_name(id))
 }
 
+/// Returns the selected profile: by default the one that all selected claims require, or quick.
+pub(crate) fn profile(
+    catalogue: &Catalogue,
+    selection: &SelectionArgs,
+) -> Result<Profile, CliError> {
+    if let Some(profile) = selection.points.profile {
+        return Ok(profile);
+    }
+    let claims = match selection.claim.as_slice() {
+        [] => Vec::new(),
+        names => select_claims(catalogue, names)?,
+    };
+    let required = claims.first().and_then(|claim| claim.profile);
+    let is_required_by_all = claims.iter().all(|claim| claim.profile == required);
+    Ok(required.filter(|_| is_required_by_all).unwrap_or(Profile::Quick))
+}
+
 /// Returns the selected experiments with the selected points.
 pub(crate) fn select_experiments(
     catalogue: &Catalogue,
@@ -38,9 +55,10 @@ pub(crate) fn select_experiments(
         [] => None,
         names => Some(select_claims(catalogue, names)?),
     };
+    let profile = profile(catalogue, selection)?;
     let mut experiments = match &claims {
-        None => catalogue.experiments(selection.points.profile)?,
-        Some(claims) => claimed(catalogue, selection.points.profile, claims)?,
+        None => catalogue.experiments(profile)?,
+        Some(claims) => claimed(catalogue, profile, claims)?,
     };
     check_names(&experiments, &selection.names)?;
     let is_explicit = !selection.names.is_empty() || claims.is_some();

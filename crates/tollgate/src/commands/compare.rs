@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use lab::compare;
-use lab::experiment::Experiment;
+use lab::experiment::{Experiment, Profile};
 use lab::journal::{self, Run};
 use lab::option;
 use lab::run::{RunRequest, is_lab_experiment};
@@ -38,7 +38,7 @@ fn compare_sides(args: &Compare) -> Result<u8, CliError> {
     let interrupted = run::interrupt_flag().map_err(CliError::failed)?;
     let request = RunRequest {
         experiments,
-        profile: args.points.profile,
+        profile: args.points.profile.unwrap_or(Profile::Quick),
         results: side::results(results),
         fresh: *fresh,
         seed: *seed,

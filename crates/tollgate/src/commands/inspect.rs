@@ -86,7 +86,7 @@ fn lacks(claims: &[Claim], experiments: &[Experiment]) -> Result<Vec<Lack>, CliE
 pub(crate) fn list(args: &List) -> Result<u8, CliError> {
     let catalogue = select::catalogue(&args.selection.points.files)?;
     let experiments = if args.all {
-        catalogue.experiments(args.selection.points.profile)?
+        catalogue.experiments(select::profile(&catalogue, &args.selection)?)?
     } else {
         select::select_experiments(&catalogue, &args.selection)?
     };

@@ -88,7 +88,7 @@ pub(super) fn commands(
             (format!("tollgate claims{names}{with_files}"), "each verdict with its reason")
         }
     };
-    let profile = args.selection.points.profile;
+    let profile = args.selection.points.profile.unwrap_or(Profile::Quick);
     let more = if !rounds.is_complete() {
         (run(args, profile, ""), "resume this run, for the rounds that verdicts need")
     } else if !claims.is_empty() {
