@@ -8,10 +8,11 @@ use serde::{Deserialize, Serialize};
 use crate::point::Point;
 
 /// Profile: how much is measured.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ValueEnum)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Profile {
     /// Quick check, minutes in total.
+    #[default]
     Quick,
     /// Reliable results.
     Standard,

@@ -49,7 +49,7 @@ fn dispatch(command: Command) -> Result<u8, CliError> {
         Command::Doctor(args) => inspect::doctor(&args),
         Command::List(args) => inspect::list(&args),
         Command::Explain(args) => explain::explain(&args),
-        Command::Run(args) => run::run(args),
+        Command::Run(args) => run::run(&args),
         Command::Show(args) => show::show(&args),
         Command::Plot(args) => plot::plot(&args),
         Command::Claims(args) => claims::claims(&args),

@@ -29,33 +29,29 @@ pub(crate) fn is_selected(names: &[String], id: &str) -> bool {
     names.is_empty() || names.iter().any(|name| name == id || name == suite_name(id))
 }
 
-/// Returns the selected profile: by default the one that all selected claims require, or quick.
-pub(crate) fn profile(
-    catalogue: &Catalogue,
-    selection: &SelectionArgs,
-) -> Result<Profile, CliError> {
-    if let Some(profile) = selection.points.profile {
-        return Ok(profile);
-    }
-    let claims = match selection.claim.as_slice() {
-        [] => Vec::new(),
-        names => select_claims(catalogue, names)?,
-    };
-    let required = claims.first().and_then(|claim| claim.profile);
-    let is_required_by_all = claims.iter().all(|claim| claim.profile == required);
-    Ok(required.filter(|_| is_required_by_all).unwrap_or(Profile::Quick))
+/// Experiments with the selected points and the effort of a profile.
+pub(crate) struct Selected {
+    pub(crate) profile: Profile,
+    pub(crate) experiments: Vec<Experiment>,
 }
 
-/// Returns the selected experiments with the selected points.
+/// Returns the profile that all claims require.
+fn required_profile(claims: &[Claim]) -> Option<Profile> {
+    let required = claims.first()?.profile;
+    required.filter(|_| claims.iter().all(|claim| claim.profile == required))
+}
+
+/// Returns the selected experiments, by default with the profile that all selected claims require, or quick.
 pub(crate) fn select_experiments(
     catalogue: &Catalogue,
     selection: &SelectionArgs,
-) -> Result<Vec<Experiment>, CliError> {
+) -> Result<Selected, CliError> {
     let claims = match selection.claim.as_slice() {
         [] => None,
         names => Some(select_claims(catalogue, names)?),
     };
-    let profile = profile(catalogue, selection)?;
+    let required = claims.as_deref().and_then(required_profile);
+    let profile = selection.points.profile.or(required).unwrap_or_default();
     let mut experiments = match &claims {
         None => catalogue.experiments(profile)?,
         Some(claims) => claimed(catalogue, profile, claims)?,
@@ -87,7 +83,7 @@ pub(crate) fn select_experiments(
             None => CliError::usage("no point is selected; 'tollgate list' lists all"),
         });
     }
-    Ok(experiments)
+    Ok(Selected { profile, experiments })
 }
 
 /// Checks that each name is a suite or an experiment.
@@ -417,6 +413,31 @@ mod tests {
     use lab::experiment::Profile;
 
     use super::*;
+    use crate::arguments::PointArgs;
+
+    #[test]
+    fn the_profile_is_the_one_that_all_claims_require_unless_it_is_chosen() {
+        let catalogue = catalogue(&[]).unwrap();
+        let selected = |profile: Option<Profile>, claims: &[&str]| {
+            let points = PointArgs {
+                profile,
+                filter: None,
+                levels: Vec::new(),
+                each_level: false,
+                files: Vec::new(),
+            };
+            let claim = claims.iter().copied().map(String::from).collect();
+            let selection = SelectionArgs { names: Vec::new(), points, claim };
+            select_experiments(&catalogue, &selection).unwrap().profile
+        };
+        let (standard, quick) =
+            ("mpx-tables-kept-kernel-instructions", "mpx-tables-kept-user-instructions");
+        assert_eq!(selected(None, &[]), Profile::Quick);
+        assert_eq!(selected(None, &[quick]), Profile::Quick);
+        assert_eq!(selected(None, &[standard]), Profile::Standard);
+        assert_eq!(selected(None, &[standard, quick]), Profile::Quick);
+        assert_eq!(selected(Some(Profile::Full), &[standard]), Profile::Full);
+    }
 
     #[test]
     fn only_points_of_claims_for_larger_machines_are_left_out() {

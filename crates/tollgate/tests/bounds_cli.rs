@@ -202,8 +202,8 @@ fn tables_has_times_ratios_and_faults() {
     }
 }
 
-/// Checks that two claims on instructions are decided: counts need neither performance counters nor MPX, so only this
-/// absence of a program prevents it.
+/// Checks that two claims on instructions are decided: counts need neither performance counters nor MPX, so only a
+/// program that is missing prevents it, whose verdict contains `absence`.
 #[track_caller]
 fn are_decided(claims: [&str; 2], absence: &str) {
     let bench = Bench::new();
@@ -236,7 +236,7 @@ fn claims_on_instructions_in_user_mode_are_decided() {
 }
 
 #[test]
-#[ignore = "builds a patched kernel and boots it 24 times"]
+#[ignore = "builds a patched kernel and boots it 30 times"]
 fn long_claims_on_instructions_in_the_kernel_are_decided() {
     let claims = ["mpx-tables-kept-kernel-instructions", "mpx-tables-freed-kernel-instructions"];
     are_decided(claims, "QEMU cannot load a plugin");

@@ -6,9 +6,8 @@ mod harness;
 
 use std::collections::BTreeSet;
 use std::os::fd::AsRawFd;
-use std::process::Command;
 
-use harness::{Bench, file, full_device};
+use harness::{Bench, file, full_device, shared_object};
 use lab::journal::{self, Run};
 use lab::point::Point;
 
@@ -85,13 +84,7 @@ fn unavailable_device_memory_is_reported_and_the_others_are_measured() {
 /// Builds a shared object in the folder of the bench.
 fn build(bench: &Bench, name: &str, code: &str) {
     let source = file(bench, "own.c", code);
-    let built = Command::new("cc")
-        .args(["-shared", "-fPIC", "-O1", "-fno-tree-loop-distribute-patterns", "-o", name])
-        .arg(source)
-        .current_dir(bench.path())
-        .status()
-        .unwrap();
-    assert!(built.success());
+    shared_object(bench, name, &source, &["-fno-tree-loop-distribute-patterns"]);
 }
 
 #[test]

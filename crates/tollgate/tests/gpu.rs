@@ -6,21 +6,17 @@
 mod harness;
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 
 use harness::Bench;
 use lab::sample::{Failure, FailureKind, Sample};
 
-/// Builds the driver of the suite's tests as `libcuda.so.1` in a folder.
-fn build(folder: &Path, definitions: &[&str]) {
-    let built = Command::new("cc")
-        .args(["-shared", "-fPIC", "-O1", "-o"])
-        .arg(folder.join("libcuda.so.1"))
-        .args(definitions.iter().map(|name| format!("-D{name}")))
-        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/../suites/copy/tests/gpu/driver.c"))
-        .status()
-        .unwrap();
-    assert!(built.success());
+/// Builds the driver of the suite's tests as `libcuda.so.1` in the folder of the bench.
+fn build(bench: &Bench, definitions: &[&str]) {
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../suites/copy/tests/gpu/driver.c");
+    let flags: Vec<_> = definitions.iter().map(|name| format!("-D{name}")).collect();
+    let flags: Vec<_> = flags.iter().map(String::as_str).collect();
+    harness::shared_object(bench, "libcuda.so.1", Path::new(source), &flags);
 }
 
 /// Runs the program with the driver of the bench.
@@ -31,7 +27,7 @@ fn run(bench: &Bench, arguments: &[&str]) -> Output {
 /// Measures some points of `copy/gpu` once with a driver of these definitions.
 fn measure(definitions: &[&str]) -> (Option<i32>, Vec<Sample>) {
     let bench = Bench::new();
-    build(bench.path(), definitions);
+    build(&bench, definitions);
     let output = run(
         &bench,
         &[
@@ -117,7 +113,7 @@ fn an_absent_gpu_is_a_result_with_a_remedy() {
 fn the_doctor_reports_the_gpu_or_the_fix() {
     let state = |definitions: &[&str]| {
         let bench = Bench::new();
-        build(bench.path(), definitions);
+        build(&bench, definitions);
         let output = run(&bench, &["doctor", "--json"]);
         let text = String::from_utf8(output.stdout).unwrap();
         let json: serde_json::Value = serde_json::from_str(&text).unwrap();

@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use lab::compare;
-use lab::experiment::{Experiment, Profile};
 use lab::journal::{self, Run};
 use lab::option;
 use lab::run::{RunRequest, is_lab_experiment};
@@ -16,6 +15,7 @@ use crate::arguments::{Compare, MeasureArgs, SelectionArgs};
 use crate::error::CliError;
 use crate::output::{print, print_json, print_plain};
 use crate::progress::Progress;
+use crate::select::Selected;
 use crate::{LAB, SUITES, select};
 
 /// Prints the ratio of every point that two sides share: repeated runs, or with `--run` programs or settings that it
@@ -30,7 +30,7 @@ fn compare_sides(args: &Compare) -> Result<u8, CliError> {
     let sides = sides.into_iter().collect::<Result<Vec<_>, _>>()?;
     let MeasureArgs { results, rounds: _, time, fresh, seed, wait, allow, set } = &args.measure;
     let options = option::read(SUITES, allow, set);
-    let experiments = crossed_experiments(args)?;
+    let Selected { profile, experiments } = crossed_experiments(args)?;
     match time {
         Some(time) => forecast::report_time(&experiments, *time)?,
         None => forecast::report_rounds(&experiments)?,
@@ -38,7 +38,7 @@ fn compare_sides(args: &Compare) -> Result<u8, CliError> {
     let interrupted = run::interrupt_flag().map_err(CliError::failed)?;
     let request = RunRequest {
         experiments,
-        profile: args.points.profile.unwrap_or(Profile::Quick),
+        profile,
         results: side::results(results),
         fresh: *fresh,
         seed: *seed,
@@ -62,14 +62,14 @@ fn compare_sides(args: &Compare) -> Result<u8, CliError> {
 }
 
 /// Returns the selected experiments, measured by both sides.
-fn crossed_experiments(args: &Compare) -> Result<Vec<Experiment>, CliError> {
+fn crossed_experiments(args: &Compare) -> Result<Selected, CliError> {
     let selection =
         SelectionArgs { names: args.names.clone(), points: args.points.clone(), claim: Vec::new() };
     let catalogue = select::catalogue(&args.points.files)?;
-    let mut experiments = select::select_experiments(&catalogue, &selection)?;
-    experiments.iter_mut().for_each(side::cross);
-    run::set_rounds(args.measure.rounds, &mut experiments)?;
-    Ok(experiments)
+    let mut selected = select::select_experiments(&catalogue, &selection)?;
+    selected.experiments.iter_mut().for_each(side::cross);
+    run::set_rounds(args.measure.rounds, &mut selected.experiments)?;
+    Ok(selected)
 }
 
 /// Parses a side.

@@ -156,7 +156,7 @@ impl Results<'_> {
             failures: &failures(&self.summary.faults),
             inconsistencies: &select::inconsistencies(self.run),
             facts: &self.facts(figures),
-            commands: &commands(self.args, rounds, &ids.collect::<Vec<_>>()),
+            commands: &commands(self.args, self.request.profile, rounds, &ids.collect::<Vec<_>>()),
         };
         print(&screen.text(Page::stdout()))
     }
@@ -237,6 +237,7 @@ fn failures(faults: &[Sample]) -> Vec<String> {
 mod tests {
     use clap::FromArgMatches;
     use lab::claim;
+    use lab::experiment::Profile;
     use lab::headline::{Slot, SlotKind};
     use lab::suite::Purpose;
 
@@ -292,7 +293,7 @@ mod tests {
                 ("incomplete", long.into()),
                 ("run", "deep/deep/results/vm-quick-1".into()),
             ],
-            commands: &commands(&args, Rounds::default(), &[]),
+            commands: &commands(&args, Profile::Quick, Rounds::default(), &[]),
         };
         screen.text(page)
     }

@@ -86,9 +86,9 @@ fn lacks(claims: &[Claim], experiments: &[Experiment]) -> Result<Vec<Lack>, CliE
 pub(crate) fn list(args: &List) -> Result<u8, CliError> {
     let catalogue = select::catalogue(&args.selection.points.files)?;
     let experiments = if args.all {
-        catalogue.experiments(select::profile(&catalogue, &args.selection)?)?
+        catalogue.experiments(args.selection.points.profile.unwrap_or_default())?
     } else {
-        select::select_experiments(&catalogue, &args.selection)?
+        select::select_experiments(&catalogue, &args.selection)?.experiments
     };
     let figures = catalogue.figures()?.into_iter().map(|declared| declared.figure);
     let declared = Declared { claims: catalogue.claims()?, figures: figures.collect() };

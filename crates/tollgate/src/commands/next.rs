@@ -65,6 +65,7 @@ fn measured<'e>(run: &Run, experiment: &'e Experiment) -> BTreeMap<&'e lab::poin
 /// Returns commands that continue after a run, with their purposes.
 pub(super) fn commands(
     args: &arguments::Run,
+    profile: Profile,
     rounds: Rounds,
     claims: &[&str],
 ) -> Vec<(String, &'static str)> {
@@ -88,7 +89,6 @@ pub(super) fn commands(
             (format!("tollgate claims{names}{with_files}"), "each verdict with its reason")
         }
     };
-    let profile = args.selection.points.profile.unwrap_or(Profile::Quick);
     let more = if !rounds.is_complete() {
         (run(args, profile, ""), "resume this run, for the rounds that verdicts need")
     } else if !claims.is_empty() {
@@ -153,7 +153,8 @@ mod tests {
         let Command::Run(args) = Arguments::from_arg_matches(&matches).unwrap().command else {
             panic!("not a run: {words:?}")
         };
-        commands(&args, rounds, claims).pop().unwrap().0
+        let profile = args.selection.points.profile.unwrap_or_default();
+        commands(&args, profile, rounds, claims).pop().unwrap().0
     }
 
     #[test]

@@ -23,6 +23,7 @@ use crate::arguments::{PointArgs, Run, SelectionArgs};
 use crate::error::CliError;
 use crate::output::print_message;
 use crate::progress::{MAX_REPORTED, Progress, failure_line};
+use crate::select::Selected;
 use crate::{LAB, SUITES, select};
 
 /// Time of a run without arguments.
@@ -33,17 +34,15 @@ const DECIDING_WIDTH: f64 = 0.005;
 const MAX_ROUNDS: u32 = 1000;
 
 /// Runs experiments and prints the results.
-pub(crate) fn run(mut args: Run) -> Result<u8, CliError> {
+pub(crate) fn run(args: &Run) -> Result<u8, CliError> {
     let guest = args.guest.guest.as_deref().map(vm::declaration::find).transpose();
     let guest = guest.map_err(CliError::usage)?;
-    let catalogue = select::catalogue(&args.selection.points.files)?;
-    let profile = select::profile(&catalogue, &args.selection)?;
-    args.selection.points.profile = Some(profile);
-    let args = &args;
     let options = options(args, guest.as_ref())?;
     let guests = guest.map(|guest| super::guest::start(&guest, &args.guest.how, &options));
     let guests = guests.transpose()?;
-    let mut experiments = select::select_experiments(&catalogue, &args.selection)?;
+    let catalogue = select::catalogue(&args.selection.points.files)?;
+    let Selected { profile, mut experiments } =
+        select::select_experiments(&catalogue, &args.selection)?;
     if is_default(args) {
         let cores = machine::topology::Topology::detect().physical_cores();
         select::leave_out_larger(&mut experiments, &catalogue.claims()?, cores);
@@ -131,7 +130,7 @@ fn is_default(args: &Run) -> bool {
         && levels.is_empty()
         && claim.is_empty()
         && !each_level;
-    let is_default_effort = *profile == Some(Profile::Quick)
+    let is_default_effort = profile.unwrap_or_default() == Profile::Quick
         && args.measure.rounds.is_none()
         && args.resolve.is_none()
         && args.measure.time.is_none();

@@ -229,6 +229,15 @@ pub fn by_level<'a>(
     levels
 }
 
+/// Builds a shared object of a C file in the folder of the bench, with further flags of the compiler.
+pub fn shared_object(bench: &Bench, name: &str, source: &Path, flags: &[&str]) -> PathBuf {
+    let object = bench.path().join(name);
+    let mut compiler = Command::new("cc");
+    compiler.args(["-shared", "-fPIC", "-O1", "-o"]).arg(&object).args(flags).arg(source);
+    assert!(compiler.status().unwrap().success());
+    object
+}
+
 /// Writes a file in the folder of the bench.
 pub fn file(bench: &Bench, name: &str, text: &str) -> PathBuf {
     let path = bench.path().join(name);
