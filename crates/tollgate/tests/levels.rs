@@ -91,7 +91,7 @@ impl Coverage {
         for sample in &run.samples {
             let levels = levels(&sample.experiment, &sample.point);
             match &sample.error {
-                None if sample.void.is_some() && sample.values.is_empty() => {}
+                None if !harness::was_made(sample) => {}
                 None => self.measured.extend(levels),
                 Some(failure) => {
                     for level in levels {

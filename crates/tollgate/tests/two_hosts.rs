@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 use std::time::{Duration, Instant};
 
-use harness::{Bench, file};
+use harness::{Bench, file, was_made};
 use lab::sample::{FailureKind, Sample};
 use rustix::process::{Pid, Signal, kill_process};
 use vm::rules::{Access, Rules};
@@ -23,11 +23,6 @@ const BEFORE: u8 = 0xee;
 fn run(bench: &Bench, arguments: &[&str]) -> Output {
     let mut command = bench.command(&[&["run"], arguments].concat());
     command.env_remove("XDG_CACHE_HOME").output().unwrap()
-}
-
-/// Returns whether a sample was made: a void one was not if the clock was unusable before it.
-fn was_made(sample: &Sample) -> bool {
-    sample.void.is_none() || !sample.values.is_empty()
 }
 
 /// Returns the samples of an experiment; checks that each has both roles and no error.

@@ -229,6 +229,11 @@ pub fn by_level<'a>(
     levels
 }
 
+/// Returns whether a sample was made: a void one was not if the clock was unusable before it.
+pub fn was_made(sample: &Sample) -> bool {
+    sample.void.is_none() || !sample.values.is_empty()
+}
+
 /// Builds a shared object of a C file in the folder of the bench, with further flags of the compiler.
 pub fn shared_object(bench: &Bench, name: &str, source: &Path, flags: &[&str]) -> PathBuf {
     let object = bench.path().join(name);
