@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use lab::factor::{LevelType, Levels};
 use lab::measure::{Context, Measurement};
 use lab::method::{Method, Params, Probe};
-use lab::metric::Metric;
+use lab::metric::{Metric, RESOLUTION};
 use lab::sample::Failure;
 use lab::statistics;
 use rand::{RngExt, SeedableRng};
@@ -70,7 +70,10 @@ impl Method for Delay {
     }
 
     fn metrics(&self) -> &'static [Metric] {
-        const METRICS: &[Metric] = &[Metric::time("time", "one pass of the body")];
+        const METRICS: &[Metric] = &[
+            Metric::time("time", "one pass of the body"),
+            Metric::time(RESOLUTION, "one step of the timer"),
+        ];
         METRICS
     }
 
@@ -93,7 +96,8 @@ fn measure(context: &mut Context, params: &DelayParams) -> Result<Measurement, F
         times.push(tsc.net(pass, machine::tsc::stop()));
     }
     let ticks = statistics::median(&times).ok_or_else(|| Failure::failed("no pass was timed"))?;
-    Ok(Measurement::default().value("time", tsc.nanoseconds(ticks)))
+    let step = tsc.nanoseconds(tsc.step as f64);
+    Ok(Measurement::default().value("time", tsc.nanoseconds(ticks)).value(RESOLUTION, step))
 }
 
 /// Returns the effect of the environment variable, as a fraction; 0 if it is not set.
