@@ -8,15 +8,14 @@ use std::io::{BufRead, BufReader};
 use std::os::fd::AsRawFd;
 use std::process::{Output, Stdio};
 
-use harness::{Bench, TIMEOUT, file, full_device};
+use harness::{Bench, TIMEOUT, file, full_device, was_made};
 use lab::proximity::ROUND_TRIP;
 use lab::sample::{FailureKind, Sample};
 
 /// Returns whether a sample has values; two cores are required.
 fn has_values(sample: &Sample) -> bool {
     match &sample.error {
-        // A void one has none if the clock was unusable before it began.
-        None => sample.void.is_none() || !sample.values.is_empty(),
+        None => was_made(sample),
         Some(failure) => {
             // A point may be void in every round on a busy machine.
             let is_void = failure.kind == FailureKind::Void;
