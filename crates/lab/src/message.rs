@@ -54,13 +54,36 @@ impl Order {
     }
 }
 
-/// Properties of a host that its worker determines once for all probes.
+/// Properties of a host that are determined once for all probes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct HostData {
-    /// The paths of the prepared artefacts.
+    /// The paths of the artefacts that the worker prepared.
     pub artefacts: Artefacts,
     /// The time-stamp counter, if it is usable.
-    pub tsc: Option<machine::tsc::Tsc>,
+    pub counter: Option<Counter>,
+}
+
+/// A calibrated time-stamp counter. Two calibrations differ by about 50 parts per billion, which a comparison of two
+/// exact times would show as a difference. Thus all workers in the lab's boot use the lab's calibration.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Counter {
+    /// The ID of the boot in which it was calibrated; empty within a guest.
+    pub boot_id: String,
+    /// Its properties.
+    pub tsc: machine::tsc::Tsc,
+}
+
+impl Counter {
+    /// Calibrates the counter in a boot; `None` if it is unusable.
+    pub fn calibrate(boot_id: String) -> Option<Self> {
+        let tsc = *machine::tsc::Tsc::get().ok()?;
+        Some(Self { boot_id, tsc })
+    }
+
+    /// Returns whether it is valid for processes of a boot.
+    pub fn is_of(&self, boot_id: &str) -> bool {
+        !boot_id.is_empty() && self.boot_id == boot_id
+    }
 }
 
 /// A point of an order.
@@ -85,7 +108,7 @@ impl OrderedPoint {
 
 /// The version of the messages. Raise it with every change of a message, of a sample or of an environment: programs of
 /// different builds can measure in one run only if their versions are equal.
-pub const PROTOCOL: u64 = 2;
+pub const PROTOCOL: u64 = 3;
 
 /// The first message of a worker.
 #[derive(Debug, Clone, PartialEq, Serialize)]

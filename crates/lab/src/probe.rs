@@ -123,7 +123,8 @@ fn counter(order: &Order) -> Result<&'static Tsc, Failure> {
     if machine::cpu::emulated() {
         return Err(emulated());
     }
-    Ok(order.host.tsc.map_or_else(Tsc::get, Tsc::known)?)
+    let counter = order.host.counter.as_ref();
+    Ok(counter.map_or_else(Tsc::get, |counter| Tsc::known(counter.tsc))?)
 }
 
 fn emulated() -> Failure {

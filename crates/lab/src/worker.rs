@@ -7,14 +7,15 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use machine::environment::Environment;
-use machine::tsc::Tsc;
 
 use crate::answer::OrderProgress;
 use crate::artefact::{self, Artefacts, Recipe};
 use crate::descendants;
 use crate::guest::{Guest, IN_GUEST};
 use crate::link::{Build, Link, LinkOutput, Origin, local_probe};
-use crate::message::{Answer, Greeting, Order, QUEUE_LENGTH, Request, SampleAnswer, receive, send};
+use crate::message::{
+    Answer, Counter, Greeting, Order, QUEUE_LENGTH, Request, SampleAnswer, receive, send,
+};
 use crate::method::AnyMethod;
 use crate::option;
 use crate::point::Point;
@@ -75,6 +76,8 @@ struct Worker<'a> {
     suites: &'a [&'a Suite],
     build: Build,
     origin: Origin,
+    /// The ID of this boot; empty within a guest.
+    boot_id: String,
     events: Receiver<Event>,
     sender: SyncSender<Event>,
     /// The number of probes started so far.
@@ -96,6 +99,7 @@ impl<'a> Worker<'a> {
             suites,
             build: Build::of(&environment),
             origin: Origin::of(&environment),
+            boot_id: environment.boot_id.clone(),
             events,
             sender,
             probes: 0,
@@ -124,7 +128,8 @@ impl<'a> Worker<'a> {
     fn execute(&mut self, mut order: Order) -> Result<(), Ended> {
         let id = order.id;
         order.host.artefacts = self.prepare(&order)?;
-        order.host.tsc = Tsc::get().ok().copied();
+        let counter = order.host.counter.take().filter(|counter| counter.is_of(&self.boot_id));
+        order.host.counter = counter.or_else(|| Counter::calibrate(self.boot_id.clone()));
         for (guest, part) in self.split_by_guest(order) {
             self.execute_in(guest.as_ref(), part)?;
         }

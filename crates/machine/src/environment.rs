@@ -98,7 +98,7 @@ impl Environment {
             hostname: text(uname.nodename()),
             kernel_release: text(uname.release()),
             kernel_version: text(uname.version()),
-            boot_id: line("/proc/sys/kernel/random/boot_id").unwrap_or_default(),
+            boot_id: boot_id(),
             cpu: Cpu::detect(),
             caches: Caches::detect(),
             topology: Topology::detect(),
@@ -193,6 +193,11 @@ impl Environment {
         }
         stable
     }
+}
+
+/// Returns the ID of the current boot; empty if the kernel does not state it.
+pub fn boot_id() -> String {
+    line("/proc/sys/kernel/random/boot_id").unwrap_or_default()
 }
 
 /// Reads a one-line file of the kernel.

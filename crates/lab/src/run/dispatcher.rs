@@ -10,7 +10,7 @@ use super::supervisor::Supervisor;
 use super::{Event, Lab, RunError};
 use crate::experiment::Experiment;
 use crate::link::Origin;
-use crate::message::{HostData, Order, OrderedPoint};
+use crate::message::{Counter, HostData, Order, OrderedPoint};
 use crate::metric::Metric;
 use crate::probe::empty_sample;
 use crate::sample::{Failure, Item, MAX_ATTEMPTS, Part, Sample};
@@ -25,6 +25,8 @@ pub(super) struct Dispatcher<'a> {
     lab: &'a Lab<'a>,
     /// The options of the run, with defaults.
     options: BTreeMap<String, String>,
+    /// What workers in the lab's boot need not determine.
+    host: HostData,
     /// One per side; a single one without sides.
     supervisors: Vec<Supervisor<'a>>,
     /// Consecutive orders in which a worker was lost; a sample sets it back.
@@ -37,7 +39,9 @@ impl<'a> Dispatcher<'a> {
         options: BTreeMap<String, String>,
         supervisors: Vec<Supervisor<'a>>,
     ) -> Self {
-        Self { lab, options, supervisors, losses: 0 }
+        let counter = Counter::calibrate(machine::environment::boot_id());
+        let host = HostData { counter, ..HostData::default() };
+        Self { lab, options, host, supervisors, losses: 0 }
     }
 
     /// Returns whether the user interrupted the run.
@@ -75,7 +79,7 @@ impl<'a> Dispatcher<'a> {
             attempt: 1,
             seed: sink.seed(),
             options: self.options.clone(),
-            host: HostData::default(),
+            host: self.host.clone(),
             inside: false,
         };
         let side = batch.first().map_or(0, |(_, item)| side::index(&item.point));
