@@ -84,12 +84,12 @@ impl Program {
     }
 }
 
-/// Runs a build program with this input and returns its output.
+/// Runs a program with this input and returns its output.
 ///
 /// # Errors
 /// Returns `failed` if it does not start, and `timeout` if it did not end within the limit and was killed with all that
 /// it started.
-pub fn build(command: &mut Command, input: &[u8], limit: Duration) -> Result<Output, Failure> {
+pub fn run(command: &mut Command, input: &[u8], limit: Duration) -> Result<Output, Failure> {
     child::output_within(command, input, limit).map_err(|why| run_failure(command, &why))
 }
 
@@ -117,11 +117,11 @@ mod tests {
     fn a_build_that_never_ends_is_a_timeout() {
         let mut command = Command::new("sh");
         command.args(["-c", "echo 'linking...' >&2; sleep 1000"]);
-        let failure = build(&mut command, b"", Duration::from_millis(300)).unwrap_err();
+        let failure = run(&mut command, b"", Duration::from_millis(300)).unwrap_err();
         let expected = "timeout: sh did not exit in 300 ms and was killed; its last line: linking...; run it directly \
                    to see what it waits for";
         assert_eq!(failure.to_string(), expected);
-        let absent = build(&mut Command::new("/nowhere/cc"), b"", Duration::from_secs(1));
+        let absent = run(&mut Command::new("/nowhere/cc"), b"", Duration::from_secs(1));
         assert!(absent.unwrap_err().why.starts_with("/nowhere/cc does not start: "));
     }
 

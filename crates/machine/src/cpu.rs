@@ -106,7 +106,7 @@ fn predicates() -> &'static Predicates {
         let brand = CpuId::new().get_processor_brand_string();
         let brand = brand.as_ref().map_or("", |brand| brand.as_str());
         Predicates {
-            emulated: std::env::var_os(EMULATED).is_some()
+            emulated: std::env::var_os(EMULATED_VARIABLE).is_some()
                 || is_emulated(hypervisor.as_deref(), brand),
             hypervisor,
             erms: ebx(9),
@@ -133,15 +133,15 @@ fn bounds_state_enabled() -> bool {
 }
 
 /// Environment variable that declares this CPU emulated: whoever starts an emulator knows it, even if the emulator hides.
-pub const EMULATED: &str = "TOLLGATE_EMULATED";
+pub const EMULATED_VARIABLE: &str = "TOLLGATE_EMULATED";
 /// Signature of QEMU's TCG.
-const EMULATOR: &str = "TCGTCGTCGTCG";
+const TCG_SIGNATURE: &str = "TCGTCGTCGTCG";
 
 /// Returns the vendor signature in CPUID leaf 0x40000000 if leaf 1 reports a hypervisor, or if it is that of an emulator
 /// that hides: a CPU has other data there, or none.
 fn hypervisor_signature() -> Option<String> {
     let is_reported = std::arch::x86_64::__cpuid(1).ecx >> 31 == 1;
-    Some(signature()).filter(|text| is_reported || text == EMULATOR)
+    Some(signature()).filter(|text| is_reported || text == TCG_SIGNATURE)
 }
 
 fn signature() -> String {
@@ -156,7 +156,8 @@ pub fn hypervisor() -> Option<&'static str> {
     predicates().hypervisor.as_deref()
 }
 
-/// Returns whether QEMU's TCG emulates this CPU, which makes measured times meaningless.
+/// Returns whether this CPU is emulated, by its signature, its brand or [`EMULATED_VARIABLE`]. Measured times are then
+/// meaningless.
 pub fn emulated() -> bool {
     predicates().emulated
 }
@@ -164,7 +165,7 @@ pub fn emulated() -> bool {
 /// Returns whether a CPU with this hypervisor and brand is emulated by QEMU's TCG. In a virtual machine on an emulated CPU
 /// the signature is that of its own hypervisor, so only the brand reveals the emulation.
 pub fn is_emulated(hypervisor: Option<&str>, brand: &str) -> bool {
-    hypervisor == Some(EMULATOR) || brand.contains("QEMU TCG")
+    hypervisor == Some(TCG_SIGNATURE) || brand.contains("QEMU TCG")
 }
 
 /// Returns whether `/proc/cpuinfo` lists a flag, which may also be a feature of the kernel, e.g. `pti`.

@@ -67,6 +67,14 @@ pub(crate) fn command() -> clap::Command {
         .mut_subcommand("compare", |compare| {
             compare.mut_group("PointArgs", of_run).mut_group("MeasureArgs", of_run)
         })
+        // Without a guest there is nothing that an accelerator or a device's file belongs to.
+        .mut_subcommand("run", |run| run.mut_group("GuestHow", |group| group.requires("guest")))
+        .mut_subcommand("doctor", |doctor| {
+            doctor.mut_group("GuestHow", |group| group.requires("guest"))
+        })
+        .mut_subcommand("guest", |guest| {
+            guest.mut_group("GuestHow", |group| group.requires("command"))
+        })
         .subcommands(commands.map(|command| (command.command)()))
 }
 

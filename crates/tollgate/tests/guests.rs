@@ -197,6 +197,18 @@ fn a_wrong_guest_is_refused_in_one_line() {
     };
     assert!(refused("no-such", 2).contains("unknown guest 'no-such'"));
     assert!(refused("./none.toml", 2).contains("./none.toml"));
+    fs::write(machine.bench.path().join("rules.toml"), "range = 1").unwrap();
+    for (arguments, why) in [
+        ("guest plain --host x -- list", "omit --host"),
+        ("guest plain --guest-files .", "<COMMAND>"),
+        ("run copy --accelerator kvm", "--guest"),
+        ("doctor --guest-files .", "--guest"),
+        ("run copy/two-host-mediation --guest pool --set rules=rules.toml", "--set rules:1"),
+    ] {
+        let words: Vec<_> = arguments.split(' ').collect();
+        let line = machine.bench.refused(&words, 2);
+        assert!(line.contains(why), "{line}");
+    }
     let declared = |text: &str| fs::write(machine.bench.path().join("mine.toml"), text).unwrap();
     declared("about = 'one'\nset = { dax-divice = '/dev/dax0.0' }");
     assert!(refused("./mine.toml", 2).contains("unknown name 'dax-divice'"));

@@ -47,7 +47,7 @@ impl BackingFile {
         };
         let fix = match folder {
             None => "name a folder with --guest-files",
-            Some(_) => "choose another --guest-files folder",
+            Some(_) => "create the folder, or choose another with --guest-files",
         };
         let content =
             content.map_err(|why| format!("backing file '{name}' of {bytes} B: {why}; {fix}"))?;

@@ -1,6 +1,6 @@
 //! Instructions that a program and its kernel execute, counted in an emulated guest by a plugin of QEMU.
 //!
-//! The guest has one CPU, and the program is its only process. The count needs no performance counter and contains nothing
+//! The guest has one CPU, and runs no other program. The count needs no performance counter and contains nothing
 //! of the host. The kernel's includes the guest's timer interrupts, whose number depends on the instructions executed.
 
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use lab::artefact::Recipe;
 use lab::program::{self, Program};
-use lab::sample::Failure;
+use lab::sample::{Failure, FailureKind};
 use machine::child;
 
 use crate::guest::PARAMETERS;
@@ -69,7 +69,7 @@ pub fn compile(
     let source = sources.first().map_or("", |(name, _)| name);
     let mut gcc = Command::new(GCC.find()?);
     gcc.args(flags).args([source, "-o", output]).current_dir(folder);
-    let result = program::build(&mut gcc, &[], COMPILE_LIMIT)?;
+    let result = program::run(&mut gcc, &[], COMPILE_LIMIT)?;
     if result.status.success() {
         return Ok(());
     }
@@ -139,7 +139,15 @@ impl CountedGuest<'_> {
             .arg(&self.kernel)
             .args(["-initrd", &format!("/proc/self/fd/{fd}"), "-append", &self.command_line()])
             .args(["-chardev", "stdio,id=console,signal=off", "-serial", "chardev:console"]);
-        let output = program::build(&mut command, &[], self.limit)?;
+        let output = program::run(&mut command, &[], self.limit).map_err(|failure| {
+            if failure.kind != FailureKind::Timeout {
+                return failure;
+            }
+            let limit = self.limit.as_secs();
+            let why =
+                format!("the counted guest did not end within {limit} s; stop other programs");
+            Failure::new(FailureKind::Timeout, why)
+        })?;
         let console = String::from_utf8_lossy(&output.stdout).into_owned();
         let errors = String::from_utf8_lossy(&output.stderr);
         match counts(&errors) {

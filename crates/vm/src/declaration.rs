@@ -38,7 +38,7 @@ pub struct Declaration {
     /// Machine type of QEMU, with options.
     #[serde(default = "q35")]
     pub machine: String,
-    /// CPU model of QEMU; by default the most capable.
+    /// CPU model under TCG; by default the most capable. Under KVM the CPU is the host's.
     pub cpu: Option<String>,
     /// Number of CPUs.
     #[serde(default = "two")]
@@ -111,6 +111,17 @@ pub struct StartOptions<'a> {
     pub options: &'a BTreeMap<String, String>,
 }
 
+/// Why the guests of a declaration cannot be started.
+#[derive(Debug, thiserror::Error)]
+pub enum GuestError {
+    /// A wrong name or file of the user.
+    #[error("{0}")]
+    Usage(String),
+    /// The system refused a backing file.
+    #[error("{0}")]
+    Failed(String),
+}
+
 /// A declaration with its name and text.
 #[derive(Debug, Clone)]
 pub struct NamedDeclaration {
@@ -172,9 +183,15 @@ fn parse(name: &str, file: &str, text: &str) -> Result<NamedDeclaration, DataErr
             "pool: its rules are for {HOSTS} hosts; declare as many [[host]]"
         )));
     }
+    if let Some(pool) = &declaration.pool {
+        pool.start().map_err(wrong)?;
+    }
     for host in &declaration.host {
         if !is_plain_name(&host.name) || host.name.len() > 20 {
-            return Err(wrong(format!("host: '{}': use letters, digits and '-'", host.name)));
+            return Err(wrong(format!(
+                "host: '{}': use at most 20 letters, digits and '-'",
+                host.name
+            )));
         }
     }
     Ok(NamedDeclaration { name: name.into(), text: text.into(), declaration })
@@ -186,7 +203,7 @@ impl NamedDeclaration {
     ///
     /// # Errors
     /// Returns one line if a backing file cannot be made, or the rules of its pool are wrong.
-    pub fn guests(&self, how: &StartOptions) -> Result<Guests, String> {
+    pub fn guests(&self, how: &StartOptions) -> Result<Guests, GuestError> {
         let hosts = self
             .linux_hosts(how)?
             .into_iter()
@@ -208,14 +225,18 @@ impl NamedDeclaration {
         how: &StartOptions,
         host: Option<&str>,
         command: &[String],
-    ) -> Result<LinuxGuest, String> {
+    ) -> Result<LinuxGuest, GuestError> {
         let known: Vec<_> = self.declaration.host.iter().map(|host| host.name.as_str()).collect();
         let index = host.map_or(Some(0), |name| known.iter().position(|known| *known == name));
-        let index = index.ok_or_else(|| match known.as_slice() {
-            [] => format!("guest '{}' has one host without a name; omit --host", self.name),
-            known => {
-                format!("guest '{}' has no such host; use one of {}", self.name, known.join(", "))
-            }
+        let index = index.ok_or_else(|| {
+            GuestError::Usage(match known.as_slice() {
+                [] => format!("guest '{}' has one host without a name; omit --host", self.name),
+                known => format!(
+                    "guest '{}' has no such host; use one of {}",
+                    self.name,
+                    known.join(", ")
+                ),
+            })
         })?;
         let mut guest = self.linux_hosts(how)?.swap_remove(index);
         guest.command = command.to_vec();
@@ -223,13 +244,14 @@ impl NamedDeclaration {
     }
 
     /// Returns its hosts; without any declared, the one that has the declaration's name.
-    fn linux_hosts(&self, how: &StartOptions) -> Result<Vec<LinuxGuest>, String> {
-        let files = self.backing_files(how.folder)?;
+    fn linux_hosts(&self, how: &StartOptions) -> Result<Vec<LinuxGuest>, GuestError> {
+        let files = self.backing_files(how.folder).map_err(GuestError::Failed)?;
         let mut pools: Vec<HostPool> = match &self.declaration.pool {
             None => Vec::new(),
             Some(pool) => {
-                let rules = Rules::of_run(how.options).map_err(|error| error.to_string())?;
-                pool.hosts(&rules, how.folder)?.into()
+                let rules = Rules::of_run(how.options)
+                    .map_err(|error| GuestError::Usage(error.to_string()))?;
+                pool.hosts(&rules, how.folder).map_err(GuestError::Failed)?.into()
             }
         };
         let named = |host: &Host| (format!("{}-{}", self.name, host.name), host.arguments.clone());
@@ -306,12 +328,12 @@ mod tests {
         assert!(of_host("reader").forwarder.is_none());
         let options = set("range = 1");
         let why = pool.guests(&how(None, &options)).map(drop).unwrap_err();
-        assert!(why.starts_with("--set rules:"), "{why}");
+        assert!(matches!(&why, GuestError::Usage(why) if why.starts_with("--set rules:")), "{why}");
         let none = BTreeMap::new();
         for (guest, expected) in [("pool", "use one of writer, reader"), ("plain", "omit --host")] {
             let guest = find(guest).unwrap();
             let why = guest.with_command(&how(None, &none), Some("third"), &[]).unwrap_err();
-            assert!(why.contains(expected), "{why}");
+            assert!(matches!(&why, GuestError::Usage(why) if why.contains(expected)), "{why}");
         }
     }
 
@@ -334,6 +356,10 @@ mod tests {
             ("about = 'one'\nfiles = { a = 'much' }", "files: a = 'much'"),
             ("about = 'one'\n[[host]]\nname = '../x'", "host: '../x'"),
             ("about = 'one'\npool = { address = '0x1000' }", "pool: its rules are for 2 hosts"),
+            (
+                "about = 'one'\npool = { address = 'x' }\nhost = [{ name = 'a' }, { name = 'b' }]",
+                "pool: 'x' is not an address",
+            ),
             ("cpus = 2", "missing field `about`"),
         ] {
             let path = folder.path().join("mine.toml");

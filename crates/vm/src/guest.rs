@@ -8,26 +8,22 @@ use lab::artefact::{self, Artefacts, Recipe};
 use lab::guest::{Guest, IN_GUEST, Start};
 use lab::sample::Failure;
 use machine::child::die_with_parent;
-use machine::cpu::EMULATED;
+use machine::cpu::EMULATED_VARIABLE;
 use serde::{Deserialize, Serialize};
 
 use crate::backing_file::BackingFile;
 use crate::debian_linux;
 use crate::forwarder::Forwarder;
-use crate::init::InitConfig;
+use crate::init::{HOST_FILES, InitConfig, PORT};
 use crate::{QEMU, initramfs};
 
-/// Name of the virtio port of the command inside.
-pub(crate) const PORT: &str = "tollgate";
-/// Mount tag of the host's files.
-pub(crate) const HOST_FILES: &str = "host";
 /// Environment variables of the host that the command inside receives with the host's files: where programs and artefacts
 /// are.
 const OF_HOST: [&str; 3] = ["PATH", "HOME", "XDG_CACHE_HOME"];
 /// Kernel parameters of every guest. Linux panics if its check of the timer sees no interrupt, because the emulator lost
 /// its CPU.
 pub(crate) const PARAMETERS: &str = "console=ttyS0 quiet printk.time=0 panic=-1 no_timer_check";
-/// Arguments with which this program runs as init.
+/// Command of this program that runs it as init.
 pub const INIT: &str = "guest-init";
 
 /// Accelerator that executes the guest's instructions.
@@ -222,7 +218,7 @@ impl LinuxGuest {
             of_host.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?)));
         let yes = |name: &str| (name.to_owned(), "yes".to_owned());
         let is_emulated = self.accelerator == Accelerator::Tcg || machine::cpu::emulated();
-        let emulated = (is_emulated && !self.planted_clock).then(|| yes(EMULATED));
+        let emulated = (is_emulated && !self.planted_clock).then(|| yes(EMULATED_VARIABLE));
         set.chain([yes(IN_GUEST)]).chain(emulated).chain(self.variables.clone()).collect()
     }
 

@@ -13,13 +13,15 @@ use rustix::mount::{MountFlags, mount, mount_bind_recursive};
 use rustix::system::finit_module;
 use serde::{Deserialize, Serialize};
 
-use crate::guest::{HOST_FILES, PORT};
-
+/// Name of the virtio port of the command inside.
+pub(crate) const PORT: &str = "tollgate";
+/// Mount tag of the host's files.
+pub(crate) const HOST_FILES: &str = "host";
 /// File of the configuration of init in the initramfs.
 pub(crate) const INIT_CONFIG: &str = "init.json";
 /// Folder of the modules in the initramfs.
 pub(crate) const MODULES: &str = "modules";
-/// Prefix of the console's last line, with the exit status of the command. A guest that fails before its end prints none.
+/// Prefix of the console's line that reports the exit status of the command. A guest that fails before its end prints none.
 pub const STATUS: &str = "tollgate: exit status ";
 /// Maximum time for the kernel to find the port.
 const PORT_TIMEOUT: Duration = Duration::from_secs(60);

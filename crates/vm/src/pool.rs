@@ -34,6 +34,16 @@ pub(crate) struct HostPool {
 }
 
 impl Pool {
+    /// Returns the address of the first range.
+    ///
+    /// # Errors
+    /// Returns one line if the declaration states no address.
+    pub(crate) fn start(&self) -> Result<u64, String> {
+        lab::option::address(&self.address).ok_or_else(|| {
+            format!("pool: '{}' is not an address; write e.g. 0x2080000000", self.address)
+        })
+    }
+
     /// Creates the ranges, in memory or in `folder`, and what each host has of them.
     ///
     /// # Errors
@@ -43,10 +53,7 @@ impl Pool {
         rules: &Rules,
         folder: Option<&Path>,
     ) -> Result<[HostPool; HOSTS], String> {
-        let start = lab::option::address(&self.address);
-        let start = start.ok_or_else(|| {
-            format!("pool: '{}' is not an address; write e.g. 0x2080000000", self.address)
-        })?;
+        let start = self.start()?;
         let mut hosts: [(HostPool, Vec<WriteOnly>); HOSTS] = Default::default();
         for (index, range) in rules.ranges.iter().enumerate() {
             let bytes = range.length as u64;

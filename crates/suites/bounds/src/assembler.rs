@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use asm_rs::{Arch, Assembler, OptLevel};
 use iced_x86::{Decoder, DecoderOptions, OpKind, Register};
-use lab::program::{Program, build};
+use lab::program::{self, Program};
 use lab::sample::Failure;
 
 /// The system's assembler.
@@ -127,7 +127,7 @@ fn by_system(program: &Path, lines: &[String]) -> Result<Vec<Result<Vec<u8>, Fai
 fn run(program: &Path, source: &str) -> Result<(String, String), Failure> {
     let mut command = Command::new(program);
     command.args(["--64", "-o", "/dev/null", "-al", WIDTH]).env("LC_ALL", "C");
-    let output = build(&mut command, source.as_bytes(), LIMIT)?;
+    let output = program::run(&mut command, source.as_bytes(), LIMIT)?;
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     Ok((text(output.stdout), text(output.stderr)))
 }

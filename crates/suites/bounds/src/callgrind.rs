@@ -56,7 +56,7 @@ pub(crate) fn count(
     }
     command.arg(executable).args(arguments);
     let name = executable.display();
-    let output = program::build(&mut command, &[], limit)?;
+    let output = program::run(&mut command, &[], limit)?;
     let errors = String::from_utf8_lossy(&output.stderr);
     if !output.status.success() {
         let status = child::describe(output.status);

@@ -9,7 +9,7 @@ use lab::guest::{Guests, Start};
 use lab::option::{self, OF_GUEST};
 use lab::terminal;
 use serde_json::json;
-use vm::declaration::{self, NamedDeclaration, StartOptions};
+use vm::declaration::{self, GuestError, NamedDeclaration, StartOptions};
 use vm::guest::Accelerator;
 use vm::init::STATUS;
 
@@ -52,7 +52,9 @@ fn list(is_json: bool) -> Result<u8, CliError> {
     for one in &guests {
         print(&format!("{:<11}{}", one.name, one.declaration.about))?;
     }
-    print("\nmeasure in one      tollgate run copy --guest ivshmem")?;
+    print(
+        "\nmeasure in one      tollgate run copy/caching --guest ivshmem --where memory=pci-bar",
+    )?;
     print("its capabilities    tollgate doctor --guest ivshmem")?;
     print("its declaration     tollgate guest ivshmem")?;
     print("another command     tollgate guest ivshmem -- list")?;
@@ -73,7 +75,14 @@ pub(super) fn start(
     how: &GuestHow,
     options: &BTreeMap<String, String>,
 ) -> Result<Guests, CliError> {
-    declared.guests(&start_options(how, options)).map_err(CliError::failed)
+    declared.guests(&start_options(how, options)).map_err(refused)
+}
+
+fn refused(error: GuestError) -> CliError {
+    match error {
+        GuestError::Usage(why) => CliError::usage(why),
+        GuestError::Failed(why) => CliError::failed(why),
+    }
 }
 
 fn start_options<'a>(how: &'a GuestHow, options: &'a BTreeMap<String, String>) -> StartOptions<'a> {
@@ -98,7 +107,7 @@ pub(super) fn execute(
     let command: Vec<_> = command.iter().map(|&word| word.to_owned()).collect();
     let options = options(&declared)?;
     let guest = declared.with_command(&start_options(how, &options), host, &command);
-    let mut guest = guest.map_err(CliError::failed)?;
+    let mut guest = guest.map_err(refused)?;
     let variables =
         TERMINAL.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?)));
     guest.variables.extend(variables);

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use lab::capability::Capability;
-use lab::program::{Program, build};
+use lab::program::{self, Program};
 use lab::sample::Failure;
 use serde::Deserialize;
 
@@ -153,7 +153,7 @@ fn rejected(errors: &str) -> Vec<usize> {
 fn run(program: &Path, source: &str) -> Result<(String, String), Failure> {
     let mut command = Command::new(program);
     command.args(["--json", "-iterations=1", "-mcpu=native", "-"]);
-    let output = build(&mut command, source.as_bytes(), LIMIT)?;
+    let output = program::run(&mut command, source.as_bytes(), LIMIT)?;
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     Ok((text(output.stdout), text(output.stderr)))
 }

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use lab::artefact::Recipe;
-use lab::program::build;
+use lab::program;
 use lab::sample::Failure;
 
 use super::compiler::{self, Found};
@@ -152,7 +152,7 @@ fn make(recipe: &Recipe, folder: &Path) -> Result<(), Failure> {
     if let Some(library) = &mechanism.run_path_of {
         command.arg(run_path(&found, library)?);
     }
-    let output = build(&mut command, &[], LIMIT)?;
+    let output = program::run(&mut command, &[], LIMIT)?;
     let diagnostics = String::from_utf8_lossy(&output.stderr);
     if program == REJECTED {
         return keep_diagnostic(mechanism, output.status.success(), &diagnostics, folder);

@@ -79,7 +79,7 @@ fn read_version(compiler: &Compiler, program: PathBuf, limit: Duration) -> Resul
 /// # Errors
 /// Returns `timeout` if it does not end within the limit.
 fn output(command: &mut Command, limit: Duration) -> Result<Option<String>, Failure> {
-    let output = match program::build(command, &[], limit) {
+    let output = match program::run(command, &[], limit) {
         Err(failure) if failure.kind == FailureKind::Timeout => return Err(failure),
         result => result.ok().filter(|output| output.status.success()),
     };

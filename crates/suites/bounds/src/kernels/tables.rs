@@ -46,8 +46,8 @@ impl Build {
 }
 
 /// Lifetime of the pointers' memory.
-#[derive(Debug, Clone, Copy, LevelType)]
-pub(super) enum Lifetime {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, LevelType)]
+pub(crate) enum HeapLifetime {
     /// Until the exit.
     Kept,
     /// Until all pointers are stored.
@@ -62,7 +62,7 @@ pub(crate) struct TableProgramParams {
     mechanism: Build,
     /// kept, or freed after the last store
     #[factor(default = "kept")]
-    life: Lifetime,
+    life: HeapLifetime,
     /// the number of pointers, each of which needs a separate table
     #[factor(default = "3000", levels = Levels::Count(1, MAX_COUNT))]
     count: usize,
@@ -141,7 +141,7 @@ mod tests {
     use lab::artefact;
 
     /// Returns the instructions per store; `None` if this machine cannot count them.
-    fn instructions(mechanism: Build, life: Lifetime, count: usize) -> Option<f64> {
+    fn instructions(mechanism: Build, life: HeapLifetime, count: usize) -> Option<f64> {
         let params = TableProgramParams { mechanism, life, count };
         let counted = TableProgram.available(&params).and_then(|()| {
             let folder = artefact::prepare(&build::recipe(build::TABLES, mechanism.mechanism()?))?;
@@ -165,19 +165,19 @@ mod tests {
 
     #[test]
     fn each_store_executes_the_same_number_of_instructions() {
-        let of = |count| instructions(Build::Gcc, Lifetime::Kept, count);
+        let of = |count| instructions(Build::Gcc, HeapLifetime::Kept, count);
         let (Some(few), Some(many)) = (of(100), of(400)) else { return };
         // The loop of the program, and the allocator.
         assert!(few > 50.0, "{few} instructions per store");
         // All that is not in the loop is less than 100 instructions.
         assert!((few - many).abs() * 100.0 < 100.0, "{few} and {many}");
-        let freed = instructions(Build::Gcc, Lifetime::Freed, 400).unwrap();
+        let freed = instructions(Build::Gcc, HeapLifetime::Freed, 400).unwrap();
         assert!(freed > many + 10.0, "{freed} and {many}");
     }
 
     #[test]
     fn mpx_adds_the_instructions_of_its_checks_to_each_store() {
-        for life in Lifetime::ALL {
+        for life in HeapLifetime::ALL {
             let [Some(plain), Some(mpx)] =
                 [Build::GccMpxNone, Build::GccMpx].map(|build| instructions(build, life, 400))
             else {

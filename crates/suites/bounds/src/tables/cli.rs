@@ -3,7 +3,7 @@
 use lab::suite::Lab;
 use lab::table::{ColumnHeader, Document};
 
-use super::params::{Counted, Lifetime, MAX_COUNT, SlotMemory, TableStrategy};
+use super::params::{Counted, MAX_COUNT, SlotMemory, TableLifetime, TableStrategy};
 use crate::cli::Cell;
 use crate::cli::{Effort, Error, Values, measure, published_claim, set};
 use crate::kernels;
@@ -25,10 +25,10 @@ const HEAD: [&str; 7] =
     ["µs/table", "ratio", "user µs", "system µs", "faults", "user ins.", "sys. ins."];
 
 /// Returns the name of a lifetime in Intel MPX Explained.
-fn published_name(life: Lifetime) -> &'static str {
+fn published_name(life: TableLifetime) -> &'static str {
     match life {
-        Lifetime::Kept => "Only allocation",
-        Lifetime::Freed => "Allocation and de-allocation",
+        TableLifetime::Kept => "Only allocation",
+        TableLifetime::Freed => "Allocation and de-allocation",
     }
 }
 
@@ -60,7 +60,7 @@ fn write(values: &Values, count: &str) -> Result<String, Error> {
     table.line(&format!("{count} bounds tables of 4 MiB, one per stored pointer"));
     let mut strategies = TableStrategy::ALL;
     strategies.sort_by_key(|tables| tables.is_baseline());
-    for life in Lifetime::ALL {
+    for life in TableLifetime::ALL {
         table.line("");
         let headers = HEAD.map(ColumnHeader::right);
         table.table([ColumnHeader::left(published_name(life))].into_iter().chain(headers));
@@ -78,7 +78,7 @@ fn write(values: &Values, count: &str) -> Result<String, Error> {
     Ok(table.finish())
 }
 
-fn published_row(table: &mut Document, life: Lifetime) -> Result<(), Error> {
+fn published_row(table: &mut Document, life: TableLifetime) -> Result<(), Error> {
     let value = |suffix: &str| -> Result<Cell, Error> {
         let published = published_claim(&format!("mpx-tables-{life}{suffix}"))?.published;
         Ok(published.map_or(Cell::Empty, |published| Cell::Value(published.value)))
@@ -91,14 +91,14 @@ fn published_row(table: &mut Document, life: Lifetime) -> Result<(), Error> {
 }
 
 /// Writes the row of the published program, of which only instructions in user mode are measured.
-fn program_row(table: &mut Document, values: &Values, life: Lifetime) {
+fn program_row(table: &mut Document, values: &Values, life: TableLifetime) {
     let levels = |mechanism| [("mechanism", mechanism), ("life", life.name())];
     let [mpx, plain] = ["gcc-mpx", "gcc-mpx-none"].map(levels);
     let user = values.ratio(PROGRAM, "user_instructions", &mpx, &plain).text(table, percent_more);
     table.row(["MPX by GCC, no tables made", "", "", "", "", "", &user, ""]);
 }
 
-fn measured_row(table: &mut Document, values: &Values, life: Lifetime, tables: TableStrategy) {
+fn measured_row(table: &mut Document, values: &Values, life: TableLifetime, tables: TableStrategy) {
     let levels = |tables: TableStrategy, counted: Counted| {
         [("tables", tables.name()), ("life", life.name()), ("counted", counted.name())]
     };

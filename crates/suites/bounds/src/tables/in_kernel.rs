@@ -16,8 +16,7 @@ use lab::sample::Failure;
 use vm::counter::{self, CountedGuest, InstructionCounts};
 use vm::patched_linux;
 
-use super::params::Lifetime;
-use crate::kernels::tables::MAX_COUNT;
+use crate::kernels::tables::{HeapLifetime, MAX_COUNT};
 
 /// The kernel, and the program with its file.
 const LINUX: &str = "mpx-linux-6.12";
@@ -55,7 +54,7 @@ pub(crate) struct KernelTableParams {
     tables: TableMaker,
     /// kept, or freed after the last store
     #[factor(default = "kept")]
-    life: Lifetime,
+    life: HeapLifetime,
     /// the number of pointers, each of which needs a separate table
     #[factor(default = "30000", levels = Levels::Count(1, MAX_COUNT))]
     count: usize,
@@ -148,8 +147,8 @@ fn check(params: &KernelTableParams, counts: &InstructionCounts) -> Result<(), F
     let reported = |name| reported.get(name).and_then(|text: &&str| text.parse::<usize>().ok());
     let [stored, made, bounds] = ["stored", "tables", "bounds"].map(reported);
     let is_right = match (tables, life) {
-        (TableMaker::None, _) | (TableMaker::Kernel, Lifetime::Freed) => made == Some(0),
-        (TableMaker::Kernel, Lifetime::Kept) => made == Some(count) && bounds == made,
+        (TableMaker::None, _) | (TableMaker::Kernel, HeapLifetime::Freed) => made == Some(0),
+        (TableMaker::Kernel, HeapLifetime::Kept) => made == Some(count) && bounds == made,
     };
     match stored == Some(count) && is_right {
         true => Ok(()),
@@ -171,7 +170,7 @@ mod tests {
             let counts = InstructionCounts { user: 1, kernel: 1, output: output.into() };
             check(&KernelTableParams { tables, life, count: 3 }, &counts)
         };
-        use {Lifetime::*, TableMaker::*};
+        use {HeapLifetime::*, TableMaker::*};
         for (tables, life, output) in [
             (None, Kept, "stored=3\r\ntables=0 bounds=0\r\nreboot: Restarting system\r\n"),
             (Kernel, Kept, "stored=3\ntables=3 bounds=3\n"),

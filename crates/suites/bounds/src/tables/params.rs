@@ -41,7 +41,7 @@ impl TableStrategy {
 
 /// Lifetime of a pointer's memory and table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, LevelType)]
-pub(super) enum Lifetime {
+pub(super) enum TableLifetime {
     /// Until the end of the pass.
     Kept,
     /// Until the next pointer is stored.
@@ -72,7 +72,7 @@ pub(crate) struct TableParams {
     pub(super) tables: TableStrategy,
     /// kept, or freed with the pointer's memory before the next pointer is stored
     #[factor(default = "kept")]
-    pub(super) life: Lifetime,
+    pub(super) life: TableLifetime,
     /// own: a mapping for each pointer; shared: one mapping for all
     #[factor(default = "own")]
     pub(super) slots: SlotMemory,
@@ -96,8 +96,8 @@ impl TableParams {
             SlotMemory::Shared => 0,
         };
         match self.life {
-            Lifetime::Kept => self.count as u64 * (per_slot + per_table),
-            Lifetime::Freed => 2,
+            TableLifetime::Kept => self.count as u64 * (per_slot + per_table),
+            TableLifetime::Freed => 2,
         }
     }
 
@@ -117,8 +117,8 @@ impl TableParams {
             ));
         }
         let bytes = match self.life {
-            Lifetime::Kept => self.count as u64 * BYTES_PER_POINTER,
-            Lifetime::Freed => 0,
+            TableLifetime::Kept => self.count as u64 * BYTES_PER_POINTER,
+            TableLifetime::Freed => 0,
         };
         if bytes > free / 2 {
             return Err(Failure::unavailable(
@@ -148,7 +148,7 @@ mod tests {
     fn params(
         tables: TableStrategy,
         slots: SlotMemory,
-        life: Lifetime,
+        life: TableLifetime,
         count: usize,
     ) -> TableParams {
         TableParams { tables, life, slots, counted: Counted::Time, count }
@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn the_remedy_for_too_few_mappings_is_the_setting_to_raise() {
-        use {Lifetime::*, SlotMemory::*, TableStrategy::*};
+        use {SlotMemory::*, TableLifetime::*, TableStrategy::*};
         let check = |params: TableParams| params.check_capacity(65530, 64 << 30);
         assert_eq!(check(params(Inline, Own, Kept, 30000)), Ok(()));
         let failure = check(params(Trap, Own, Kept, 40000)).unwrap_err();
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn tables_that_do_not_fit_into_free_memory_are_unavailable() {
-        let params = params(TableStrategy::Arena, SlotMemory::Shared, Lifetime::Kept, 100_000);
+        let params = params(TableStrategy::Arena, SlotMemory::Shared, TableLifetime::Kept, 100_000);
         let failure = params.check_capacity(65530, 1 << 30).unwrap_err();
         assert!(failure.why.contains("1562 MiB"), "{failure}");
     }

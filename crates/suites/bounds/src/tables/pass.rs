@@ -6,7 +6,7 @@ use lab::sample::Failure;
 use machine::tsc::{self, Tsc};
 use machine::usage::Usage;
 
-use super::params::{Lifetime, SlotMemory, TableParams, TableStrategy};
+use super::params::{SlotMemory, TableLifetime, TableParams, TableStrategy};
 use super::slots::Slots;
 use super::strategies::{Arena, Base, BoundsTables, Inline, Trap, Untracked};
 use super::usage::InstructionCounters;
@@ -41,8 +41,8 @@ impl Pass {
                 SlotMemory::Shared => false,
             },
             freed: match params.life {
-                Lifetime::Freed => true,
-                Lifetime::Kept => false,
+                TableLifetime::Freed => true,
+                TableLifetime::Kept => false,
             },
         }
     }

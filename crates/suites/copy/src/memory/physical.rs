@@ -45,8 +45,9 @@ pub(super) fn max_bytes(kind: MemoryKind) -> Option<usize> {
     }
 }
 
-/// Placeholder of an address in a remedy: a number might be copied.
+// Placeholders in remedies: a user might copy a number, and overwrite the memory of a device.
 const ADDRESS: &str = "ADDRESS, as /proc/iomem lists it";
+const RESOURCE: &str = "/sys/bus/pci/devices/DEVICE/resourceN, a BAR that nothing uses";
 
 /// Maps `bytes` bytes. Returns also the memory type that the kernel gave, or why it is unknown.
 pub(crate) fn open(
@@ -87,7 +88,7 @@ pub(crate) fn open(
     let through_dev_mem = caching.requested().unwrap_or(Caching::Uncached);
     let mapping = match kind {
         MemoryKind::PciBar => {
-            let path = named(PCI_RESOURCE, "/sys/bus/pci/devices/0000:00:02.0/resource0")?;
+            let path = named(PCI_RESOURCE, RESOURCE)?;
             Mapping::resource(&caching.resource(Path::new(path))?, bytes, write)
         }
         MemoryKind::Dax => Mapping::dax(Path::new(named(DAX_DEVICE, "/dev/dax0.0")?), bytes, write),

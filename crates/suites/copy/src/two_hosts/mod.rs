@@ -1,7 +1,7 @@
 //! Copies between two hosts on one memory, as between ESCAPE's hosts: the roles `writer` and `reader`.
 //!
-//! Each role runs on its host. The hosts may be two machines, two guests or, with `memory = file`, one machine. The roles
-//! meet through the lab and synchronise through the memory itself ([`side`]). [`delivery`] tests whether every byte
+//! Each role runs on its host. The hosts are two guests or, with `memory = file`, two processes of this machine. The
+//! roles meet through the lab and synchronise through the memory itself ([`side`]). [`delivery`] tests whether every byte
 //! arrives and when it becomes visible, [`frames`] passes frames, and [`mediation`] tests a filter outside of the hosts.
 //! They count; times are reported only if both hosts have a clock.
 
