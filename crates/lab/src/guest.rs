@@ -50,7 +50,7 @@ pub struct Guests {
     pub name: String,
     /// The declaration.
     pub declaration: String,
-    /// What executes their instructions: `kvm` or `tcg`.
+    /// Accelerator: `kvm` or `tcg`.
     pub accelerator: String,
     /// One or more. The roles of an experiment run on one each, in this order.
     pub hosts: Vec<GuestHost>,
@@ -72,7 +72,7 @@ pub struct GuestsRecord {
     pub name: String,
     /// The declaration in TOML.
     pub declaration: String,
-    /// What executes their instructions: `kvm` or `tcg`.
+    /// Accelerator: `kvm` or `tcg`.
     pub accelerator: String,
 }
 

@@ -208,10 +208,8 @@ fn tables_has_times_ratios_and_faults() {
 fn are_decided(claims: [&str; 2], absence: &str) {
     let bench = Bench::new();
     let selected = claims.iter().flat_map(|claim| ["--claim", claim]);
-    let mut command =
-        bench.command(&["run", "--quiet"].into_iter().chain(selected).collect::<Vec<_>>());
-    // The user's cache has the kernel.
-    let output = command.env_remove("XDG_CACHE_HOME").output().unwrap();
+    let arguments: Vec<_> = ["run", "--quiet"].into_iter().chain(selected).collect();
+    let output = bench.command_with_user_cache(&arguments).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let json = bench.json(&[&["claims", "--json"], &claims[..]].concat());
     let all = json["claims"].as_array().unwrap();

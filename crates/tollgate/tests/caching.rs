@@ -37,13 +37,11 @@ fn a_mapping_has_the_requested_caching_attribute_or_the_point_is_refused() {
     let files = bench.path().join("files");
     fs::create_dir(&files).unwrap();
     let output = bench
-        .command(&["run", "copy/caching", "--rounds", "1", "--quiet", "--guest"])
+        .command_with_user_cache(&["run", "copy/caching", "--rounds", "1", "--quiet", "--guest"])
         .arg(guest)
         .arg("--guest-files")
         .arg(&files)
         .args(["--accelerator", "tcg"])
-        // The kernel is downloaded once for all tests.
-        .env_remove("XDG_CACHE_HOME")
         .output()
         .unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);

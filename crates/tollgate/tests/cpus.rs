@@ -15,9 +15,8 @@ fn run(bench: &Bench, guest: &str, arguments: &[&str]) -> Run {
     let experiments = bench.path().join("experiments.toml");
     fs::write(&experiments, include_str!("cpus/experiments.toml")).unwrap();
     let common = ["run", "-e", "experiments.toml", "--guest", guest, "--quiet", "--fresh"];
-    // The user's cache has the kernels.
-    let mut command = bench.command(&[&common[..], arguments].concat());
-    let output = command.env_remove("XDG_CACHE_HOME").output().unwrap();
+    let mut command = bench.command_with_user_cache(&[&common[..], arguments].concat());
+    let output = command.output().unwrap();
     println!("{}", String::from_utf8_lossy(&output.stderr));
     bench.journal()
 }

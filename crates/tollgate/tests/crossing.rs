@@ -44,8 +44,7 @@ fn value(sample: &Sample, metric: &str) -> f64 {
 fn only_crossings_are_stamped_by_the_guest_and_the_patched_kernel() {
     let bench = Bench::new();
     let arguments = ["run", "crossing/stamping", "--profile", "standard", "--quiet"];
-    // The patched Linux is built once per machine, not once per test.
-    let output = bench.command(&arguments).env_remove("XDG_CACHE_HOME").output().unwrap();
+    let output = bench.command_with_user_cache(&arguments).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let run = bench.journal();
     for stamp in Stamp::ALL {

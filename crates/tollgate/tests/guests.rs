@@ -60,11 +60,8 @@ impl Machine {
         (bytes, next)
     }
 
-    /// Returns a command of the program, with the user's cache, which has the kernel.
     fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = self.bench.command(arguments);
-        command.env_remove("XDG_CACHE_HOME");
-        command
+        self.bench.command_with_user_cache(arguments)
     }
 
     fn output(&self, arguments: &[&str]) -> Output {
@@ -223,7 +220,7 @@ fn a_wrong_guest_is_refused_in_one_line() {
     declared("about = 'one'\nprepare = 'exit 3'");
     let output = machine.output(&["run", "copy/throughput", "--guest", "./mine.toml"]);
     let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(errors.contains("the preparation of devices failed"), "{errors}");
+    assert!(errors.contains("'prepare' of the guest's declaration failed"), "{errors}");
     let output = machine.output(&["guest", "./mine.toml", "--", "list"]);
     assert_eq!(output.status.code(), Some(1), "init failed before the command");
 }

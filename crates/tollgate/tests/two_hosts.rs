@@ -19,10 +19,9 @@ const LIMIT: Duration = Duration::from_secs(600);
 /// Content of the backing files before a run.
 const BEFORE: u8 = 0xee;
 
-/// Runs an experiment in the bench's folder, with the user's cache, in which the kernel of guests is.
+/// Runs an experiment in the bench's folder.
 fn run(bench: &Bench, arguments: &[&str]) -> Output {
-    let mut command = bench.command(&[&["run"], arguments].concat());
-    command.env_remove("XDG_CACHE_HOME").output().unwrap()
+    bench.command_with_user_cache(&[&["run"], arguments].concat()).output().unwrap()
 }
 
 /// Returns the samples of an experiment; checks that each has both roles and no error.
@@ -322,8 +321,7 @@ fn long_a_guest_killed_within_a_frame_harms_nothing() {
     let how = ["--guest", "escape", "--guest-files", folder.to_str().unwrap(), "--rounds", "2"];
     let names =
         ["run", "copy/slow-frames", "copy/slow-delivery", "-e", &experiments, "--set", "pause=1"];
-    let mut command = bench.command(&[&names[..], &how].concat());
-    command.env_remove("XDG_CACHE_HOME");
+    let command = bench.command_with_user_cache(&[&names[..], &how].concat());
     let mut running = harness::Started::new(command);
     wait_for_half_a_frame(&folder.join("escape"));
     kill(&bench, |process| process.contains("-name escape-writer"));
@@ -356,8 +354,8 @@ fn long_a_guest_reads_what_another_one_wrote_slowly() {
         let guest = [&["guest", "escape", "--host", host], &files[..], &["--", "copy"]].concat();
         let how =
             ["-n", "1", "-z", "1", "--rounds", "1", "--results", "/tmp/r", "--csv", "/tmp/r.csv"];
-        let mut command = bench.command(&[&guest[..], arguments, &how].concat());
-        let output = command.env_remove("XDG_CACHE_HOME").output().unwrap();
+        let arguments = [&guest[..], arguments, &how].concat();
+        let output = bench.command_with_user_cache(&arguments).output().unwrap();
         (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
     };
     let (status, table) = copy("writer", &["4", "-o", "3"]);

@@ -1,5 +1,6 @@
 //! Files of the host that are the memory of guests' devices.
 
+use std::fmt::Display;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
@@ -59,16 +60,16 @@ impl BackingFile {
     /// # Errors
     /// Returns one line if it cannot be opened or mapped.
     pub(crate) fn map(&self, length: usize) -> Result<Mapping, String> {
+        let failed = |why: &dyn Display| {
+            format!("map backing file '{}': {why}; choose another --guest-files folder", self.name)
+        };
         match &*self.content {
-            Backing::Memory(memory) => {
-                Mapping::shared(memory, length).map_err(|why| why.to_string())
-            }
+            Backing::Memory(memory) => Mapping::shared(memory, length).map_err(|why| failed(&why)),
             Backing::File(path) => {
                 let file = File::options().read(true).write(true).open(path);
-                let file = file
-                    .map_err(|why| format!("{}: {why}; choose another folder", path.display()))?;
+                let file = file.map_err(|why| failed(&why))?;
                 Mapping::open_file(&file, length, Sharing::SharedWritable)
-                    .map_err(|why| why.to_string())
+                    .map_err(|why| failed(&why))
             }
         }
     }

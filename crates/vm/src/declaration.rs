@@ -33,7 +33,7 @@ const EMBEDDED: &[(&str, &str)] = &[
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Declaration {
-    /// What it has that the host may lack.
+    /// Features that the host may lack.
     pub about: String,
     /// Machine type of QEMU, with options.
     #[serde(default = "q35")]
@@ -100,10 +100,10 @@ fn one_gibibyte() -> String {
     "1G".into()
 }
 
-/// How guests are started.
+/// Options of a start.
 #[derive(Debug, Clone, Copy)]
 pub struct StartOptions<'a> {
-    /// What executes their instructions.
+    /// Accelerator of the guests.
     pub accelerator: Accelerator,
     /// Folder of their backing files; `None` for files in memory.
     pub folder: Option<&'a Path>,

@@ -2,8 +2,8 @@
 //!
 //! QEMU has no memory that a guest may write and not read. A host that may only write a range has a private copy of it
 //! instead. A thread outside of the guests compares the copy with what it forwarded before, and stores each byte that
-//! changed in the range. A store of the byte that the copy contains already is not seen, and stores to different words
-//! may arrive in another order.
+//! changed in the range. A store that changes no byte of the copy is not forwarded, and stores to different words may arrive
+//! in another order.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

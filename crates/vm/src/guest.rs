@@ -110,12 +110,12 @@ pub struct LinuxGuest {
     pub command: Vec<String>,
     /// Environment variables of the command.
     pub variables: BTreeMap<String, String>,
-    /// What moves the stores of its write-only ranges, as long as the guest exists.
+    /// Forwarder of stores to its write-only ranges, as long as the guest exists.
     pub forwarder: Option<Arc<Forwarder>>,
 }
 
 impl LinuxGuest {
-    /// A guest with two CPUs, a worker inside, no devices and none of the host's files.
+    /// Creates a guest with two CPUs, a worker inside, no devices and none of the host's files.
     pub fn new(name: String, kernel: Kernel, accelerator: Accelerator) -> Self {
         Self {
             host: "guest".into(),

@@ -29,7 +29,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// The kernel decompresses the module (`linux/module.h`).
 const MODULE_INIT_COMPRESSED_FILE: i32 = 4;
 
-/// What init does in this guest.
+/// Configuration of init.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct InitConfig {
     /// Host name.
@@ -148,7 +148,9 @@ fn prepare(script: &str) -> io::Result<()> {
     let status = Command::new("/bin/sh").args(["-ec", script]).stdin(Stdio::null()).status()?;
     match status.success() {
         true => Ok(()),
-        false => Err(io::Error::other(format!("the preparation of devices failed: {status}"))),
+        false => Err(io::Error::other(format!(
+            "'prepare' of the guest's declaration failed ({status}); its output is above"
+        ))),
     }
 }
 

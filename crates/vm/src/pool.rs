@@ -22,14 +22,14 @@ pub struct Pool {
     pub address: String,
 }
 
-/// What one host has of a pool.
+/// Devices of a pool for one host.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct HostPool {
     /// Arguments of QEMU.
     pub(crate) arguments: Vec<String>,
     /// The backing files that they name.
     pub(crate) files: Vec<BackingFile>,
-    /// What forwards the stores to its write-only ranges.
+    /// Forwarder of stores to its write-only ranges.
     pub(crate) forwarder: Option<Arc<Forwarder>>,
 }
 

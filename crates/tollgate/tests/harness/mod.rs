@@ -46,6 +46,13 @@ impl Bench {
         command
     }
 
+    /// Returns a command with the user's cache, so that kernels are made once per machine, not once per test.
+    pub fn command_with_user_cache(&self, arguments: &[&str]) -> Command {
+        let mut command = self.command(arguments);
+        command.env_remove("XDG_CACHE_HOME");
+        command
+    }
+
     /// Runs the program until it exits.
     pub fn run(&self, arguments: &[&str]) -> Output {
         self.command(arguments).output().unwrap()

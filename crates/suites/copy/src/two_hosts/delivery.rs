@@ -27,7 +27,7 @@ const MIN_COPIES: u64 = 16;
 const MAX_COPIES: u64 = 1 << 16;
 /// Maximum bytes of a copy: ESCAPE's device without the control cells.
 const MAX_LENGTH: u64 = 64 << 20;
-/// How often a reader looks while the writer sleeps.
+/// Interval of the reader's passes while the writer sleeps.
 const WATCH_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Params of `two-host-delivery`.

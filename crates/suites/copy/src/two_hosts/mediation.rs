@@ -179,7 +179,7 @@ impl Host<'_, '_> {
             Permission::Read | Permission::None => {
                 self.counts.add(false, after == Some(value) || after != before);
             }
-            // It loads its own store, which tells it nothing.
+            // It loads its own store, which proves nothing.
             Permission::WriteOnly => {}
         }
         self.send(WORD, message)?;
@@ -269,7 +269,7 @@ fn digest(bytes: &[u8]) -> u64 {
     start.fold(0, |digest, byte| digest << 8 | u64::from(*byte))
 }
 
-/// Returns the word that a message stands for, with random bits in all bytes.
+/// Returns the word that a message encodes, with random bits in all bytes.
 fn spread(message: u64) -> u64 {
     message.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
