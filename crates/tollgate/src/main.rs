@@ -10,6 +10,7 @@ mod suites;
 mod terms;
 mod usage;
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{ArgMatches, FromArgMatches};
@@ -26,6 +27,7 @@ static LAB: Lab = Lab { suites: SUITES, version: env!("CARGO_PKG_VERSION") };
 
 fn main() -> ExitCode {
     machine::file::survive_size_limit();
+    report_panics();
     let result = match arguments::command().try_get_matches() {
         Ok(matches) => match suite_command(&matches) {
             Some((name, command, matches)) => run_suite_command(name, command, matches),
@@ -42,6 +44,21 @@ fn main() -> ExitCode {
             ExitCode::from(error.status())
         }
     }
+}
+
+/// Reports a panic with its location in the last line of standard error, which the lab keeps as the cause of a process's
+/// end. A backtrace that the user requested precedes it.
+fn report_panics() {
+    let default = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        if std::env::var_os("RUST_BACKTRACE").is_some() {
+            default(panic);
+        }
+        let what = panic.payload_as_str().unwrap_or("panic");
+        let place = panic.location().map(|place| format!(" at {place}")).unwrap_or_default();
+        // An error of standard error must not cause a second panic.
+        let _ = writeln!(std::io::stderr(), "{what}{place}; report this defect of tollgate");
+    }));
 }
 
 fn dispatch(command: Command) -> Result<u8, CliError> {
