@@ -62,9 +62,12 @@ impl Program {
             Ok(output) => output,
             // If a folder of PATH is not accessible, an absent program is reported as a denied one.
             Err(why) if matches!(why.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) => {
-                return Err(self.find().err().unwrap_or_else(|| run_failure(command, &why)));
+                return Err(self
+                    .find()
+                    .err()
+                    .unwrap_or_else(|| run_failure(command, &why, DIRECTLY)));
             }
-            Err(why) => return Err(run_failure(command, &why)),
+            Err(why) => return Err(run_failure(command, &why, DIRECTLY)),
         };
         if !output.status.success() {
             let errors = String::from_utf8_lossy(&output.stderr);
@@ -84,21 +87,24 @@ impl Program {
     }
 }
 
+/// What to do about a program that does not end.
+const DIRECTLY: &str = "run it directly to see what it waits for";
+
 /// Runs a program with this input and returns its output.
 ///
 /// # Errors
 /// Returns `failed` if it does not start, and `timeout` if it did not end within the limit and was killed with all that
 /// it started.
 pub fn run(command: &mut Command, input: &[u8], limit: Duration) -> Result<Output, Failure> {
-    child::output_within(command, input, limit).map_err(|why| run_failure(command, &why))
+    child::output_within(command, input, limit).map_err(|why| run_failure(command, &why, DIRECTLY))
 }
 
-/// Returns why a program did not run to its end.
-fn run_failure(command: &Command, why: &std::io::Error) -> Failure {
+/// Returns why a program did not run to its end; `advice` says what to do after a timeout.
+pub fn run_failure(command: &Command, why: &std::io::Error, advice: &str) -> Failure {
     let program = command.get_program().to_string_lossy();
     match why.kind() {
         ErrorKind::TimedOut => {
-            let why = format!("{program} {why}; run it directly to see what it waits for");
+            let why = format!("{program} {why}; {advice}");
             Failure::new(FailureKind::Timeout, why)
         }
         _ => Failure::failed(format!("{program} does not start: {why}")),
@@ -114,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_build_that_never_ends_is_a_timeout() {
+    fn a_program_that_never_ends_is_a_timeout() {
         let mut command = Command::new("sh");
         command.args(["-c", "echo 'linking...' >&2; sleep 1000"]);
         let failure = run(&mut command, b"", Duration::from_millis(300)).unwrap_err();

@@ -63,18 +63,17 @@ pub(crate) fn command() -> clap::Command {
     let commands = SUITES.iter().filter_map(|suite| suite.command());
     // What 'run' always takes, 'compare' takes with --run only.
     let of_run = |group: clap::ArgGroup| group.requires("run");
+    // Without a guest there is nothing that an accelerator or a device's file belongs to.
+    let how_requires = |other: &'static str| {
+        move |command: clap::Command| command.mut_group("GuestHow", |group| group.requires(other))
+    };
     Arguments::command()
         .mut_subcommand("compare", |compare| {
             compare.mut_group("PointArgs", of_run).mut_group("MeasureArgs", of_run)
         })
-        // Without a guest there is nothing that an accelerator or a device's file belongs to.
-        .mut_subcommand("run", |run| run.mut_group("GuestHow", |group| group.requires("guest")))
-        .mut_subcommand("doctor", |doctor| {
-            doctor.mut_group("GuestHow", |group| group.requires("guest"))
-        })
-        .mut_subcommand("guest", |guest| {
-            guest.mut_group("GuestHow", |group| group.requires("command"))
-        })
+        .mut_subcommand("run", how_requires("guest"))
+        .mut_subcommand("doctor", how_requires("guest"))
+        .mut_subcommand("guest", how_requires("command"))
         .subcommands(commands.map(|command| (command.command)()))
 }
 

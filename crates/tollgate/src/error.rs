@@ -7,6 +7,7 @@ use lab::data::DataError;
 use lab::journal::JournalError;
 use lab::summary::SummaryError;
 use report::figure::FigureError;
+use vm::declaration::GuestError;
 
 /// Error printed to the user, with the exit status of the program.
 #[derive(Debug)]
@@ -59,6 +60,15 @@ impl From<JournalError> for CliError {
 impl From<DataError> for CliError {
     fn from(error: DataError) -> Self {
         Self::usage(error)
+    }
+}
+
+impl From<GuestError> for CliError {
+    fn from(error: GuestError) -> Self {
+        match error {
+            GuestError::Usage(why) => Self::usage(why),
+            GuestError::Failed(why) => Self::failed(why),
+        }
     }
 }
 

@@ -57,7 +57,7 @@ fn report_panics() {
         let what = panic.payload_as_str().unwrap_or("panic");
         let place = panic.location().map(|place| format!(" at {place}")).unwrap_or_default();
         // An error of standard error must not cause a second panic.
-        let _ = writeln!(std::io::stderr(), "{what}{place}; report this defect of tollgate");
+        let _ = writeln!(std::io::stderr(), "{what}{place}");
     }));
 }
 

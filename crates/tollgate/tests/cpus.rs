@@ -15,8 +15,8 @@ fn run(bench: &Bench, guest: &str, arguments: &[&str]) -> Run {
     let experiments = bench.path().join("experiments.toml");
     fs::write(&experiments, include_str!("cpus/experiments.toml")).unwrap();
     let common = ["run", "-e", "experiments.toml", "--guest", guest, "--quiet", "--fresh"];
-    let mut command = bench.command_with_user_cache(&[&common[..], arguments].concat());
-    let output = command.output().unwrap();
+    let words = [&common[..], arguments].concat();
+    let output = bench.command_with_user_cache(&words).output().unwrap();
     println!("{}", String::from_utf8_lossy(&output.stderr));
     bench.journal()
 }

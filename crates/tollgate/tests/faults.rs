@@ -31,7 +31,7 @@ fn every_fault_is_a_sample_with_its_cause() {
         ("illegal", FailureKind::Crashed, "SIGILL"),
         ("killed", FailureKind::Crashed, "SIGKILL"),
         ("exit", FailureKind::Crashed, "status 7"),
-        ("panic", FailureKind::Crashed, "planted"),
+        ("panic", FailureKind::Crashed, "planted at crates/suites/planted/src/fault.rs:"),
         ("nonsense", FailureKind::Failed, "42 is the answer"),
         ("check", FailureKind::Check, "byte 3 is 7, not 8"),
         ("infinite", FailureKind::Check, "inf"),

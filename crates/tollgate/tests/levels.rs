@@ -155,8 +155,8 @@ fn options(bench: &Bench) -> Vec<String> {
 fn measure(bench: &Bench, arguments: &[&str]) -> Run {
     let common =
         ["run", "--each-level", "--profile", "full", "--rounds", "1", "--fresh", "--quiet"];
-    let mut command = bench.command_with_user_cache(&[&common[..], arguments].concat());
-    let output = command.output().unwrap();
+    let words = [&common[..], arguments].concat();
+    let output = bench.command_with_user_cache(&words).output().unwrap();
     println!("{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     assert!(matches!(output.status.code(), Some(0 | 1)), "{output:?}");
     bench.journal()

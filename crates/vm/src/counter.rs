@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use lab::artefact::Recipe;
 use lab::program::{self, Program};
-use lab::sample::{Failure, FailureKind};
+use lab::sample::Failure;
 use machine::child;
 
 use crate::guest::PARAMETERS;
@@ -139,15 +139,9 @@ impl CountedGuest<'_> {
             .arg(&self.kernel)
             .args(["-initrd", &format!("/proc/self/fd/{fd}"), "-append", &self.command_line()])
             .args(["-chardev", "stdio,id=console,signal=off", "-serial", "chardev:console"]);
-        let output = program::run(&mut command, &[], self.limit).map_err(|failure| {
-            if failure.kind != FailureKind::Timeout {
-                return failure;
-            }
-            let limit = self.limit.as_secs();
-            let why =
-                format!("the counted guest did not end within {limit} s; stop other programs");
-            Failure::new(FailureKind::Timeout, why)
-        })?;
+        // The user cannot run it directly: its initramfs is an inherited file in memory.
+        let output = child::output_within(&mut command, &[], self.limit)
+            .map_err(|why| program::run_failure(&command, &why, "stop other programs"))?;
         let console = String::from_utf8_lossy(&output.stdout).into_owned();
         let errors = String::from_utf8_lossy(&output.stderr);
         match counts(&errors) {

@@ -149,7 +149,7 @@ fn prepare(script: &str) -> io::Result<()> {
     match status.success() {
         true => Ok(()),
         false => Err(io::Error::other(format!(
-            "'prepare' of the guest's declaration failed ({status}); its output is above"
+            "'prepare' of the guest's declaration failed ({status}); 'tollgate guest NAME -- list' prints its output"
         ))),
     }
 }

@@ -9,7 +9,7 @@ use lab::guest::{Guests, Start};
 use lab::option::{self, OF_GUEST};
 use lab::terminal;
 use serde_json::json;
-use vm::declaration::{self, GuestError, NamedDeclaration, StartOptions};
+use vm::declaration::{self, NamedDeclaration, StartOptions};
 use vm::guest::Accelerator;
 use vm::init::STATUS;
 
@@ -75,14 +75,7 @@ pub(super) fn start(
     how: &GuestHow,
     options: &BTreeMap<String, String>,
 ) -> Result<Guests, CliError> {
-    declared.guests(&start_options(how, options)).map_err(refused)
-}
-
-fn refused(error: GuestError) -> CliError {
-    match error {
-        GuestError::Usage(why) => CliError::usage(why),
-        GuestError::Failed(why) => CliError::failed(why),
-    }
+    Ok(declared.guests(&start_options(how, options))?)
 }
 
 fn start_options<'a>(how: &'a GuestHow, options: &'a BTreeMap<String, String>) -> StartOptions<'a> {
@@ -106,8 +99,7 @@ pub(super) fn execute(
     let declared = declaration::find(name).map_err(CliError::usage)?;
     let command: Vec<_> = command.iter().map(|&word| word.to_owned()).collect();
     let options = options(&declared)?;
-    let guest = declared.with_command(&start_options(how, &options), host, &command);
-    let mut guest = guest.map_err(refused)?;
+    let mut guest = declared.with_command(&start_options(how, &options), host, &command)?;
     let variables =
         TERMINAL.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?)));
     guest.variables.extend(variables);

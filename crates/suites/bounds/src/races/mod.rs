@@ -119,8 +119,7 @@ fn run(
     let beyond = params.is_beyond();
     let race = mpx::Race { pointers: params.pointers, passes, beyond, reader, writer };
     let result = race.run(machine)?;
-    // At most one pass more than requested.
-    let accesses = passes.wrapping_mul(params.pointers);
+    let accesses = race.accesses();
     // A violation raises a signal in place of the access, and the time of an emulator is not comparable.
     let is_timed = machine == mpx::Machine::Native && !beyond;
     let tsc = context.tsc().ok().filter(|_| is_timed);
