@@ -8,6 +8,7 @@ use lab::experiment::Profile;
 use lab::quantity;
 use lab::summary::Unit;
 use report::export::Format;
+use vm::guest::Accelerator;
 
 use crate::suites::SUITES;
 
@@ -92,19 +93,10 @@ pub(crate) struct GuestArgs {
 pub(crate) struct GuestHow {
     /// What executes the guest's instructions; emulation by tcg reports no times
     #[arg(long, value_enum, default_value = "tcg")]
-    pub(crate) accelerator: AcceleratorName,
+    pub(crate) accelerator: Accelerator,
     /// Folder of the files that are the memory of the guest's devices [default: in memory]
     #[arg(long, value_name = "DIR")]
     pub(crate) guest_files: Option<PathBuf>,
-}
-
-/// An accelerator of guests.
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum AcceleratorName {
-    /// The CPU, through KVM
-    Kvm,
-    /// QEMU's emulator
-    Tcg,
 }
 
 #[derive(Args)]

@@ -27,12 +27,12 @@ pub(crate) const PARAMETERS: &str = "console=ttyS0 quiet printk.time=0 panic=-1 
 pub const INIT: &str = "guest-init";
 
 /// Accelerator that executes the guest's instructions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Accelerator {
-    /// The CPU, through KVM.
+    /// The CPU, through KVM
     Kvm,
-    /// QEMU's emulator.
+    /// QEMU's emulator
     #[default]
     Tcg,
 }

@@ -14,10 +14,11 @@ use lab::metric::Metric;
 use lab::option::is_allowed;
 use lab::sample::Failure;
 
-use crate::common::{self, Direction};
 use crate::functions;
 use crate::lengths;
+use crate::levels::{self, Direction};
 use crate::memory::{ALLOW_WRITE, CachingLevel, Call, MemoryKind, Region};
+use crate::metrics;
 use crate::pattern::Pattern;
 use crate::throughput::SOURCE_OFFSET;
 
@@ -37,7 +38,7 @@ pub(crate) struct DeliveryParams {
     #[factor(default = "64 KiB", levels = Levels::Bytes(1, lengths::MAX_LENGTH))]
     length: usize,
     /// copy function: one of the suite, or PATH.so:SYMBOL
-    #[factor(default = "glibc", levels = Levels::Checked(common::suite_function))]
+    #[factor(default = "glibc", levels = Levels::Checked(levels::suite_function))]
     function: String,
 }
 
@@ -58,7 +59,7 @@ impl Method for Delivery {
     }
 
     fn metrics(&self) -> &'static [Metric] {
-        const METRICS: &[Metric] = &[common::CHECKED_METRIC];
+        const METRICS: &[Metric] = &[metrics::CHECKED_METRIC];
         METRICS
     }
 
@@ -114,9 +115,9 @@ fn deliver(
     } else {
         read_and_verify(params, options, expected, Pattern { offset: data })?
     };
-    let measurement = Measurement::default().value(common::CHECKED, params.length as f64);
+    let measurement = Measurement::default().value(metrics::CHECKED, params.length as f64);
     Ok(match region.memory_type() {
-        Some(given) => measurement.covariate(common::MEMORY_TYPE, given),
+        Some(given) => measurement.covariate(metrics::MEMORY_TYPE, given),
         None => measurement,
     })
 }
@@ -201,7 +202,7 @@ mod tests {
         let options = options.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
         let measurement = deliver(&DeliveryParams::with_defaults(point)?, &options, 77)?;
         assert_eq!(measurement.values.len(), 1, "no time: {measurement:?}");
-        Ok(measurement.values[common::CHECKED])
+        Ok(measurement.values[metrics::CHECKED])
     }
 
     #[test]

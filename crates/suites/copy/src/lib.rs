@@ -9,15 +9,16 @@
 #![deny(clippy::wildcard_enum_match_arm)]
 
 pub mod cli;
-pub mod common;
 pub mod delivery;
 pub mod faults;
 pub mod frames;
 pub mod functions;
 pub mod lengths;
+pub mod levels;
 pub mod mbw;
 pub mod mediation;
 pub mod memory;
+pub mod metrics;
 pub mod pattern;
 pub mod pool;
 pub mod throughput;

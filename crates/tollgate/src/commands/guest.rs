@@ -10,10 +10,9 @@ use lab::option::{self, OF_GUEST};
 use lab::terminal;
 use serde_json::json;
 use vm::declaration::{self, NamedDeclaration, StartOptions};
-use vm::guest::Accelerator;
 use vm::init::STATUS;
 
-use crate::arguments::{AcceleratorName, GuestCommand, GuestHow};
+use crate::arguments::{GuestCommand, GuestHow};
 use crate::error::CliError;
 use crate::output::{output_error, print, print_json, print_message};
 use crate::suites::SUITES;
@@ -79,14 +78,7 @@ pub(super) fn start(
 }
 
 fn start_options<'a>(how: &'a GuestHow, options: &'a BTreeMap<String, String>) -> StartOptions<'a> {
-    StartOptions { accelerator: accelerator(how), folder: how.guest_files.as_deref(), options }
-}
-
-fn accelerator(how: &GuestHow) -> Accelerator {
-    match how.accelerator {
-        AcceleratorName::Kvm => Accelerator::Kvm,
-        AcceleratorName::Tcg => Accelerator::Tcg,
-    }
+    StartOptions { accelerator: how.accelerator, folder: how.guest_files.as_deref(), options }
 }
 
 /// Runs a command of this program inside a guest, on the named host or the first; returns its exit status.

@@ -1,12 +1,14 @@
 //! Commands that continue after a run, with the same selection.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use lab::experiment::{Experiment, Profile};
 use lab::journal::Run;
 use lab::sample::{FailureKind, Sample};
 use lab::statistics::INTERVAL_ROUNDS;
-use std::collections::{BTreeMap, BTreeSet};
+use vm::guest::Accelerator;
 
-use crate::arguments::{self, AcceleratorName, GuestArgs, GuestHow};
+use crate::arguments::{self, GuestArgs, GuestHow};
 use crate::select::{arguments_of, quoted};
 
 /// Progress of the experiments of a request towards the rounds that verdicts need.
@@ -132,8 +134,8 @@ fn guest_of(args: &GuestArgs) -> String {
     let Some(name) = &args.guest else { return String::new() };
     let GuestHow { accelerator, guest_files } = &args.how;
     let accelerator = match accelerator {
-        AcceleratorName::Kvm => " --accelerator kvm",
-        AcceleratorName::Tcg => "",
+        Accelerator::Kvm => " --accelerator kvm",
+        Accelerator::Tcg => "",
     };
     let files = guest_files.as_ref().map(|folder| quoted(&folder.to_string_lossy()));
     let files = files.map_or_else(String::new, |folder| format!(" --guest-files {folder}"));

@@ -22,7 +22,7 @@ use lab::point::Point;
 use lab::quantity::format_bytes;
 use lab::suite::Lab;
 
-use crate::common;
+use crate::metrics;
 use crate::throughput::ThroughputParams;
 use options::{EscapeTest, Options};
 
@@ -129,7 +129,7 @@ fn experiment(options: &Options, tests: &[EscapeTest]) -> Experiment {
         name: "throughput".into(),
         method: "throughput".into(),
         about: "run directly, with the options of ESCAPE's memcpy_test".into(),
-        metric: common::THROUGHPUT.into(),
+        metric: metrics::THROUGHPUT.into(),
         baseline: points.first().cloned().unwrap_or_default(),
         defaults: Point::default(),
         sweeps: vec![["direction", "memory", "length", "function"].map(String::from).into()],

@@ -10,7 +10,7 @@ use machine::file::{self, Output};
 
 use super::options::{EscapeTest, Options};
 use super::{Error, Row};
-use crate::common::{CHECKED, THROUGHPUT, TIME};
+use crate::metrics::{CHECKED, THROUGHPUT, TIME};
 
 const CSV_HEADER: &str = "Experiment Description, Copy length (Bytes), Copy Type, Throughput (GBps), Number of Runs, Number of Threads";
 const RULE: &str =

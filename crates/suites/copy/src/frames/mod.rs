@@ -33,8 +33,8 @@ pub use shared::SharedFrames;
 pub use transfer::{CpuPair, TransferOutcome, transfer};
 pub use writer::{FaultInjector, NoFaults};
 
-pub use crate::common::TimingMode;
-use crate::{common, functions};
+pub use crate::levels::TimingMode;
+use crate::{functions, levels, metrics};
 
 /// Maximum bytes of all slots.
 const MAX_SLOT_BYTES: usize = 1 << 30;
@@ -73,7 +73,7 @@ pub(crate) struct FrameParams {
     #[factor(default = "64 KiB", levels = Levels::Bytes(MIN_LENGTH as u64, MAX_LENGTH as u64))]
     length: usize,
     /// copy function: one of the suite, or PATH.so:SYMBOL
-    #[factor(default = "glibc", levels = Levels::Checked(common::suite_function))]
+    #[factor(default = "glibc", levels = Levels::Checked(levels::suite_function))]
     function: String,
     /// slots of the ring, one frame each: a power of two
     #[factor(default = "16", levels = Levels::Checked(|text| slots_of(text).map(|slots| slots.to_string())))]
@@ -93,8 +93,8 @@ pub(crate) struct FrameParams {
 }
 
 const METRICS: &[Metric] = &[
-    common::THROUGHPUT_METRIC,
-    common::CHECKED_METRIC,
+    metrics::THROUGHPUT_METRIC,
+    metrics::CHECKED_METRIC,
     Metric::time(
         "latency",
         "from before a frame is copied until the other process has checked it, median",

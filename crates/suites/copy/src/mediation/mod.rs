@@ -24,7 +24,7 @@ pub use host::HostConfig;
 pub use mediator::{AccessCounts, Mediator};
 pub use vm::rules::{Access, HOSTS, Permission, Range, Rules};
 
-use crate::{common, functions, lengths};
+use crate::{functions, lengths, levels, metrics};
 
 /// Offsets of each range at which accesses are tried.
 const OFFSETS: usize = 8;
@@ -54,7 +54,7 @@ pub(crate) struct MediationParams {
     #[factor(default = "64 KiB", levels = Levels::Bytes(1, lengths::MAX_LENGTH))]
     length: usize,
     /// copy function: one of the suite, or PATH.so:SYMBOL
-    #[factor(default = "glibc", levels = Levels::Checked(common::suite_function))]
+    #[factor(default = "glibc", levels = Levels::Checked(levels::suite_function))]
     function: String,
     /// divisor of ESCAPE's 16 GiB pool
     #[factor(default = "256", levels = Levels::Count(1, u64::MAX))]
@@ -68,8 +68,8 @@ pub(crate) struct MediationParams {
 }
 
 const METRICS: &[Metric] = &[
-    common::THROUGHPUT_METRIC,
-    common::CHECKED_METRIC,
+    metrics::THROUGHPUT_METRIC,
+    metrics::CHECKED_METRIC,
     Metric::count("allowed", "allowed accesses that succeeded"),
     Metric::count(
         "stopped",

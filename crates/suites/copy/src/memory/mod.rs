@@ -24,7 +24,7 @@ use crate::pattern::Pattern;
 
 pub use caching::CachingLevel;
 pub use gpu::capability as gpu_capability;
-pub(crate) use gpu::{DeviceMemory, DriverCopies, PinnedMemory};
+pub(crate) use gpu::{DriverCopies, GpuMemory, PinnedMemory};
 pub use physical::{ALLOW, ALLOW_WRITE};
 pub use region::Region;
 
@@ -166,56 +166,46 @@ impl MemoryKind {
         })
     }
 
+    /// Returns the properties of this kind of memory.
+    fn traits(self) -> Traits {
+        let program = Traits {
+            owner: Owner::Program,
+            calls: false,
+            huge: false,
+            discardable: true,
+            max_bytes: None,
+        };
+        let hardware = Traits {
+            owner: Owner::Hardware,
+            discardable: false,
+            max_bytes: Some(physical::MAX_DEVICE_BYTES),
+            ..program
+        };
+        let gpu = Traits { owner: Owner::Gpu, discardable: false, ..program };
+        match self {
+            Self::Heap | Self::Shared | Self::FileMapped | Self::NumaNode(_) => program,
+            Self::HeapHuge => Traits { huge: true, ..program },
+            Self::FileIo => Traits { calls: true, discardable: false, ..program },
+            Self::HostPhysical => Traits { max_bytes: Some(physical::MAX_HOST_BYTES), ..hardware },
+            Self::Device | Self::PciBar | Self::Dax => hardware,
+            Self::Gpu => Traits { calls: true, ..gpu },
+            Self::GpuBar => gpu,
+        }
+    }
+
     /// Returns whether it is private memory in 2 MiB pages.
     pub(crate) fn is_huge(self) -> bool {
-        match self {
-            Self::HeapHuge => true,
-            Self::Heap
-            | Self::Shared
-            | Self::FileMapped
-            | Self::FileIo
-            | Self::HostPhysical
-            | Self::Device
-            | Self::PciBar
-            | Self::Dax
-            | Self::Gpu
-            | Self::GpuBar
-            | Self::NumaNode(_) => false,
-        }
+        self.traits().huge
     }
 
     /// Returns whether the memory is that of a GPU.
     pub(crate) fn is_gpu(self) -> bool {
-        match self {
-            Self::Gpu | Self::GpuBar => true,
-            Self::Heap
-            | Self::HeapHuge
-            | Self::Shared
-            | Self::FileMapped
-            | Self::FileIo
-            | Self::HostPhysical
-            | Self::Device
-            | Self::PciBar
-            | Self::Dax
-            | Self::NumaNode(_) => false,
-        }
+        self.traits().owner == Owner::Gpu
     }
 
     /// Returns whether copies are calls of the kernel or of a driver, so that no copy function is used.
     pub(crate) fn is_copied_by_calls(self) -> bool {
-        match self {
-            Self::FileIo | Self::Gpu => true,
-            Self::Heap
-            | Self::HeapHuge
-            | Self::Shared
-            | Self::FileMapped
-            | Self::HostPhysical
-            | Self::Device
-            | Self::PciBar
-            | Self::Dax
-            | Self::GpuBar
-            | Self::NumaNode(_) => false,
-        }
+        self.traits().calls
     }
 
     /// Checks that this machine has the kind of memory. Opens and maps no device.
@@ -236,28 +226,43 @@ impl MemoryKind {
 
     /// Returns whether the memory belongs to hardware, so that only explicit options enable access.
     pub fn is_physical(self) -> bool {
-        match self {
-            Self::HostPhysical | Self::Device | Self::PciBar | Self::Dax => true,
-            Self::Heap
-            | Self::HeapHuge
-            | Self::Shared
-            | Self::FileMapped
-            | Self::FileIo
-            | Self::Gpu
-            | Self::GpuBar
-            | Self::NumaNode(_) => false,
-        }
+        self.traits().owner == Owner::Hardware
     }
 
     /// Returns the maximum bytes of one mapping; `None` if only the memory's size limits it.
     pub fn max_bytes(self) -> Option<usize> {
-        physical::max_bytes(self)
+        self.traits().max_bytes
     }
 
     /// Returns whether the pages of a mapping can be discarded, so that a copy touches them first.
     pub fn can_be_cold(self) -> bool {
-        !self.is_physical() && !self.is_gpu() && self != Self::FileIo
+        self.traits().discardable
     }
+}
+
+/// Whose memory it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Owner {
+    /// The program, or a file that it created.
+    Program,
+    /// Hardware, so that only explicit options enable access.
+    Hardware,
+    /// A GPU.
+    Gpu,
+}
+
+/// Properties of a kind of memory.
+#[derive(Debug, Clone, Copy)]
+struct Traits {
+    owner: Owner,
+    /// Whether copies are calls of the kernel or of a driver.
+    calls: bool,
+    /// Whether it is in 2 MiB pages.
+    huge: bool,
+    /// Whether its pages can be discarded.
+    discardable: bool,
+    /// Maximum bytes of one mapping; `None` if only the memory's size limits it.
+    max_bytes: Option<usize>,
 }
 
 /// Checks that huge pages come from the pool, or from the kernel on `madvise(2)`.

@@ -25,25 +25,9 @@ pub(crate) const PCI_RESOURCE: &str = "pci-resource";
 /// The option with the device of `dax`.
 pub(crate) const DAX_DEVICE: &str = "dax-device";
 /// ESCAPE's limit: according to it, Linux refuses to map more of its own memory.
-const MAX_HOST_BYTES: usize = 512 << 10;
+pub(super) const MAX_HOST_BYTES: usize = 512 << 10;
 /// The size of ESCAPE's device region.
-const MAX_DEVICE_BYTES: usize = (256 << 20) + machine::mapping::PAGE;
-
-/// Returns the maximum bytes of one mapping; `None` if only the memory's size limits it.
-pub(super) fn max_bytes(kind: MemoryKind) -> Option<usize> {
-    match kind {
-        MemoryKind::HostPhysical => Some(MAX_HOST_BYTES),
-        MemoryKind::Device | MemoryKind::PciBar | MemoryKind::Dax => Some(MAX_DEVICE_BYTES),
-        MemoryKind::Heap
-        | MemoryKind::HeapHuge
-        | MemoryKind::Shared
-        | MemoryKind::FileMapped
-        | MemoryKind::FileIo
-        | MemoryKind::Gpu
-        | MemoryKind::GpuBar
-        | MemoryKind::NumaNode(_) => None,
-    }
-}
+pub(super) const MAX_DEVICE_BYTES: usize = (256 << 20) + machine::mapping::PAGE;
 
 // Placeholders in remedies: a user might copy a number, and overwrite the memory of a device.
 const ADDRESS: &str = "ADDRESS, as /proc/iomem lists it";
@@ -69,7 +53,7 @@ pub(crate) fn open(
             "--allow physical-write, if nothing else uses the memory",
         ));
     }
-    if let Some(max) = max_bytes(kind).filter(|max| bytes > *max) {
+    if let Some(max) = kind.max_bytes().filter(|max| bytes > *max) {
         let why = format!(
             "{bytes} B exceed the limit of {} for one mapping of {kind}",
             quantity::format_bytes(max as u64)

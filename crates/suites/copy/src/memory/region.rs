@@ -11,7 +11,7 @@ use machine::huge_pages;
 use machine::mapping::{Mapping, Sharing};
 use machine::memfd::Memfd;
 
-use super::gpu::{DeviceMemory, Gpu};
+use super::gpu::{Gpu, GpuMemory};
 use super::peer::PeerProcess;
 use super::{CachingLevel, Call, MemoryKind, VerifyCounts, file_folder, physical};
 use crate::pattern::Pattern;
@@ -26,7 +26,7 @@ pub struct Region {
     /// The memory; inaccessible addresses if it is that of a GPU and not mapped.
     mapping: Mapping,
     /// The memory of a GPU.
-    device: Option<DeviceMemory>,
+    device: Option<GpuMemory>,
     /// The underlying file, if copies are system calls.
     file: Option<File>,
     /// The process that shares the memory, if there is one.
@@ -65,7 +65,7 @@ impl Region {
     }
 
     /// Returns the memory of the GPU.
-    pub(crate) fn device(&self) -> Option<&DeviceMemory> {
+    pub(crate) fn device(&self) -> Option<&GpuMemory> {
         self.device.as_ref()
     }
 
@@ -203,7 +203,7 @@ impl Region {
                 Self { memory_type: Some(given), ..Self::new(kind, mapping) }
             }
             MemoryKind::Gpu | MemoryKind::GpuBar => {
-                Self::on_gpu(kind, DeviceMemory::alloc(Gpu::get()?, bytes)?, bytes)?
+                Self::on_gpu(kind, GpuMemory::alloc(Gpu::get()?, bytes)?, bytes)?
             }
             MemoryKind::NumaNode(node) => {
                 let mapping = private(Mapping::anonymous(bytes))?;
@@ -219,7 +219,7 @@ impl Region {
     /// Opens allocated memory of a GPU, mapped for `gpu-bar`.
     pub(super) fn on_gpu(
         kind: MemoryKind,
-        device: DeviceMemory,
+        device: GpuMemory,
         bytes: usize,
     ) -> Result<Self, Failure> {
         let mapping = if kind == MemoryKind::GpuBar {

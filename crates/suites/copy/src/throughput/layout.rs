@@ -87,7 +87,7 @@ fn power_of_two_up_to(number: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::common::TimingMode;
+    use crate::levels::TimingMode;
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 

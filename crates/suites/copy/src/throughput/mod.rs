@@ -35,10 +35,11 @@ use lab::sample::Failure;
 use machine::cache::Caches;
 use machine::tsc::Tsc;
 
-use crate::common::{self, Direction};
 use crate::functions::{self, CopyFn};
+use crate::levels::Direction;
 use crate::mbw;
-use crate::memory::{DeviceMemory, PinnedMemory};
+use crate::memory::{GpuMemory, PinnedMemory};
+use crate::metrics;
 use crate::pattern::Pattern;
 use crate::pool::ThreadPool;
 use copiers::{FileCalls, NaiveCompiled, PausedCopy};
@@ -67,7 +68,7 @@ impl Method for Throughput {
     }
 
     fn metrics(&self) -> &'static [Metric] {
-        common::METRICS
+        metrics::METRICS
     }
 
     fn available(&self, params: &ThroughputParams) -> Result<(), Failure> {
@@ -268,19 +269,19 @@ impl ThroughputProbe {
         let checked = verify::delivery(params, layout, pair, pattern, &ring, made)?;
         let mut measurement = match conditions.tsc {
             Some(tsc) => batches.summary(tsc, &ring, checked),
-            None => Measurement::default().value(common::CHECKED, checked as f64),
+            None => Measurement::default().value(metrics::CHECKED, checked as f64),
         };
         if let Some(floor) = floor {
-            measurement = measurement.value(common::LOOP_FLOOR, floor);
+            measurement = measurement.value(metrics::LOOP_FLOOR, floor);
         }
         if let Some(pages) = pair.destination.pages().or(pair.source.pages()) {
             measurement = measurement.covariate("pages", pages);
         }
         if let Some(given) = pair.destination.memory_type().or(pair.source.memory_type()) {
-            measurement = measurement.covariate(common::MEMORY_TYPE, given);
+            measurement = measurement.covariate(metrics::MEMORY_TYPE, given);
         }
         if let Some(device) = pair.destination.device().or(pair.source.device()) {
-            measurement = measurement.covariate(common::GPU, device.gpu().name());
+            measurement = measurement.covariate(metrics::GPU, device.gpu().name());
         }
         Ok(measurement)
     }
@@ -321,7 +322,7 @@ impl ThroughputProbe {
 /// Pins the host's side of copies to or from a GPU.
 fn pin(
     params: &ThroughputParams,
-    device: &DeviceMemory,
+    device: &GpuMemory,
     pair: &RegionPair,
     layout: Layout,
 ) -> Result<PinnedMemory, Failure> {

@@ -10,9 +10,9 @@ use lab::factor::{LevelType, Levels};
 use lab::method::Params;
 use lab::sample::Failure;
 
-use crate::common::{self, Direction, TimingMode};
 use crate::functions::APEX;
 use crate::lengths::Lengths;
+use crate::levels::{self, Direction, TimingMode};
 use crate::mbw::Method;
 use crate::memory::{CachingLevel, MemoryKind};
 
@@ -89,7 +89,7 @@ pub(crate) struct ThroughputParams {
 fn function(text: &str) -> Result<String, String> {
     let others: Vec<_> =
         Method::ALL.map(Method::level).into_iter().chain([NAIVE_COMPILED, APEX]).collect();
-    common::function(text, &others)
+    levels::function(text, &others)
 }
 
 impl Default for ThroughputParams {

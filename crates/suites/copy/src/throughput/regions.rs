@@ -10,7 +10,7 @@ use lab::sample::Failure;
 use machine::mapping::PAGE;
 
 use super::params::{PageState, ThroughputParams};
-use crate::common::Direction;
+use crate::levels::Direction;
 use crate::memory::{ALLOW_WRITE, CachingLevel, MemoryKind, Region};
 
 /// Maximum bytes kept open: two regions of 256 MiB and space for other kinds.

@@ -10,7 +10,7 @@ use machine::tsc;
 use super::copiers::{CallRange, Copier};
 use super::layout::Layout;
 use super::params::{Mode, ThroughputParams};
-use crate::common::TimingMode;
+use crate::levels::TimingMode;
 use crate::memory::Call;
 use crate::pool::{Barrier, ThreadPool};
 

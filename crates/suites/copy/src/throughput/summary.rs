@@ -6,9 +6,9 @@ use lab::measure::Measurement;
 use lab::statistics::median;
 use machine::tsc::Tsc;
 
-use crate::common;
 use crate::mbw::Run;
 use crate::memory::Call;
+use crate::metrics;
 
 /// A batch is disturbed if its thread waited for its CPU for more than this share of it.
 const WAITED: f64 = 0.05;
@@ -103,11 +103,11 @@ impl Batches {
             self.timed.iter().map(|one| seconds(one.ticks) * 1e9 / one.count as f64).collect();
         let count = self.timed.iter().map(|one| one.count).min().unwrap_or(1);
         Measurement { void: self.void(), ..Measurement::default() }
-            .value(common::THROUGHPUT, median(&rates).unwrap_or(f64::NAN))
-            .value(common::TIME, median(&times).unwrap_or(f64::NAN))
-            .value(common::TIME_MIN, times.iter().copied().fold(f64::INFINITY, f64::min))
-            .value(common::RESOLUTION, tsc.nanoseconds(tsc.step as f64) / count as f64)
-            .value(common::CHECKED, checked as f64)
+            .value(metrics::THROUGHPUT, median(&rates).unwrap_or(f64::NAN))
+            .value(metrics::TIME, median(&times).unwrap_or(f64::NAN))
+            .value(metrics::TIME_MIN, times.iter().copied().fold(f64::INFINITY, f64::min))
+            .value(metrics::RESOLUTION, tsc.nanoseconds(tsc.step as f64) / count as f64)
+            .value(metrics::CHECKED, checked as f64)
     }
 }
 
@@ -138,11 +138,11 @@ pub(super) fn from_mbw(runs: &[Run], length: u64) -> Measurement {
     let times: Vec<f64> = runs.iter().map(|run| length as f64 / run.rate * 1e9).collect();
     let step = runs.iter().map(|run| run.step).fold(0.0, f64::max);
     Measurement::default()
-        .value(common::THROUGHPUT, median(&rates).unwrap_or(f64::NAN))
-        .value(common::TIME, median(&times).unwrap_or(f64::NAN))
-        .value(common::TIME_MIN, times.iter().copied().fold(f64::INFINITY, f64::min))
-        .value(common::RESOLUTION, step)
-        .value(common::CHECKED, 0.0)
+        .value(metrics::THROUGHPUT, median(&rates).unwrap_or(f64::NAN))
+        .value(metrics::TIME, median(&times).unwrap_or(f64::NAN))
+        .value(metrics::TIME_MIN, times.iter().copied().fold(f64::INFINITY, f64::min))
+        .value(metrics::RESOLUTION, step)
+        .value(metrics::CHECKED, 0.0)
 }
 
 #[cfg(test)]

@@ -111,7 +111,7 @@ fn the_loop_floor_is_reported_if_a_function_is_called() {
     for levels in [&[][..], &[("length", "uniform 1..64 B")], &[("use", "latency")]] {
         let point = [&[("length", "4 KiB"), ("function", "naive")], levels].concat();
         let values = measure(&point, &[]).unwrap().values;
-        let (floor, time) = (values[common::LOOP_FLOOR], values["time"]);
+        let (floor, time) = (values[metrics::LOOP_FLOOR], values["time"]);
         assert!(floor.is_finite() && floor > 0.0, "{levels:?}: {floor} ns");
         if levels.is_empty() {
             // 512 iterations of a loop take longer than a call on any CPU.
@@ -119,9 +119,9 @@ fn the_loop_floor_is_reported_if_a_function_is_called() {
         }
     }
     let compiled = measure(&[("function", NAIVE_COMPILED)], &[]).unwrap();
-    assert!(!compiled.values.contains_key(common::LOOP_FLOOR));
+    assert!(!compiled.values.contains_key(metrics::LOOP_FLOOR));
     let file = measure(&[("memory", "file-io")], &[]);
-    assert!(file.is_err() || !file.unwrap().values.contains_key(common::LOOP_FLOOR));
+    assert!(file.is_err() || !file.unwrap().values.contains_key(metrics::LOOP_FLOOR));
 }
 
 #[test]

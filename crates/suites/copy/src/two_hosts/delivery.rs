@@ -17,8 +17,9 @@ use machine::tsc;
 use super::memory::{CommonMemory, SharedMemory};
 use super::side::{STEP, Side};
 use super::visibility::{VisibilityCounts, Watch};
-use crate::common::{self, CHECKED};
 use crate::functions::{self, CopyFn};
+use crate::levels;
+use crate::metrics::CHECKED;
 use crate::pattern::Pattern;
 
 /// Minimum number of copies per sample; a slow copy is made once.
@@ -40,7 +41,7 @@ pub(crate) struct TwoHostDeliveryParams {
     #[factor(default = "64 KiB", levels = Levels::Bytes(STEP as u64, MAX_LENGTH))]
     length: usize,
     /// copy function of the writer: one of the suite, or PATH.so:SYMBOL
-    #[factor(default = "glibc", levels = Levels::Checked(common::suite_function))]
+    #[factor(default = "glibc", levels = Levels::Checked(levels::suite_function))]
     function: String,
 }
 

@@ -16,11 +16,12 @@ use machine::tsc;
 
 use super::memory::{CommonMemory, SharedMemory};
 use super::side::Side;
-use crate::common::{self, CHECKED, THROUGHPUT};
 use crate::frames::{
     CHUNK, Check, MIN_LENGTH, SequenceCounts, Source, TransferOutcome, median, slots_of,
 };
 use crate::functions::{self, CopyFn};
+use crate::levels;
+use crate::metrics::{CHECKED, THROUGHPUT};
 
 /// Maximum bytes of all slots, with the control cells at most ESCAPE's 256 MiB.
 const MAX_SLOT_BYTES: usize = 64 << 20;
@@ -41,7 +42,7 @@ pub(crate) struct TwoHostFrameParams {
     #[factor(default = "64 KiB", levels = Levels::Bytes(MIN_LENGTH as u64, MAX_SLOT_BYTES as u64))]
     length: usize,
     /// copy function of the writer: one of the suite, or PATH.so:SYMBOL
-    #[factor(default = "glibc", levels = Levels::Checked(common::suite_function))]
+    #[factor(default = "glibc", levels = Levels::Checked(levels::suite_function))]
     function: String,
     /// slots of the ring, one frame each: a power of two
     #[factor(default = "16", levels = Levels::Checked(|text| slots_of(text).map(|slots| slots.to_string())))]

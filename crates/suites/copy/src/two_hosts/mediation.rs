@@ -17,9 +17,9 @@ use vm::rules::{Access, Permission, Range, Rules};
 use super::is_writer;
 use super::memory::{CommonMemory, SharedMemory};
 use super::side::{MESSAGE_BITS, received};
-use crate::common::CHECKED;
 use crate::mediation::AccessCounts;
 use crate::mediation::guard::{self, Guard};
+use crate::metrics::CHECKED;
 use crate::pattern::Pattern;
 
 /// Number of words of a range that are tried.

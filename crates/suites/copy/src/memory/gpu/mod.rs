@@ -102,13 +102,13 @@ impl Drop for PinnedMemory {
 
 /// Allocated memory of a GPU, freed when dropped.
 #[derive(Debug)]
-pub(crate) struct DeviceMemory {
+pub(crate) struct GpuMemory {
     gpu: Arc<Gpu>,
     address: DevicePointer,
     bytes: usize,
 }
 
-impl DeviceMemory {
+impl GpuMemory {
     /// Allocates `bytes` bytes, rounded up to whole pages of the GPU.
     ///
     /// # Errors
@@ -175,7 +175,7 @@ impl DeviceMemory {
     }
 }
 
-impl Drop for DeviceMemory {
+impl Drop for GpuMemory {
     fn drop(&mut self) {
         // SAFETY: this is the only owner of the memory, and copies are synchronous.
         unsafe { self.gpu.driver.free(self.address) }
@@ -184,7 +184,7 @@ impl Drop for DeviceMemory {
 
 /// Copies by calls of the driver between pinned memory of the host and GPU memory from offset `start` on.
 pub(crate) struct DriverCopies<'a> {
-    memory: &'a DeviceMemory,
+    memory: &'a GpuMemory,
     start: usize,
     write: bool,
     /// The code of a failed call; 0 if none failed.

@@ -58,7 +58,7 @@ fn copies_reach_the_gpu_and_everything_is_given_back() {
     let gpu = driver.open().unwrap();
     assert_eq!(gpu.name(), "Test GPU, CUDA 12.4");
     assert_eq!(driver.outstanding(), 1, "the context");
-    let memory = DeviceMemory::alloc(Arc::clone(&gpu), 10_000).unwrap();
+    let memory = GpuMemory::alloc(Arc::clone(&gpu), 10_000).unwrap();
     let mut region = Region::on_gpu(MemoryKind::Gpu, memory, 10_000).unwrap();
     let pattern = Pattern { offset: 9 };
     region.fill(pattern, 100, 5000).unwrap();
@@ -107,7 +107,7 @@ fn copies_reach_the_gpu_and_everything_is_given_back() {
 #[test]
 fn memory_that_does_not_arrive_fails_the_check() {
     let driver = TestDriver::build(&["DAMAGED"]);
-    let memory = DeviceMemory::alloc(driver.open().unwrap(), 4096).unwrap();
+    let memory = GpuMemory::alloc(driver.open().unwrap(), 4096).unwrap();
     let mut region = Region::on_gpu(MemoryKind::Gpu, memory, 4096).unwrap();
     region.fill(Pattern { offset: 5 }, 0, 4096).unwrap();
     let counts = region.verify(Pattern { offset: 5 }, 0, &[call(0, 4096)]).unwrap();
@@ -117,7 +117,7 @@ fn memory_that_does_not_arrive_fails_the_check() {
 #[test]
 fn stores_through_the_bar_are_seen_by_the_driver() {
     let driver = TestDriver::build(&[]);
-    let memory = DeviceMemory::alloc(driver.open().unwrap(), 8192).unwrap();
+    let memory = GpuMemory::alloc(driver.open().unwrap(), 8192).unwrap();
     let mut region = Region::on_gpu(MemoryKind::GpuBar, memory, 8192).unwrap();
     let pattern = Pattern { offset: 3 };
     // SAFETY: the region has 8192 bytes, and only this test uses it.
@@ -149,11 +149,11 @@ fn each_absence_has_its_reason_and_remedy() {
         "nvidia-smi",
     );
     let full = TestDriver::build(&["FULL"]);
-    let alloc = DeviceMemory::alloc(full.open().unwrap(), 1).map(drop);
+    let alloc = GpuMemory::alloc(full.open().unwrap(), 1).map(drop);
     refused(alloc, "cuMemAlloc of 2097152 B: CUDA_ERROR_OUT_OF_MEMORY (2)", "copy less");
     let map = |definition| {
         let driver = TestDriver::build(&[definition]);
-        let memory = DeviceMemory::alloc(driver.open().unwrap(), 4096).unwrap();
+        let memory = GpuMemory::alloc(driver.open().unwrap(), 4096).unwrap();
         Region::on_gpu(MemoryKind::GpuBar, memory, 4096).map(drop)
     };
     refused(map("NO_EXPORT"), "no function cuMemGetHandleForAddressRange", "CUDA 11.7");
@@ -185,7 +185,7 @@ fn this_machine_has_a_gpu_or_states_why_not() {
         machine::untested::note("copies to a GPU", &failure);
         return;
     }
-    let memory = DeviceMemory::alloc(Gpu::get().unwrap(), 1 << 20).unwrap();
+    let memory = GpuMemory::alloc(Gpu::get().unwrap(), 1 << 20).unwrap();
     let mut region = Region::on_gpu(MemoryKind::Gpu, memory, 1 << 20).unwrap();
     region.fill(Pattern { offset: 5 }, 0, 1 << 20).unwrap();
     let counts = region.verify(Pattern { offset: 5 }, 0, &[call(0, 1 << 20)]).unwrap();
