@@ -24,18 +24,30 @@ fn run(bench: &Bench, arguments: &[&str]) -> Output {
     bench.command_with_user_cache(&[&["run"], arguments].concat()).output().unwrap()
 }
 
-/// Returns the samples of an experiment; checks that each has both roles and no error.
+/// Runs an experiment, which must succeed.
+#[track_caller]
+fn measure(bench: &Bench, arguments: &[&str]) {
+    let output = run(bench, arguments);
+    harness::succeeded(&output, &lab::journal::newest(&bench.path().join("results")).unwrap());
+}
+
+/// Returns the samples of an experiment that were made; checks that each has both roles and no error. On a busy machine
+/// there may be none, which is noted.
 #[track_caller]
 fn passed(bench: &Bench, experiment: &str) -> Vec<Sample> {
     let samples = bench.journal().samples.into_iter();
-    let samples: Vec<_> =
-        samples.filter(|sample| sample.experiment == experiment && was_made(sample)).collect();
-    assert!(!samples.is_empty(), "no sample of {experiment}");
-    for sample in &samples {
+    let samples = samples.filter(|sample| sample.experiment == experiment);
+    let (made, void): (Vec<_>, Vec<_>) = samples.partition(was_made);
+    match (made.is_empty(), void.first()) {
+        (true, None) => panic!("no sample of {experiment}"),
+        (true, Some(void)) => machine::untested::note(experiment, &format!("{:?}", void.void)),
+        (false, _) => {}
+    }
+    for sample in &made {
         assert_eq!(sample.error, None, "{:?}", sample.point);
         assert_eq!(sample.parts.keys().collect::<Vec<_>>(), ["reader", "writer"]);
     }
-    samples
+    made
 }
 
 #[track_caller]
@@ -129,8 +141,7 @@ fn bytes_and_frames_pass_between_two_processes_on_one_file() {
     let folder = format!("file-folder={}", bench.path().display());
     let names = ["copy/two-host-delivery", "copy/two-host-frames"];
     let how = ["--where", "memory=file", "--rounds", "1", "--set", &folder];
-    let output = run(&bench, &[&names[..], &how].concat());
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    measure(&bench, &[&names[..], &how].concat());
     all_bytes_arrived(&passed(&bench, names[0]));
     let frames = passed(&bench, names[1]);
     all_frames_arrived(&frames);
@@ -146,8 +157,7 @@ fn a_slow_copy_becomes_visible_in_order_and_a_role_killed_within_it_costs_one_sa
     let experiments = slow_experiments(&bench, "file");
     let folder = format!("file-folder={}", bench.path().display());
     let how = ["-e", &experiments, "--rounds", "1", "--set", &folder, "--set", "pause=1"];
-    let output = run(&bench, &[&["copy/slow-delivery"], &how[..]].concat());
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    measure(&bench, &[&["copy/slow-delivery"], &how[..]].concat());
     seen_in_order(&passed(&bench, "copy/slow-delivery"));
 
     let how =
@@ -279,8 +289,7 @@ fn two_guests_exchange_bytes_and_frames_and_a_filter_outside_of_them_enforces_ru
     let names = ["copy/two-host-mediation", "copy/two-host-delivery", "copy/two-host-frames"];
     let how = ["--guest", "pool", "--guest-files", folder.to_str().unwrap(), "--set", &set];
     let points = ["--where", "memory=device", "--rounds", "1"];
-    let output = run(&bench, &[&names[..], &how, &points].concat());
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    measure(&bench, &[&names[..], &how, &points].concat());
 
     let mediated = passed(&bench, names[0]).remove(0);
     let counts = ["allowed", "stopped", "leaked", "forwarded"].map(|name| value(&mediated, name));
@@ -337,8 +346,7 @@ fn long_bytes_and_frames_pass_through_the_bars_of_two_guests() {
     let bench = Bench::new();
     let names = ["copy/two-host-delivery", "copy/two-host-frames"];
     let how = ["--guest", "shared-bar", "--where", "memory=pci-bar", "--profile", "standard"];
-    let output = run(&bench, &[&names[..], &how, &["--rounds", "2"]].concat());
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    measure(&bench, &[&names[..], &how, &["--rounds", "2"]].concat());
     all_bytes_arrived(&passed(&bench, names[0]));
     all_frames_arrived(&passed(&bench, names[1]));
 }

@@ -170,9 +170,12 @@ mod tests {
         let data = Data::new().unwrap();
         let run = |loops| add.run(&mut Registers::new(&data), loops);
         run(1).unwrap();
-        // The second event counts page faults, of which there are none; the first counts nanoseconds.
-        let events = pair.events_per_loop(10_000, 0, run).unwrap();
-        assert!(events > 5.0 && events < 10_000.0, "{events} ns for 100 additions");
+        // The second event counts page faults, of which there are none; the first counts nanoseconds. On a busy machine a
+        // disturbance can make the shorter run last longer.
+        let tries: Vec<_> =
+            (0..20).map(|_| pair.events_per_loop(10_000, 0, run).unwrap()).collect();
+        let is_of_additions = |events: &f64| (5.0..10_000.0).contains(events);
+        assert!(tries.iter().any(is_of_additions), "{tries:?} ns for 100 additions");
     }
 
     #[test]
