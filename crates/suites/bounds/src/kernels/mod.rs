@@ -162,9 +162,33 @@ fn check_mechanism(mechanism: &'static Mechanism) -> Result<(), Failure> {
                 "use a CPU with LAM and Linux 6.4 or later with CONFIG_ADDRESS_MASKING",
             )),
         },
+        Some(MANAGEMENT) => mpx_management(),
         None => Ok(()),
-        Some(name) => capability::has(name),
+        Some(other) => Err(Failure::failed(format!(
+            "mechanism '{}': unknown requirement '{other}' in mechanisms.toml",
+            mechanism.name
+        ))),
     }
+}
+
+/// Name of the capability of programs that GCC or ICC compile for MPX.
+const MANAGEMENT: &str = "mpx-management";
+
+/// Checks that programs compiled for MPX check bounds here. Their run-time library leaves MPX disabled, so that its
+/// instructions are NOPs, unless Linux manages the tables of bounds.
+fn mpx_management() -> Result<(), Failure> {
+    /// `PR_MPX_ENABLE_MANAGEMENT` of Linux 3.19 to 5.5.
+    const ENABLE: libc::c_int = 43;
+    capability::has("mpx")?;
+    // SAFETY: this thread has no bounds directory, so a kernel that knows the call refuses it with ENXIO.
+    let result = unsafe { libc::prctl(ENABLE, 0, 0, 0, 0) };
+    let error = std::io::Error::last_os_error();
+    if result == 0 || error.raw_os_error() == Some(libc::ENXIO) {
+        return Ok(());
+    }
+    let cause = "Linux does not manage tables of bounds";
+    Err(Failure::unavailable(format!("{cause}: prctl: {error}"), "boot Linux 3.19 to 5.5")
+        .with_cause(cause))
 }
 
 /// Returns the compilers and runners of the mechanisms as capabilities of this machine.
@@ -180,7 +204,10 @@ pub(crate) fn capabilities() -> Vec<Capability> {
         let found = child::find_runner(one).map(|()| one.runner.join(" "));
         capability::checked(&one.name, &one.about, found)
     });
-    compilers.chain(runners).collect()
+    let managed = mpx_management().map(|()| "by prctl".into());
+    let about = "MPX as compilers use it, with tables that Linux manages";
+    let management = capability::checked(MANAGEMENT, about, managed);
+    compilers.chain(runners).chain([management]).collect()
 }
 
 #[cfg(test)]
