@@ -265,8 +265,12 @@ impl ThroughputProbe {
                 }
             }
         };
-        let made = batches.copies_to_verify(ring.len(), params.touch == PageState::Cold);
-        let checked = verify::delivery(params, layout, pair, pattern, &ring, made)?;
+        let last = verify::LastCopies {
+            made: batches.copies_to_verify(ring.len(), params.touch == PageState::Cold),
+            // Untimed copies are made by every thread, except a single slow one.
+            in_every_lane: conditions.tsc.is_none() && options.pause.is_none(),
+        };
+        let checked = verify::delivery(params, layout, pair, pattern, &ring, last)?;
         let mut measurement = match conditions.tsc {
             Some(tsc) => batches.summary(tsc, &ring, checked),
             None => Measurement::default().value(metrics::CHECKED, checked as f64),

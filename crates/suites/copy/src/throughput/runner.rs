@@ -56,6 +56,11 @@ struct Walk<'a, M> {
 }
 
 impl<M: Copier> Walk<'_, M> {
+    /// Returns the part of both buffers in which a thread makes whole copies.
+    fn lane_of(&self, thread: usize) -> BasePointers {
+        self.bases.lane(thread % self.layout.lanes * self.layout.lane())
+    }
+
     #[inline(always)]
     fn copies(&self, bases: BasePointers, first: usize, count: usize) {
         let BasePointers { destination, source } = bases;
@@ -118,6 +123,20 @@ impl<'a, M: Copier + Sync> Runner<'a, M> {
         outcome?;
         Ok(stamps.elapsed())
     }
+
+    /// Makes `count` copies from index `first` on, untimed. Threads that share the copies of a timed batch make all of
+    /// them here, each in its lane, so that the scheduler cannot leave a thread without a copy.
+    pub(super) fn untimed(&mut self, first: usize, count: usize) -> Result<(), Failure> {
+        let Some(pool) = self.pool.as_mut().filter(|_| self.mode == Mode::Jobs) else {
+            return self.batch(first, count).map(drop);
+        };
+        let walk = &self.walk;
+        let body = |thread: usize, barrier: &Barrier| {
+            barrier.wait();
+            walk.copies(walk.lane_of(thread), first, count);
+        };
+        pool.run(&body)
+    }
 }
 
 /// A batch that the threads of a pool share.
@@ -137,7 +156,7 @@ impl<M: Copier + Sync> Walk<'_, M> {
         let grab = (GRAB / length.max(1)).clamp(1, MAX_JOBS).min(fair);
         let next = AtomicUsize::new(0);
         let body = |thread: usize, barrier: &Barrier| {
-            let bases = self.bases.lane(thread % self.layout.lanes * self.layout.lane());
+            let bases = self.lane_of(thread);
             barrier.wait();
             let begin = tsc::start();
             let mut worked = false;
@@ -318,6 +337,29 @@ mod tests {
                 let (source, destination) = delivered(&params, layout, &ring, 8);
                 assert_eq!(source, destination, "{threads} threads, {length} B");
             }
+        }
+    }
+
+    #[test]
+    fn every_thread_makes_untimed_copies_in_its_lane() {
+        const THREADS: usize = 16;
+        let layout = Layout { stride: 4096, slots: 2, lanes: THREADS };
+        let ring = [Call { at: 0, length: 4096 }, Call { at: 4096, length: 4096 }];
+        let params = ThroughputParams { threads: THREADS, ..ThroughputParams::default() };
+        let source: Vec<u8> = (0..layout.bytes()).map(|at| (at * 7 + at / 256 + 1) as u8).collect();
+        let mut destination = vec![0; layout.bytes()];
+        let bases = BasePointers { destination: destination.as_mut_ptr(), source: source.as_ptr() };
+        let mut pool = ThreadPool::new(THREADS, &allowed_cpus()).unwrap();
+        let mut loops = PlacedLoops::default();
+        let copier = loops.function("plain", plain, 1).unwrap();
+        // SAFETY: both buffers have the layout's bytes and outlive the runner.
+        let mut runner =
+            unsafe { Runner::new(copier, bases, layout, &ring, &params, Some(&mut pool)) };
+        runner.untimed(0, 2).unwrap();
+        let lanes = layout.lane();
+        for lane in 0..THREADS {
+            let part = lane * lanes..lane * lanes + 8192;
+            assert!(source[part.clone()] == destination[part], "thread {lane}");
         }
     }
 

@@ -107,7 +107,7 @@ impl Timing<'_> {
         Ok(batches)
     }
 
-    /// Makes a fixed number of copies, untimed: as many as a batch has at least, and each call once.
+    /// Makes a fixed number of copies, untimed: each call at least once.
     fn count<M: Copier + Sync>(&self, runner: &mut Runner<M>) -> Result<Batches, Failure> {
         let mut batches = Batches::new(0);
         if self.params.touch == PageState::Cold {
@@ -115,7 +115,7 @@ impl Timing<'_> {
         }
         let min = min_copies(self.params);
         let count = self.options.runs.max(self.layout.slots).max(min).next_multiple_of(min);
-        runner.batch(0, count)?;
+        runner.untimed(0, count)?;
         batches.skip(count);
         Ok(batches)
     }

@@ -11,16 +11,24 @@ use crate::memory::Call;
 use crate::memory::VerifyCounts;
 use crate::pattern::Pattern;
 
-/// Verifies the last copies made, by their indices. Returns the bytes verified.
+/// The last copies made.
+pub(super) struct LastCopies {
+    /// Their indices.
+    pub(super) made: Range<usize>,
+    /// Whether each was made in every lane, not in one of them.
+    pub(super) in_every_lane: bool,
+}
+
+/// Verifies the last copies. Returns the bytes verified.
 pub(super) fn delivery(
     params: &ThroughputParams,
     layout: Layout,
     pair: &mut RegionPair,
     pattern: Option<Pattern>,
     ring: &[Call],
-    made: Range<usize>,
+    last: LastCopies,
 ) -> Result<u64, Failure> {
-    let calls = made.map(|number| ring[number & (ring.len() - 1)]);
+    let calls = last.made.map(|number| ring[number & (ring.len() - 1)]);
     // In a single slot each copy overwrites the previous one: the longest represents all.
     let calls: Vec<Call> = match layout.slots {
         1 => calls.max_by_key(|call| call.length).into_iter().collect(),
@@ -38,12 +46,13 @@ pub(super) fn delivery(
         };
         whole.join(counts);
     }
-    judge(&whole, calls.len() as u64, layout, params)?;
+    let lanes = if last.in_every_lane { layout.lanes } else { 1 };
+    judge(&whole, (calls.len() * lanes) as u64, layout, params)?;
     Ok(whole.bytes)
 }
 
-/// With one lane, every copy must have arrived completely. With more, each copy was made in one of
-/// the lanes: as many must have arrived, and none in part unless shorter ones overwrote it.
+/// With one lane, every copy must have arrived completely. With more, each copy was made in one of the lanes, or in
+/// every lane: as many must have arrived, and none in part unless shorter ones overwrote it.
 fn judge(
     counts: &VerifyCounts,
     calls: u64,
@@ -86,6 +95,14 @@ mod tests {
 
     fn counts(delivered: u64, torn: u64, missing: u64) -> VerifyCounts {
         VerifyCounts { delivered, torn, missing, ..VerifyCounts::default() }
+    }
+
+    #[test]
+    fn untimed_copies_must_arrive_in_every_lane() {
+        let layout = Layout { stride: 64, slots: 1, lanes: 2 };
+        let two = |counts: &VerifyCounts| judge(counts, 2, layout, &ThroughputParams::default());
+        assert_eq!(two(&counts(2, 0, 0)), Ok(()));
+        assert_eq!(two(&counts(1, 0, 1)).unwrap_err().why, "1 of 2 copies arrived");
     }
 
     #[test]
