@@ -3,7 +3,10 @@
 use crate::histogram::decode_histogram;
 use crate::message::{Answer, Order, OrderedPoint, SampleAnswer};
 use crate::metric::Metric;
+use crate::point::Level;
+use crate::proximity::ROUND_TRIP;
 use crate::sample::{Failure, MAX_ATTEMPTS, Sample};
+use crate::search::DURATION;
 
 /// The maximum number of messages of a probe before one sample, e.g. `ready` in each step of a search.
 const MAX_PROBE_MESSAGES: u32 = 10_000;
@@ -126,13 +129,32 @@ fn check_answer(
     }
 }
 
+/// What a sample may contain.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Permitted<'m> {
+    /// The metrics of its method.
+    pub(crate) metrics: &'m [Metric],
+    /// Whether no time is measured where the worker runs, whatever the worker sends.
+    pub(crate) lacks_time: bool,
+    /// Whether it may have no value: as the part of a role, others of which have values.
+    pub(crate) may_be_empty: bool,
+}
+
 /// Returns the sample as it can be journalled. Invalid contents are dropped and make it an error of its point; a void
 /// sample that will be repeated stays void, so that its point gets one final row.
-pub(crate) fn checked(mut sample: Sample, metrics: &[Metric]) -> Sample {
-    if let Err(why) = check_contents(&sample, metrics) {
+pub(crate) fn checked(mut sample: Sample, permitted: Permitted) -> Sample {
+    if permitted.lacks_time {
+        without_times_of_noise(&mut sample);
+    }
+    if let Err(why) = check_contents(&sample, permitted) {
         sample.values.clear();
         sample.histograms.clear();
         sample.trials.clear();
+        sample.covariates.clear();
+        sample.parts.values_mut().for_each(|part| {
+            part.values.clear();
+            part.covariates.clear();
+        });
         sample.clock = None;
         for number in [&mut sample.seconds, &mut sample.at] {
             *number = if number.is_finite() { number.max(0.0) } else { 0.0 };
@@ -150,7 +172,39 @@ pub(crate) fn checked(mut sample: Sample, metrics: &[Metric]) -> Sample {
     sample
 }
 
-fn check_contents(sample: &Sample, metrics: &[Metric]) -> Result<(), String> {
+/// Removes the times from the counts of disturbances.
+fn without_times_of_noise(sample: &mut Sample) {
+    let parts = sample.parts.values_mut().filter_map(|part| part.noise.as_mut());
+    for noise in sample.noise.iter_mut().chain(parts) {
+        (noise.steal_ns, noise.waited_ns) = (None, None);
+    }
+}
+
+/// Returns what in a sample is a time or derives from one; `None` without any. The duration of the sample itself is no
+/// measurement.
+pub(crate) fn time_in(sample: &Sample, metrics: &[Metric]) -> Option<String> {
+    let is_timed = |name: &str| metrics.iter().any(|one| one.name == name && one.is_timed());
+    let of_parts = || sample.parts.values();
+    let mut values = sample.values.keys().chain(of_parts().flat_map(|part| part.values.keys()));
+    let mut covariates =
+        sample.covariates.iter().chain(of_parts().flat_map(|part| &part.covariates));
+    let covariate = |(name, _): &(&String, &Level)| name.as_str() == ROUND_TRIP;
+    // The levels of trials with a duration are loads.
+    let mut of_trials = sample.trials.iter().flat_map(|trial| trial.values.keys());
+    let first = || sample.histograms.keys().next();
+    if let Some(name) = values.find(|name| is_timed(name)).or_else(first) {
+        Some(format!("'{name}'"))
+    } else if let Some((name, _)) = covariates.find(covariate) {
+        Some(format!("the covariate '{name}'"))
+    } else if let Some(name) = of_trials.find(|name| is_timed(name) || *name == DURATION) {
+        Some(format!("'{name}' of a trial"))
+    } else {
+        sample.clock.map(|_| "a clock".into())
+    }
+}
+
+fn check_contents(sample: &Sample, permitted: Permitted) -> Result<(), String> {
+    let Permitted { metrics, lacks_time, may_be_empty } = permitted;
     let declared = |name: &str| {
         metrics.iter().find(|metric| metric.name == name).ok_or_else(|| {
             let name: String = name.chars().take(60).collect();
@@ -161,7 +215,15 @@ fn check_contents(sample: &Sample, metrics: &[Metric]) -> Result<(), String> {
         true => Ok(()),
         false => Err(format!("'{what}' is {value}")),
     };
-    for (metric, value) in &sample.values {
+    if let Some(time) = time_in(sample, metrics).filter(|_| lacks_time) {
+        return Err(format!("{time} is a time, and the CPU that sent it is emulated"));
+    }
+    let is_settled = sample.error.is_none() && sample.void.is_none();
+    if is_settled && sample.values.is_empty() && !may_be_empty {
+        return Err("it has no value".into());
+    }
+    let of_parts = sample.parts.values().flat_map(|part| &part.values);
+    for (metric, value) in sample.values.iter().chain(of_parts) {
         let declared = declared(metric)?;
         finite(metric, *value)?;
         if *value < 0.0 && !declared.may_be_negative() {
@@ -184,14 +246,20 @@ mod tests {
     use super::*;
     use crate::message::{HostData, RoleMessage};
     use crate::point::Point;
-    use crate::sample::{Clock, FailureKind, Trial};
+    use crate::sample::{Clock, FailureKind, Part, Trial};
+    use machine::noise::NoiseDelta;
+    use std::collections::BTreeMap;
     use std::time::Duration;
 
-    const METRICS: [Metric; 3] = [
+    const METRICS: [Metric; 4] = [
         Metric::time("time", ""),
         Metric::count("calls", ""),
+        Metric::count("ratio", "").from_time(),
         Metric::count("difference", "").signed(),
     ];
+
+    const PERMITTED: Permitted =
+        Permitted { metrics: &METRICS, lacks_time: false, may_be_empty: false };
 
     fn order() -> Order {
         let ordered = |level: &str, position, twin| OrderedPoint {
@@ -339,11 +407,11 @@ mod tests {
             ..answer(&order, 0, attempt).sample
         };
         for attempt in 1..MAX_ATTEMPTS {
-            let void = checked(wrong(attempt), &METRICS);
+            let void = checked(wrong(attempt), PERMITTED);
             assert!(void.error.is_none() && void.values.is_empty() && !void.is_final(), "{void:?}");
             assert_eq!(void.void.unwrap(), "a stall; 'speed' is not a metric of its method");
         }
-        let last = checked(wrong(MAX_ATTEMPTS), &METRICS);
+        let last = checked(wrong(MAX_ATTEMPTS), PERMITTED);
         assert!(
             last.void.is_none() && last.error.unwrap().why.starts_with("'speed' is not a metric")
         );
@@ -354,11 +422,11 @@ mod tests {
         let order = order();
         let fine =
             Sample { values: [("time".to_string(), 1.0)].into(), ..answer(&order, 0, 1).sample };
-        assert_eq!(checked(fine.clone(), &METRICS), fine);
+        assert_eq!(checked(fine.clone(), PERMITTED), fine);
         // An overhead is subtracted from times.
         let negative = [("time".into(), -1.0), ("difference".into(), -0.5)].into();
         let negative = Sample { values: negative, ..fine.clone() };
-        assert_eq!(checked(negative.clone(), &METRICS), negative);
+        assert_eq!(checked(negative.clone(), PERMITTED), negative);
         let clock = Clock {
             tsc_hertz: 1e9,
             core_before: 1e9,
@@ -391,12 +459,71 @@ mod tests {
             (Sample { clock: Some(clock), ..fine.clone() }, "a clock is NaN Hz"),
         ];
         for (sample, expected) in wrong {
-            let sample = checked(sample, &METRICS);
+            let sample = checked(sample, PERMITTED);
             let error = sample.error.unwrap();
             assert_eq!(error.kind, FailureKind::Check);
             assert!(error.why.contains(expected), "{error}");
             assert_eq!(sample.point, fine.point);
             assert!(sample.values.is_empty() && sample.histograms.is_empty());
         }
+    }
+
+    #[test]
+    fn whatever_an_emulated_cpu_sends_no_time_is_journalled() {
+        let values = |name: &str| BTreeMap::from([(name.to_owned(), 1.0)]);
+        let counts = Sample { values: values("calls"), ..answer(&order(), 0, 1).sample };
+        let trial = |name| Trial { level: 1.0, holds: None, void: None, values: values(name) };
+        let counts = Sample { trials: vec![trial("nulls")], ..counts };
+        let covariates = BTreeMap::from([(ROUND_TRIP.to_owned(), Level::from("98.1"))]);
+        let clock = Clock { tsc_hertz: 1e9, core_before: 1e9, core_after: 1e9, ..Clock::default() };
+        let histograms = BTreeMap::from([("calls".to_owned(), String::new())]);
+        let part = |part: Part| BTreeMap::from([("guest".to_owned(), part)]);
+        let lacking = Permitted { lacks_time: true, ..PERMITTED };
+        for (sample, time) in [
+            (Sample { values: values("time"), ..counts.clone() }, "'time'"),
+            (Sample { values: values("ratio"), ..counts.clone() }, "'ratio'"),
+            (Sample { histograms, ..counts.clone() }, "'calls'"),
+            (Sample { clock: Some(clock), ..counts.clone() }, "a clock"),
+            (Sample { trials: vec![trial("time")], ..counts.clone() }, "'time' of a trial"),
+            (Sample { trials: vec![trial(DURATION)], ..counts.clone() }, "'duration' of a trial"),
+            (
+                Sample { covariates: covariates.clone(), ..counts.clone() },
+                "the covariate 'round_trip_ns'",
+            ),
+            (
+                Sample {
+                    parts: part(Part { values: values("time"), ..Part::default() }),
+                    ..counts.clone()
+                },
+                "'time'",
+            ),
+            (
+                Sample { parts: part(Part { covariates, ..Part::default() }), ..counts.clone() },
+                "the covariate 'round_trip_ns'",
+            ),
+        ] {
+            assert_eq!(time_in(&sample, &METRICS).as_deref(), Some(time));
+            let refused = checked(sample, lacking);
+            let failure = refused.error.as_ref().unwrap();
+            assert_eq!(failure.kind, FailureKind::Check);
+            let expected = format!("{time} is a time, and the CPU that sent it is emulated");
+            assert_eq!(failure.why, expected);
+            assert_eq!(time_in(&refused, &METRICS), None, "{refused:?}");
+        }
+        assert_eq!(checked(counts.clone(), lacking), counts);
+        let noise = NoiseDelta { waited_ns: Some(5), steal_ns: Some(5), ..NoiseDelta::default() };
+        let noisy = Sample { noise: Some(noise), ..counts };
+        assert_eq!(checked(noisy, lacking).noise, Some(NoiseDelta::default()));
+    }
+
+    #[test]
+    fn a_valid_sample_has_a_value_unless_another_role_may_have_it() {
+        let empty = answer(&order(), 0, 1).sample;
+        let failure = checked(empty.clone(), PERMITTED).error.unwrap();
+        assert_eq!(failure, Failure::check("it has no value"));
+        let of_role = Permitted { may_be_empty: true, ..PERMITTED };
+        assert_eq!(checked(empty.clone(), of_role), empty);
+        let void = Sample { void: Some("a stall".into()), ..empty };
+        assert_eq!(checked(void.clone(), PERMITTED), void);
     }
 }

@@ -1,5 +1,6 @@
 //! Guests: virtual machines with a worker inside, which the host's worker treats as a probe.
 
+use std::fmt;
 use std::process::Command;
 use std::sync::Arc;
 
@@ -23,6 +24,8 @@ pub struct Guest {
     pub name: String,
     /// The artefacts that the start needs.
     pub artefacts: Vec<Recipe>,
+    /// Whether no time is measured in it, because its CPU is emulated.
+    pub lacks_time: bool,
     /// Prepares the start.
     pub start: Arc<Starting>,
 }
@@ -52,6 +55,8 @@ pub struct Guests {
     pub declaration: String,
     /// Accelerator: `kvm` or `tcg`.
     pub accelerator: String,
+    /// Whether times are measured although their CPUs are emulated, to test the clock.
+    pub planted_clock: bool,
     /// One or more. The roles of an experiment run on one each, in this order.
     pub hosts: Vec<GuestHost>,
 }
@@ -74,13 +79,34 @@ pub struct GuestsRecord {
     pub declaration: String,
     /// Accelerator: `kvm` or `tcg`.
     pub accelerator: String,
+    /// Whether times were measured although their CPUs are emulated, to test the clock. They are not real.
+    pub planted_clock: bool,
+}
+
+/// The name of QEMU's emulator as an accelerator.
+const EMULATOR: &str = "tcg";
+
+impl GuestsRecord {
+    /// Returns whether their CPUs are emulated.
+    pub fn is_emulated(&self) -> bool {
+        self.accelerator == EMULATOR
+    }
+}
+
+/// States where a run was measured, e.g. `guest plain, emulated by TCG`.
+impl fmt::Display for GuestsRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let how = if self.is_emulated() { "emulated by TCG" } else { "executed by KVM" };
+        let clock = if self.planted_clock { ", with a planted clock" } else { "" };
+        write!(f, "guest {}, {how}{clock}", self.name)
+    }
 }
 
 impl Guests {
     /// Returns their record.
     pub(crate) fn record(&self) -> GuestsRecord {
-        let Self { name, declaration, accelerator, .. } = self.clone();
-        GuestsRecord { name, declaration, accelerator }
+        let Self { name, declaration, accelerator, planted_clock, .. } = self.clone();
+        GuestsRecord { name, declaration, accelerator, planted_clock }
     }
 }
 

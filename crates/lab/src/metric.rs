@@ -42,6 +42,9 @@ pub struct Metric {
     /// Name of the time of which it is the rate.
     #[serde(skip)]
     rate_of: Option<&'static str>,
+    /// Whether it derives from times although its unit is not one of time.
+    #[serde(skip)]
+    is_from_time: bool,
 }
 
 impl Metric {
@@ -52,7 +55,7 @@ impl Metric {
         better: Better,
         about: &'static str,
     ) -> Self {
-        Self { name, unit, better, about, is_signed: false, rate_of: None }
+        Self { name, unit, better, about, is_signed: false, rate_of: None, is_from_time: false }
     }
 
     /// Creates a time in ns, better if lower.
@@ -76,16 +79,22 @@ impl Metric {
         Self { rate_of: Some(time), ..self }
     }
 
+    /// States that its values derive from times although its unit (`1`, `share`, `B`) does not show it, e.g. a ratio of two
+    /// times or a count per cycle.
+    pub const fn from_time(self) -> Self {
+        Self { is_from_time: true, ..self }
+    }
+
     /// Returns whether a value below zero is possible: of times, from which an overhead is subtracted, and of signed
     /// metrics. Counts, bytes, shares and rates are not negative.
     pub fn may_be_negative(&self) -> bool {
         self.is_signed || matches!(self.unit, "ns" | "us" | "ticks" | "cycles")
     }
 
-    /// Returns whether its values depend on time, which an emulated CPU must not report. Counts,
-    /// bytes and shares of counts (`1`, `B`, `share`) do not.
+    /// Returns whether its values derive from times, which an emulated CPU must not report: by its unit, or as
+    /// [stated](Self::from_time). Counts, bytes and shares of counts (`1`, `B`, `share`) do not.
     pub fn is_timed(&self) -> bool {
-        !matches!(self.unit, "1" | "B" | "share")
+        self.is_from_time || !matches!(self.unit, "1" | "B" | "share")
     }
 }
 

@@ -10,6 +10,7 @@ use machine::issue_rate;
 use machine::noise::Noise;
 use machine::tsc::Tsc;
 
+use crate::answer::time_in;
 use crate::measure::{Context, Measurement};
 use crate::message::{
     Answer, Order, OrderedPoint, QUEUE_LENGTH, Rendezvous, Request, SampleAnswer, receive,
@@ -104,6 +105,8 @@ fn execute(
             if outcome.is_err() {
                 sample.values.clear();
                 sample.histograms.clear();
+                sample.covariates.clear();
+                sample.trials.clear();
             }
             sample.seconds = start.elapsed().as_secs_f64();
             sample.error = outcome.err();
@@ -120,7 +123,7 @@ fn execute(
 
 /// Returns the time-stamp counter; fails on an emulated CPU.
 fn counter(order: &Order) -> Result<&'static Tsc, Failure> {
-    if machine::cpu::emulated() {
+    if machine::cpu::lacks_time() {
         return Err(emulated());
     }
     let counter = order.host.counter.as_ref();
@@ -142,9 +145,8 @@ fn has_times(method: &dyn AnyMethod) -> bool {
 
 /// Refuses samples with times from an emulated CPU; counts are valid.
 fn check_emulation(method: &dyn AnyMethod, sample: &Sample) -> Result<(), Failure> {
-    let timed = |metric: &Metric| sample.values.contains_key(metric.name) && metric.is_timed();
-    let emits = !sample.histograms.is_empty() || method.metrics().iter().any(timed);
-    if machine::cpu::emulated() && emits { Err(emulated()) } else { Ok(()) }
+    let is_refused = machine::cpu::lacks_time() && time_in(sample, method.metrics()).is_some();
+    if is_refused { Err(emulated()) } else { Ok(()) }
 }
 
 /// Returns an empty sample of an ordered point.

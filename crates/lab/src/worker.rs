@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use machine::environment::Environment;
 
-use crate::answer::OrderProgress;
+use crate::answer::{OrderProgress, Permitted, checked};
 use crate::artefact::{self, Artefacts, Recipe};
 use crate::descendants;
 use crate::guest::{Guest, IN_GUEST};
@@ -332,6 +332,12 @@ impl<'a> Worker<'a> {
                         answer.sample.seconds = start.elapsed().as_secs_f64();
                     }
                     start = Instant::now();
+                    if guest.is_some_and(|guest| guest.lacks_time) {
+                        let metrics = self.method(order).map_or(&[][..], |it| it.metrics());
+                        let may_be_empty = !order.role.is_empty();
+                        let permitted = Permitted { metrics, lacks_time: true, may_be_empty };
+                        answer.sample = checked(answer.sample, permitted);
+                    }
                     self.forward_sample(guest_environment.as_deref(), *answer)?;
                 }
                 // Also the greeting of a guest.

@@ -86,6 +86,7 @@ impl KernelView {
 struct Predicates {
     hypervisor: Option<String>,
     emulated: bool,
+    planted_clock: bool,
     erms: bool,
     fsrm: bool,
     mpx: bool,
@@ -105,9 +106,10 @@ fn predicates() -> &'static Predicates {
         let hypervisor = hypervisor_signature();
         let brand = CpuId::new().get_processor_brand_string();
         let brand = brand.as_ref().map_or("", |brand| brand.as_str());
+        let declared = std::env::var_os(EMULATED_VARIABLE);
         Predicates {
-            emulated: std::env::var_os(EMULATED_VARIABLE).is_some()
-                || is_emulated(hypervisor.as_deref(), brand),
+            emulated: declared.is_some() || is_emulated(hypervisor.as_deref(), brand),
+            planted_clock: declared.is_some_and(|value| value == PLANTED_CLOCK),
             hypervisor,
             erms: ebx(9),
             fsrm: edx(4),
@@ -134,6 +136,8 @@ fn bounds_state_enabled() -> bool {
 
 /// Environment variable that declares this CPU emulated: whoever starts an emulator knows it, even if the emulator hides.
 pub const EMULATED_VARIABLE: &str = "TOLLGATE_EMULATED";
+/// Value of [`EMULATED_VARIABLE`] if times are measured nevertheless, to test the clock.
+pub const PLANTED_CLOCK: &str = "planted-clock";
 /// Signature of QEMU's TCG.
 const TCG_SIGNATURE: &str = "TCGTCGTCGTCG";
 
@@ -156,10 +160,15 @@ pub fn hypervisor() -> Option<&'static str> {
     predicates().hypervisor.as_deref()
 }
 
-/// Returns whether this CPU is emulated, by its signature, its brand or [`EMULATED_VARIABLE`]. Measured times are then
-/// meaningless.
+/// Returns whether this CPU is emulated, by its signature, its brand or [`EMULATED_VARIABLE`].
 pub fn emulated() -> bool {
     predicates().emulated
+}
+
+/// Returns whether no time can be measured because this CPU is emulated and its clock is not planted.
+pub fn lacks_time() -> bool {
+    let Predicates { emulated, planted_clock, .. } = predicates();
+    *emulated && !planted_clock
 }
 
 /// Returns whether a CPU with this hypervisor and brand is emulated by QEMU's TCG. In a virtual machine on an emulated CPU

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cache::Caches;
 use crate::capability::Capability;
-use crate::cpu::Cpu;
+use crate::cpu::{self, Cpu};
 use crate::proc;
 use crate::topology::Topology;
 use crate::tsc::Tsc;
@@ -58,6 +58,8 @@ pub struct Environment {
     pub boot_id: String,
     /// The CPU, including microcode and hypervisor.
     pub cpu: Cpu,
+    /// Whether the CPU is emulated, whatever it reports.
+    pub emulated: bool,
     /// The caches of the first CPU.
     pub caches: Caches,
     /// CPUs, cores, packages, nodes.
@@ -92,14 +94,15 @@ impl Environment {
     /// Captures the environment, in some tens of milliseconds. What the system does not report stays empty.
     pub fn capture() -> Self {
         let uname = rustix::system::uname();
-        let text = |name: &std::ffi::CStr| name.to_string_lossy().into_owned();
+        let text = |name: &CStr| name.to_string_lossy().into_owned();
         let cpus = Path::new("/sys/devices/system/cpu");
         Self {
-            hostname: text(uname.nodename()),
+            hostname: hostname(),
             kernel_release: text(uname.release()),
             kernel_version: text(uname.version()),
             boot_id: boot_id(),
             cpu: Cpu::detect(),
+            emulated: cpu::emulated(),
             caches: Caches::detect(),
             topology: Topology::detect(),
             vulnerabilities: read_folder(&cpus.join("vulnerabilities")),
@@ -167,6 +170,7 @@ impl Environment {
             (vendor, brand, family, model, stepping, hypervisor)
         };
         model(self) == model(other)
+            && self.emulated == other.emulated
             && self.caches == other.caches
             && self.topology == other.topology
     }
@@ -193,6 +197,11 @@ impl Environment {
         }
         stable
     }
+}
+
+/// Returns the host name.
+pub fn hostname() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
 /// Returns the ID of the current boot; empty if the kernel does not state it.
@@ -333,6 +342,7 @@ mod tests {
         };
         assert_ne!(other(|environment| environment.boot_id.push('x')), id);
         assert_ne!(other(|environment| environment.program_hash = None), id);
+        assert_ne!(other(|environment| environment.emulated = !environment.emulated), id);
         assert_ne!(other(|environment| environment.governor = Some("none".into())), id);
         assert_eq!(other(|environment| environment.memory += 1), id);
         assert_eq!(other(|environment| environment.capabilities.clear()), id);

@@ -130,7 +130,7 @@ impl Tsc {
 
     /// Checks whether the counter can measure time.
     fn usable() -> Result<(), Unavailable> {
-        if cpu::emulated() {
+        if cpu::lacks_time() {
             return Err(Unavailable::new(
                 "this CPU is emulated (QEMU TCG), so no time can be measured",
                 "use real or KVM hardware",

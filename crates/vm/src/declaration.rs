@@ -172,6 +172,7 @@ fn parse(name: &str, file: &str, text: &str) -> Result<NamedDeclaration, DataErr
     if !(1..=64).contains(&declaration.cpus) {
         return Err(wrong(format!("cpus: {} is not from 1 to 64", declaration.cpus)));
     }
+    check_executor(&declaration).map_err(wrong)?;
     for (name, size) in &declaration.files {
         let is_valid = quantity::bytes(size).is_ok_and(|bytes| bytes > 0 && bytes < 1 << 48);
         if !is_plain_name(name) || !is_valid {
@@ -197,6 +198,36 @@ fn parse(name: &str, file: &str, text: &str) -> Result<NamedDeclaration, DataErr
     Ok(NamedDeclaration { name: name.into(), text: text.into(), declaration })
 }
 
+/// Checks that no option of QEMU changes what executes the guest or its CPU: the journal records them by `--accelerator` and
+/// `cpu`.
+fn check_executor(declaration: &Declaration) -> Result<(), String> {
+    let sets_accelerator = |machine: &str| machine.split(',').any(|it| it.starts_with("accel="));
+    let fix = "remove it and use --accelerator";
+    if sets_accelerator(&declaration.machine) {
+        return Err(format!("machine: 'accel=' would change what executes the guest; {fix}"));
+    }
+    let of_hosts = declaration.host.iter().map(|host| &host.arguments);
+    for arguments in [&declaration.arguments].into_iter().chain(of_hosts) {
+        for (at, argument) in arguments.iter().enumerate() {
+            // QEMU takes one dash or two.
+            let Some(option) = argument.strip_prefix('-') else { continue };
+            let fix = match option.strip_prefix('-').unwrap_or(option) {
+                "accel" | "enable-kvm" => fix,
+                "machine" | "M" if arguments.get(at + 1).is_some_and(|it| sets_accelerator(it)) => {
+                    fix
+                }
+                "cpu" => "remove it and set 'cpu'",
+                "readconfig" => "write its options as arguments",
+                _ => continue,
+            };
+            return Err(format!(
+                "arguments: '{argument}' would change what executes the guest; {fix}"
+            ));
+        }
+    }
+    Ok(())
+}
+
 impl NamedDeclaration {
     /// Creates its backing files and returns its hosts with a worker inside each. The files are in memory, or in
     /// `how.folder` under their names; there, one that exists keeps its content.
@@ -212,6 +243,7 @@ impl NamedDeclaration {
             name: self.name.clone(),
             declaration: self.text.clone(),
             accelerator: how.accelerator.name().into(),
+            planted_clock: self.declaration.planted_clock && how.accelerator == Accelerator::Tcg,
             hosts: hosts.collect(),
         })
     }
@@ -245,6 +277,7 @@ impl NamedDeclaration {
 
     /// Returns its hosts; without any declared, the one that has the declaration's name.
     fn linux_hosts(&self, how: &StartOptions) -> Result<Vec<LinuxGuest>, GuestError> {
+        self.check_host_names(&machine::environment::hostname())?;
         let files = self.backing_files(how.folder).map_err(GuestError::Failed)?;
         let mut pools: Vec<HostPool> = match &self.declaration.pool {
             None => Vec::new(),
@@ -267,6 +300,19 @@ impl NamedDeclaration {
             LinuxGuest { forwarder: pool.forwarder, ..linux }
         };
         Ok(hosts.into_iter().zip(pools).map(linux).collect())
+    }
+
+    /// Checks that no host has the host name of this machine, whose results would have the same names.
+    fn check_host_names(&self, machine: &str) -> Result<(), GuestError> {
+        let hosts = self.declaration.host.iter().map(|host| format!("{}-{}", self.name, host.name));
+        match hosts.chain([self.name.clone()]).find(|name| name == machine) {
+            None => Ok(()),
+            Some(name) => Err(GuestError::Usage(format!(
+                "guest '{}': '{name}' is the host name of this machine, whose results it would join; copy its \
+                 declaration to a file of another name",
+                self.name
+            ))),
+        }
     }
 
     fn linux(
@@ -361,6 +407,18 @@ mod tests {
                 "pool: 'x' is not an address",
             ),
             ("cpus = 2", "missing field `about`"),
+            (
+                "about = 'one'\narguments = ['-accel', 'tcg', '-cpu', 'max']",
+                "arguments: '-accel' would change what executes the guest; remove it and use --accelerator",
+            ),
+            ("about = 'one'\narguments = ['--accel', 'tcg']", "'--accel'"),
+            ("about = 'one'\narguments = ['-enable-kvm']", "'-enable-kvm'"),
+            ("about = 'one'\narguments = ['-cpu', 'max']", "'-cpu' would change"),
+            ("about = 'one'\narguments = ['-M', 'q35,accel=tcg']", "'-M'"),
+            ("about = 'one'\narguments = ['-machine', 'accel=kvm:tcg']", "'-machine'"),
+            ("about = 'one'\narguments = ['-readconfig', 'file']", "'-readconfig'"),
+            ("about = 'one'\n[[host]]\nname = 'a'\narguments = ['-accel', 'tcg']", "'-accel'"),
+            ("about = 'one'\nmachine = 'q35,accel=tcg'", "machine: 'accel='"),
         ] {
             let path = folder.path().join("mine.toml");
             std::fs::write(&path, text).unwrap();
@@ -369,6 +427,22 @@ mod tests {
         }
         assert!(find("no-such").unwrap_err().contains("ivshmem"));
         assert!(find("/no/such.toml").unwrap_err().contains("/no/such.toml"));
+    }
+
+    #[test]
+    fn a_guest_with_the_host_name_of_this_machine_is_refused() {
+        let escape = find("escape").unwrap();
+        for name in ["escape", "escape-writer"] {
+            let why = escape.check_host_names(name).unwrap_err().to_string();
+            assert!(why.contains(&format!("'{name}' is the host name of this machine")), "{why}");
+        }
+        escape.check_host_names("another").unwrap();
+        let name = machine::environment::hostname();
+        let here = NamedDeclaration { name, ..find("plain").unwrap() };
+        let none = BTreeMap::new();
+        let how = how(None, &none);
+        assert!(matches!(here.guests(&how), Err(GuestError::Usage(_))));
+        assert!(matches!(here.with_command(&how, None, &[]), Err(GuestError::Usage(_))));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use lab::artefact::{self, Artefacts, Recipe};
 use lab::guest::{Guest, IN_GUEST, Start};
 use lab::sample::Failure;
 use machine::child::die_with_parent;
-use machine::cpu::EMULATED_VARIABLE;
+use machine::cpu::{EMULATED_VARIABLE, PLANTED_CLOCK};
 use serde::{Deserialize, Serialize};
 
 use crate::backing_file::BackingFile;
@@ -148,8 +148,9 @@ impl LinuxGuest {
     /// Converts it to a guest of the lab.
     pub fn into_guest(self) -> Guest {
         let (name, artefacts) = (self.name.clone(), self.recipes());
+        let lacks_time = self.is_emulated() && !self.planted_clock;
         let start = move |artefacts: &Artefacts| self.start(artefacts);
-        Guest { name, artefacts, start: Arc::new(start) }
+        Guest { name, artefacts, lacks_time, start: Arc::new(start) }
     }
 
     /// Prepares the kernel and returns the command that boots the guest.
@@ -216,10 +217,18 @@ impl LinuxGuest {
         let of_host: &[&str] = if self.host_files { &OF_HOST } else { &[] };
         let set =
             of_host.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?)));
-        let yes = |name: &str| (name.to_owned(), "yes".to_owned());
-        let is_emulated = self.accelerator == Accelerator::Tcg || machine::cpu::emulated();
-        let emulated = (is_emulated && !self.planted_clock).then(|| yes(EMULATED_VARIABLE));
-        set.chain([yes(IN_GUEST)]).chain(emulated).chain(self.variables.clone()).collect()
+        let variable = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let clock = if self.planted_clock { PLANTED_CLOCK } else { "yes" };
+        let emulated = self.is_emulated().then(|| variable(EMULATED_VARIABLE, clock));
+        set.chain([variable(IN_GUEST, "yes")])
+            .chain(emulated)
+            .chain(self.variables.clone())
+            .collect()
+    }
+
+    /// Returns whether its CPU is emulated: by QEMU, or because this machine's is.
+    fn is_emulated(&self) -> bool {
+        self.accelerator == Accelerator::Tcg || machine::cpu::emulated()
     }
 
     fn command_line(&self) -> String {

@@ -16,7 +16,7 @@ use crate::side::SideRecord;
 use crate::terminal;
 
 /// The version of the format that this program writes and reads.
-pub const FORMAT: u64 = 13;
+pub const FORMAT: u64 = 14;
 
 /// The record of a session: one start of the lab for a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -121,6 +121,11 @@ impl RunRecord {
             None => return Err(damaged(&"it has no 'format'")),
         }
         serde_json::from_slice(&text).map_err(|e| damaged(&e))
+    }
+
+    /// States where the run was measured, e.g. `host vm` or `guest plain, emulated by TCG`.
+    pub fn place(&self) -> String {
+        self.guests.as_ref().map_or_else(|| format!("host {}", self.host), GuestsRecord::to_string)
     }
 
     /// Returns the number of the last session, from 1; 0 without sessions.

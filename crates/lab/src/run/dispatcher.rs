@@ -320,6 +320,9 @@ fn join(roles: &[String], samples: Vec<Sample>, first_failed: Option<usize>) -> 
             joined.error = Some(error.clone().with_details(by_role(&error.why)));
         }
     }
+    if joined.is_valid() && joined.values.is_empty() {
+        joined.error = Some(Failure::check("no role has a value"));
+    }
     if let (None, Some(why)) = (&joined.error, duplicate) {
         joined.values.clear();
         joined.histograms.clear();

@@ -7,7 +7,7 @@ use machine::environment::Environment;
 
 use super::RunError;
 use super::supervisor::{POLL_INTERVAL, Supervisor};
-use crate::answer::{OrderProgress, checked};
+use crate::answer::{OrderProgress, Permitted, checked};
 use crate::artefact::MAX_LOCK_WAIT;
 use crate::link::{LinkOutput, Output};
 use crate::message::{Answer, Order, Request};
@@ -222,7 +222,12 @@ impl<'e, 'a> Executor<'e, 'a> {
         self.set_state(index, state);
         match answer {
             Answer::Sample(answer) => {
-                let sample = checked(answer.sample, self.metrics);
+                let permitted = Permitted {
+                    metrics: self.metrics,
+                    lacks_time: self.supervisor.lacks_time(),
+                    may_be_empty: !answer.role.is_empty(),
+                };
+                let sample = checked(answer.sample, permitted);
                 let has_failed = sample.error.is_some();
                 (self.handle)(OrderEvent::Sample { worker: index, sample })?;
                 if has_failed { self.cancel(Some(index)) } else { Ok(()) }

@@ -32,7 +32,8 @@ pub(crate) const METRICS: [Metric; 2] = [
         "share",
         Better::Lower,
         "Share of the session's wall time outside samples",
-    ),
+    )
+    .from_time(),
     Metric::new("peak_memory", "B", Better::Lower, "Peak resident memory of the lab's process"),
 ];
 

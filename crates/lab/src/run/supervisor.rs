@@ -129,6 +129,15 @@ impl<'a> Supervisor<'a> {
         }
     }
 
+    /// Returns whether no time is measured where the workers run, because a CPU is emulated.
+    pub(super) fn lacks_time(&self) -> bool {
+        let in_guests = match &self.location {
+            Location::Host => false,
+            Location::Guests { hosts, .. } => hosts.iter().any(|host| host.guest.lacks_time),
+        };
+        in_guests || machine::cpu::lacks_time()
+    }
+
     /// Returns whether the user interrupted the run.
     pub(super) fn is_interrupted(&self) -> bool {
         self.interrupted.load(Ordering::Relaxed)

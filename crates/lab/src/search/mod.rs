@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 pub use bisect::{BisectResult, Search, TrialVerdict, largest, smallest};
 pub use loss_ratios::{Goal, GoalResult, LossRatioResult, LossRatios, loss_ratios};
 pub use rfc2544::{Rfc2544, Rfc2544Result, rfc2544};
+pub(crate) use trial_log::DURATION;
 
 /// Values measured by a trial, in addition to its verdict.
 pub type Values = BTreeMap<String, f64>;

@@ -5,6 +5,9 @@ use std::time::Duration;
 use super::{LoadInterval, TrialOutcome};
 use crate::sample::{Failure, MAX_ATTEMPTS, Trial};
 
+/// The value of a trial of loads that is its duration, in s.
+pub(crate) const DURATION: &str = "duration";
+
 /// Condition that a load must meet to pass.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Criterion {
@@ -74,7 +77,7 @@ impl TrialLog {
         let duration = criterion.duration;
         let ratio = outcome.ratio();
         let TrialOutcome { sent, lost, void, mut values } = outcome;
-        values.insert("duration".into(), duration.as_secs_f64());
+        values.insert(DURATION.into(), duration.as_secs_f64());
         values.insert("sent".into(), sent as f64);
         values.insert("lost".into(), lost as f64);
         values.insert("allowed".into(), criterion.allowed);

@@ -48,7 +48,8 @@ const METRICS: &[Metric] = &[
         Better::Neither,
         "ratio of user to kernel to kernel to user: trimmed means",
     )
-    .signed(),
+    .signed()
+    .from_time(),
     STEP_METRIC,
     RESOLUTION_METRIC,
     CROSSINGS_MADE,

@@ -111,7 +111,8 @@ pub const METRICS: &[Metric] = &[
         "cost of an ECALL above a plain call, core cycles",
     ),
     Metric::new("load", "ns", Better::Lower, "time to load the enclave: median"),
-    Metric::new("load_in_ecalls", "1", Better::Lower, "time to load the enclave, in ECALLs"),
+    Metric::new("load_in_ecalls", "1", Better::Lower, "time to load the enclave, in ECALLs")
+        .from_time(),
     Metric::new("ocalls", "1", Better::Neither, "OCALLs of waits and wakes"),
     Metric::new(
         "waits",

@@ -64,7 +64,12 @@ impl Method for InGuest {
             Ok(Start { command: command(place), held: Vec::new() })
         };
         let artefacts = vec![recipe(artefact)];
-        Some(Guest { name: place.name().into(), artefacts, start: Arc::new(start) })
+        Some(Guest {
+            name: place.name().into(),
+            artefacts,
+            lacks_time: false,
+            start: Arc::new(start),
+        })
     }
 
     fn probe(&self) -> Result<Box<dyn Probe<GuestParams>>, Failure> {

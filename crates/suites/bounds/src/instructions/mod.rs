@@ -118,7 +118,7 @@ impl Method for Instructions {
 /// Returns the metric of a port. Ports that a CPU counts together are one metric.
 const fn port(name: &'static str) -> Metric {
     let about = "micro-operations per core cycle on the port (or ports), if the CPU counts them";
-    Metric::new(name, "1", Better::Neither, about)
+    Metric::new(name, "1", Better::Neither, about).from_time()
 }
 
 const METRICS: &[Metric] = &[
@@ -144,7 +144,8 @@ const METRICS: &[Metric] = &[
         "off_integer",
         "deviation of a latency from the expected whole number, relative to max(0.05 cycle, 0.5%)",
     )
-    .signed(),
+    .signed()
+    .from_time(),
     Metric::count("uops", "micro-operations per instruction, by performance counters"),
     port("port_0"),
     port("port_1"),

@@ -71,7 +71,8 @@ const METRICS: &[Metric] = &[
         "1",
         Better::Lower,
         "ratio of the store to the same store without tables, interleaved",
-    ),
+    )
+    .from_time(),
     Metric::time("user", "CPU time of one store in user mode, as accounted by the kernel"),
     Metric::time("system", "CPU time of one store in the kernel, as accounted by the kernel"),
     Metric::new(
@@ -80,7 +81,8 @@ const METRICS: &[Metric] = &[
         Better::Neither,
         "share of the kernel in the CPU time that tables add to a store, as accounted by the kernel",
     )
-    .signed(),
+    .signed()
+    .from_time(),
     Metric::new("faults", "1", Better::Lower, "page faults per store"),
     Metric::new("user_instructions", "1", Better::Lower, "instructions per store in user mode"),
     Metric::new("system_instructions", "1", Better::Lower, "instructions per store in the kernel"),

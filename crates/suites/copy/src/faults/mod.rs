@@ -55,7 +55,8 @@ const METRICS: &[Metric] = &[
         "1",
         Better::Lower,
         "rate of a reading loop, undisturbed divided by disturbed, median",
-    ),
+    )
+    .from_time(),
     Metric::count("faults_counted", "page faults counted by the kernel, minor and major"),
     Metric::count("pages_touched", "pages touched in all passes"),
     Metric::count(

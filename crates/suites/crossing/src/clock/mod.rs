@@ -70,14 +70,16 @@ const METRICS: &[Metric] = &[
         "1",
         Better::Neither,
         "ratio of the core clock under the load to that without",
-    ),
+    )
+    .from_time(),
     Metric::new(
         "follows_core_clock",
         "1",
         Better::Neither,
         "share of the clock's change in the time: 0 if ticks stay fixed, 1 if core cycles do",
     )
-    .signed(),
+    .signed()
+    .from_time(),
 ];
 
 /// The method `clock`.

@@ -26,7 +26,7 @@ const fn share(name: &'static str, better: Better, about: &'static str) -> Metri
 pub const METRICS: &[Metric] = &[
     rate("rate", "echoed packets, from the first sent to the last received"),
     Metric::new("wire_rate", BITS, Better::Higher, "rate on the wire, with preamble and gap"),
-    share("of_ceiling", Better::Higher, "rate as a share of the sample's ceiling"),
+    share("of_ceiling", Better::Higher, "rate as a share of the sample's ceiling").from_time(),
     rate(
         "ceiling",
         "64 B lines that one core writes, the other adds 1 to, and the first reads back",

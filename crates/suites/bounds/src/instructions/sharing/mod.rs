@@ -55,7 +55,7 @@ impl Method for Sharing {
 
 const fn inferred(name: &'static str, about: &'static str) -> Metric {
     // A slowdown is a difference of two times.
-    Metric::new(name, "share", Better::Neither, about).signed()
+    Metric::new(name, "share", Better::Neither, about).signed().from_time()
 }
 
 const METRICS: &[Metric] = &[
