@@ -25,6 +25,8 @@ use crate::summary::{Rounds, Samples, chosen_state, in_state, resolution};
 /// Above every value, and small enough that the sum of two is finite.
 const HIGHEST: f64 = f64::MAX / 4.0;
 const LOWEST: f64 = -HIGHEST;
+/// What claims need unless they are about what an emulator can show.
+const REAL_CPU: &str = "a real CPU";
 
 /// Judges a claim by a run, like [`Judge::judge`].
 pub fn judge(claim: &Claim, run: Option<&Run>, cores: usize) -> Verdict {
@@ -82,6 +84,7 @@ impl<'r> Judge<'r> {
         let unmeasurable = claim.unmeasurable.clone();
         let evidence = unmeasurable
             .map(|why| NoVerdict::unmeasurable(Reason::NoMethod { why }))
+            .or_else(|| emulated(claim, run, machine))
             .or_else(|| lacking_cores(claim, machine, self.cores))
             .or_else(|| other_machine(claim, machine))
             .or_else(|| other_profile(claim, run, machine))
@@ -127,6 +130,24 @@ fn preferred<'a>(claim: &Claim, samples: impl Fn() -> Option<Rc<Samples<'a>>>) -
     let filter = claim.filter.with(claim.prefer.as_ref()?);
     let is_measured = samples()?.all().any(|one| one.is_valid() && filter.matches(&one.point));
     is_measured.then(|| Claim { filter, ..claim.clone() })
+}
+
+/// Returns a reason if an emulated CPU measured, which shows nothing about a real one, unless the claim is about what an
+/// emulator can show. Values of a planted clock are never judged.
+fn emulated(claim: &Claim, run: Option<&Run>, machine: Option<&Environment>) -> Option<NoVerdict> {
+    let guests = run.and_then(|run| run.record.guests.as_ref());
+    let is_emulated = machine.is_some_and(|machine| machine.emulated);
+    let unmet = |needed: &str, found: &str| {
+        let unmet = vec![Unmet { needed: needed.into(), found: found.into() }];
+        Some(NoVerdict::unmeasurable(Reason::OtherMachine { unmet }))
+    };
+    match guests {
+        Some(guests) if guests.planted_clock => unmet("a real clock", "a planted clock"),
+        _ if claim.emulated => None,
+        Some(guests) if guests.is_emulated() => unmet(REAL_CPU, "one emulated by TCG"),
+        _ if is_emulated => unmet(REAL_CPU, "an emulated one"),
+        _ => None,
+    }
 }
 
 /// Returns a reason if the machine that measured has fewer physical cores than the claim requires.

@@ -74,6 +74,9 @@ pub struct Claim {
     pub carries_over: Option<CarriesOver>,
     /// Properties of the machine without which the claim is unmeasurable.
     pub requires: Option<Setup>,
+    /// Whether an emulated CPU can show it: it is about counts that the CPU does not affect. Other claims are unmeasurable
+    /// on an emulated CPU.
+    pub emulated: bool,
     /// Number of physical cores required.
     pub cores: Option<usize>,
     /// Profile required of the run.

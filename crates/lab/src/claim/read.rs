@@ -28,6 +28,8 @@ pub(crate) struct Declared {
     published: Option<DeclaredValue>,
     carries_over: Option<CarriesOver>,
     requires: Option<Setup>,
+    #[serde(default)]
+    emulated: bool,
     cores: Option<usize>,
     profile: Option<Profile>,
     class: Option<Class>,
@@ -68,6 +70,7 @@ impl Declared {
             published,
             carries_over: self.carries_over,
             requires: self.requires,
+            emulated: self.emulated,
             cores: self.cores,
             profile: self.profile,
             class: self.class,

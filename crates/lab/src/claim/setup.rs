@@ -34,7 +34,7 @@ pub struct Setup {
     pub capability: Option<String>,
     /// PCI vendor and device of a network interface, as `8086:1572`.
     pub nic: Option<String>,
-    /// Whether a hypervisor is required or excluded.
+    /// Whether a hypervisor is required or excluded. An emulator is one.
     pub hypervisor: Option<bool>,
     /// Points to which the value applies; the values of other points are shown and not judged.
     #[serde(rename = "where")]
@@ -145,12 +145,15 @@ impl Setup {
             });
             unmet.push(Unmet { needed: format!("network interface {id}"), found });
         }
+        // An emulator is a hypervisor, even if it hides.
+        let has_one = |it: &Environment| it.cpu.hypervisor.is_some() || it.emulated;
         if let Some(virtual_machine) =
-            self.hypervisor.filter(|it| lacks(&|env| env.cpu.hypervisor.is_some() == *it))
+            self.hypervisor.filter(|it| lacks(&|env| has_one(env) == *it))
         {
             let needed = if virtual_machine { "a hypervisor" } else { "no hypervisor" };
             let found = of(&|it| match &it.cpu.hypervisor {
                 Some(name) => format!("hypervisor {name}"),
+                None if it.emulated => "an emulated CPU".into(),
                 None => "no hypervisor".into(),
             });
             unmet.push(Unmet { needed: needed.into(), found });

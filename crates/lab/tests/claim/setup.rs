@@ -3,6 +3,7 @@
 use lab::claim::VerdictKind::{
     self, Contradicted, Incomparable, Inconclusive, Reproduced, Unmeasurable,
 };
+use lab::guest::GuestsRecord;
 use lab::journal::Run;
 use lab::sample::Failure;
 use machine::cpu::Cpu;
@@ -115,4 +116,51 @@ fn a_claim_may_require_a_machine() {
     assert_kind(&keys("{ hypervisor = false }"), &run, Reproduced);
     let verdict = assert_kind(&keys("{ hypervisor = true }"), &run, Unmeasurable);
     assert!(reasons(&verdict).contains("other-machine"), "{verdict:?}");
+}
+
+/// Returns the run of an emulated CPU that claims to be a Skylake without a hypervisor.
+fn on_hidden_emulator() -> Run {
+    let mut run = on_skylake();
+    run.record.environments.get_mut("e1").unwrap().emulated = true;
+    run
+}
+
+/// Returns the run in guests.
+fn in_guests(accelerator: &str, planted_clock: bool) -> Run {
+    let mut run = on_skylake();
+    let (name, declaration) = ("mine".to_owned(), String::new());
+    let accelerator = accelerator.to_owned();
+    run.record.guests = Some(GuestsRecord { name, declaration, accelerator, planted_clock });
+    run
+}
+
+#[test]
+fn an_emulated_cpu_shows_nothing_about_a_real_one() {
+    let published = value_of("{ cpu = \"Intel family 6 model 94\" }", "10e9");
+    let promise = "expect = { never = { above = 30e9 } }";
+    let on_metal = "requires = { hypervisor = false }\nexpect = { at_least = 1e9 }";
+    let capability = "requires = { capability = \"sgx\" }\nexpect = { at_least = 30e9 }";
+    for keys in [published.as_str(), "expect = { at_least = 1e9 }", on_metal, capability] {
+        for run in [on_hidden_emulator(), in_guests("tcg", false)] {
+            let verdict = assert_kind(keys, &run, Unmeasurable);
+            assert!(reasons(&verdict).contains("\"needed\":\"a real CPU\""), "{verdict:?}");
+        }
+    }
+    assert_kind(promise, &on_hidden_emulator(), Unmeasurable);
+    assert_kind(promise, &in_guests("kvm", false), Reproduced);
+    assert_kind(on_metal, &in_guests("kvm", false), Reproduced);
+}
+
+#[test]
+fn a_claim_about_counts_is_judged_on_an_emulated_cpu_but_never_from_a_planted_clock() {
+    let keys = "emulated = true\nexpect = { at_least = 1e9 }";
+    assert_kind(keys, &on_hidden_emulator(), Reproduced);
+    assert_kind(keys, &in_guests("tcg", false), Reproduced);
+    let verdict = assert_kind(keys, &in_guests("tcg", true), Unmeasurable);
+    assert!(reasons(&verdict).contains("a planted clock"), "{verdict:?}");
+    // An emulator is a hypervisor.
+    let on_metal = format!("requires = {{ hypervisor = false }}\n{keys}");
+    let verdict = assert_kind(&on_metal, &on_hidden_emulator(), Unmeasurable);
+    assert!(reasons(&verdict).contains("an emulated CPU"), "{verdict:?}");
+    assert_kind(&on_metal.replace("false", "true"), &on_hidden_emulator(), Reproduced);
 }

@@ -101,6 +101,7 @@ impl DeclaredTable {
             metric: Some(metric.into()),
             published: Some(DeclaredValue { value, unit, tolerance, on: self.on.clone() }),
             carries_over: self.carries_over.clone(),
+            emulated: false,
             requires: None,
             cores: row.cores,
             profile: self.profile,
