@@ -50,6 +50,20 @@ pub enum CompareError {
         /// Folder of the other.
         second: String,
     },
+    /// Some runs were measured in guests, others on a host or by another accelerator.
+    #[error(
+        "{first} is of {one}, and {second} of {other}, so their values do not compare; name runs of hosts, or of guests by one accelerator"
+    )]
+    Elsewhere {
+        /// Name of one run.
+        first: String,
+        /// Where it was measured: `host vm`, or `guest plain, emulated by TCG`.
+        one: String,
+        /// Name of the other run.
+        second: String,
+        /// Where it was measured.
+        other: String,
+    },
     /// The runs define an experiment differently.
     #[error("'{experiment}': {difference}; measure all with the same definitions")]
     Differ {
@@ -173,7 +187,7 @@ pub fn experiments<'a>(a: &'a [Run], b: &[Run]) -> Vec<&'a str> {
 /// Compares one metric of each experiment, by default that of the experiment. Each side has at least one run.
 ///
 /// # Errors
-/// Returns an error if two runs are copies of one, if a run has no samples or no such metric, or if the method, the
+/// Returns an error if two runs are copies of one, if some were measured in guests and others not, if a run has no samples or no such metric, or if the method, the
 /// unit or the direction differ.
 pub fn compare(
     a: &[Run],
@@ -183,6 +197,7 @@ pub fn compare(
     unit: Unit,
 ) -> Result<Vec<Comparison>, CompareError> {
     runs::check_distinct(a.iter().chain(b))?;
+    runs::check_places(a.iter().chain(b))?;
     let comparisons = experiments.iter().map(|id| compare_experiment(a, b, id, metric, unit));
     let mut comparisons: Vec<_> = comparisons.collect::<Result<_, _>>()?;
     correct(comparisons.iter_mut().flat_map(|comparison| &mut comparison.rows));

@@ -12,6 +12,7 @@ mod made_up;
 use std::time::Duration;
 
 use lab::compare::{Compared, Comparison, Difference, compare, experiments};
+use lab::guest::GuestsRecord;
 use lab::journal::{Run, SessionRecord, Written};
 use lab::metric::{Better, MetricRecord};
 use lab::point::Point;
@@ -333,4 +334,33 @@ fn a_side_that_often_failed_is_not_compared() {
     let comparison = compared(&a, &b);
     assert_eq!((comparison.rows.len(), comparison.only_a), (1, 1));
     assert_eq!(comparison.notes, ["note: 1 point failed in all rounds of B"]);
+}
+
+/// Returns runs as if they were measured in guests.
+fn in_guests(seeds: std::ops::Range<u64>, name: &str, accelerator: &str) -> Vec<Run> {
+    let mut runs = runs(seeds, 1.0);
+    for run in &mut runs {
+        run.record.guests = Some(GuestsRecord {
+            name: name.into(),
+            declaration: "cpus = 2".into(),
+            accelerator: accelerator.into(),
+            planted_clock: false,
+        });
+    }
+    runs
+}
+
+#[test]
+fn runs_of_hosts_and_of_guests_do_not_compare() {
+    let compared = |a: &[Run], b: &[Run]| compare(a, b, &[EXPERIMENT], None, Unit::Own);
+    let (here, emulated) = (runs(0..3, 1.0), in_guests(3..6, "plain", "tcg"));
+    for (a, b) in [(&here, &emulated), (&emulated, &in_guests(6..9, "plain", "kvm"))] {
+        let line = compared(a, b).unwrap_err().to_string();
+        assert!(line.contains("guest plain, emulated by TCG"), "{line}");
+    }
+    let notes = |b: &[Run]| compared(&emulated, b).unwrap().remove(0).notes;
+    let other = notes(&in_guests(6..9, "numa", "tcg"));
+    assert!(other[0].contains("guest plain, emulated by TCG in A and guest numa"), "{other:?}");
+    let same = notes(&in_guests(6..9, "plain", "tcg"));
+    assert_eq!(same, ["note: both sides are of guest plain, emulated by TCG"]);
 }

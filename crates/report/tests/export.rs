@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 
 use clap::ValueEnum;
+use lab::guest::GuestsRecord;
 use lab::journal::Run;
 use lab::sample::Sample;
 use machine::file::Output;
@@ -185,5 +186,29 @@ fn a_full_disk_is_reported() {
     for format in Format::value_variants() {
         let error = write(&runs(), &all, *format, &mut Full).unwrap_err();
         assert!(error.to_string().contains("no storage space"), "{format:?}: {error}");
+    }
+}
+
+#[test]
+fn a_row_states_the_guest_and_its_clock() {
+    let guests = |accelerator: &str, planted_clock| GuestsRecord {
+        name: "mine".into(),
+        declaration: String::new(),
+        accelerator: accelerator.into(),
+        planted_clock,
+    };
+    for (guests, clock) in [
+        (None, None),
+        (Some(guests("kvm", false)), Some("real")),
+        (Some(guests("tcg", false)), Some("none")),
+        (Some(guests("tcg", true)), Some("planted clock")),
+    ] {
+        let mut runs = runs();
+        runs[0].record.guests = guests.clone();
+        let rows = csv_rows(&runs);
+        assert_eq!(rows[0].get("guest.clock").map(String::as_str), clock);
+        assert_eq!(rows[0].get("guest"), guests.as_ref().map(|one| &one.name));
+        assert_eq!(rows[0].get("guest.accelerator"), guests.as_ref().map(|one| &one.accelerator));
+        assert_eq!(rows.last().unwrap().get("guest"), None);
     }
 }

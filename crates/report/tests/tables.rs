@@ -5,6 +5,7 @@
 mod synthetic;
 
 use lab::claim::{Claim, Verdict};
+use lab::guest::GuestsRecord;
 use lab::journal::Run;
 use lab::method::{Method, Params, Probe};
 use lab::point::{Filter, Point};
@@ -28,6 +29,27 @@ fn shown(run: &Run, options: &ShowOptions, page: Page) -> String {
 fn sweeps_as_tables() {
     let run = synthetic::run(12);
     insta::assert_snapshot!(shown(&run, &ShowOptions::default(), Page::default()));
+}
+
+#[test]
+fn a_table_states_the_guest_and_a_planted_clock() {
+    let mut run = synthetic::run(3);
+    for (accelerator, planted_clock, place) in [
+        ("kvm", false, "guest mine, executed by KVM"),
+        ("tcg", false, "guest mine, emulated by TCG"),
+        ("tcg", true, "guest mine, emulated by TCG, with a planted clock"),
+    ] {
+        let (name, declaration) = ("mine".into(), String::new());
+        let accelerator = accelerator.into();
+        run.record.guests = Some(GuestsRecord { name, declaration, accelerator, planted_clock });
+        let text = shown(&run, &ShowOptions::default(), Page { width: 1000, ..Page::default() });
+        assert!(text.contains(place), "{text}");
+        assert_eq!(text.contains("planted clock: its times are not real"), planted_clock, "{text}");
+    }
+    run.record.guests = None;
+    run.record.environments.values_mut().for_each(|it| it.emulated = true);
+    let text = shown(&run, &ShowOptions::default(), Page { width: 1000, ..Page::default() });
+    assert!(text.contains(", emulated)"), "{text}");
 }
 
 #[test]

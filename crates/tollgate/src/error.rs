@@ -84,6 +84,7 @@ impl From<CompareError> for CliError {
             CompareError::Summary(why) => status_of(why),
             CompareError::NoMetric(_)
             | CompareError::SameRun { .. }
+            | CompareError::Elsewhere { .. }
             | CompareError::Differ { .. } => 2,
         };
         Self { line: error.to_string(), status }

@@ -35,6 +35,15 @@ pub(crate) struct Selected {
     pub(crate) experiments: Vec<Experiment>,
 }
 
+/// Where the points are measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// On this host.
+    Host,
+    /// In a guest: what this host can measure says nothing about it.
+    Guest,
+}
+
 /// Returns the profile that all claims require.
 fn required_profile(claims: &[Claim]) -> Option<Profile> {
     let required = claims.first()?.profile;
@@ -45,6 +54,7 @@ fn required_profile(claims: &[Claim]) -> Option<Profile> {
 pub(crate) fn select_experiments(
     catalogue: &Catalogue,
     selection: &SelectionArgs,
+    place: Place,
 ) -> Result<Selected, CliError> {
     let claims = match selection.claim.as_slice() {
         [] => None,
@@ -68,7 +78,7 @@ pub(crate) fn select_experiments(
     if selection.points.each_level {
         let quick = catalogue.all_experiments(Profile::Quick)?;
         for experiment in &mut experiments {
-            keep_each_level(experiment)?;
+            keep_each_level(experiment, place)?;
             // To see that a level works takes no precision.
             let quick = quick.iter().find(|one| one.id() == experiment.id());
             experiment.effort.budget =
@@ -206,8 +216,14 @@ fn keep_levels(experiments: &mut [Experiment], texts: &[String]) -> Result<(), C
 }
 
 /// Keeps few points that together have each level: those with the most new levels, first of the points that this host can
-/// measure, then of the others.
-fn keep_each_level(experiment: &mut Experiment) -> Result<(), CliError> {
+/// measure, then of the others. For a guest, keeps for each level the point that differs least from the baseline: it has as
+/// few other levels as possible that the guest may lack.
+fn keep_each_level(experiment: &mut Experiment, place: Place) -> Result<(), CliError> {
+    if place == Place::Guest {
+        let kept = nearest_to_baseline(experiment);
+        experiment.keep_with_floor(|point| kept.contains(point));
+        return Ok(());
+    }
     let method = method_of(experiment)?;
     let (available, others): (Vec<&Point>, Vec<&Point>) =
         experiment.points.iter().partition(|point| method.available(point).is_ok());
@@ -226,6 +242,24 @@ fn keep_each_level(experiment: &mut Experiment) -> Result<(), CliError> {
     }
     experiment.keep_with_floor(|point| kept.contains(point));
     Ok(())
+}
+
+/// Returns for each level the point with it that differs from the baseline in the fewest factors.
+fn nearest_to_baseline(experiment: &Experiment) -> BTreeSet<Point> {
+    let baseline = &experiment.baseline;
+    let distance =
+        |point: &&Point| point.0.iter().filter(|it| baseline.get(it.0) != Some(it.1)).count();
+    let mut nearest: Vec<&Point> = experiment.points.iter().collect();
+    nearest.sort_by_key(distance);
+    let (mut covered, mut kept) = (BTreeSet::new(), BTreeSet::new());
+    for point in nearest {
+        let before = covered.len();
+        covered.extend(point.0.iter());
+        if covered.len() > before {
+            kept.insert(point.clone());
+        }
+    }
+    kept
 }
 
 /// Keeps the points whose names contain a text, or all if the experiment's ID does.
@@ -328,11 +362,13 @@ pub(crate) fn origin(run: Option<&Run>, results: &Path) -> String {
     let samples = run.samples.iter().filter(|one| !is_lab_experiment(&one.experiment));
     let experiments: BTreeSet<_> = samples.clone().map(|one| &one.experiment).collect();
     let last = run.record.sessions.last().map_or(&run.record.start, |session| &session.start);
+    let guests = run.record.guests.as_ref();
     format!(
-        "{}: {} of {}, the last session from {last}",
+        "{}: {} of {}{}, the last session from {last}",
         run.folder.display(),
         count(samples.count(), "sample"),
         count(experiments.len(), "experiment"),
+        guests.map(|guests| format!(" in {guests}")).unwrap_or_default(),
     )
 }
 
@@ -428,7 +464,7 @@ mod tests {
             };
             let claim = claims.iter().copied().map(String::from).collect();
             let selection = SelectionArgs { names: Vec::new(), points, claim };
-            select_experiments(&catalogue, &selection).unwrap().profile
+            select_experiments(&catalogue, &selection, Place::Host).unwrap().profile
         };
         let (standard, quick) =
             ("mpx-tables-kept-kernel-instructions", "mpx-tables-kept-user-instructions");
@@ -437,6 +473,28 @@ mod tests {
         assert_eq!(selected(None, &[standard]), Profile::Standard);
         assert_eq!(selected(None, &[standard, quick]), Profile::Quick);
         assert_eq!(selected(Some(Profile::Full), &[standard]), Profile::Full);
+    }
+
+    #[test]
+    fn for_a_guest_each_level_has_the_point_nearest_to_the_baseline_whatever_this_host_has() {
+        let catalogue = catalogue(&[]).unwrap();
+        let all = catalogue.experiments(Profile::Full).unwrap();
+        let throughput = all.into_iter().find(|one| one.id() == "copy/throughput").unwrap();
+        let distance = |point: &Point| {
+            let differs =
+                |it: &(&String, &lab::point::Level)| throughput.baseline.get(it.0) != Some(it.1);
+            point.0.iter().filter(differs).count()
+        };
+        let mut kept = throughput.clone();
+        keep_each_level(&mut kept, Place::Guest).unwrap();
+        assert!(kept.points.len() < throughput.points.len() / 4);
+        for (factor, level) in throughput.points.iter().flat_map(|point| point.0.iter()) {
+            let least = |one: &Experiment| {
+                let points = one.points.iter().filter(|point| point.get(factor) == Some(level));
+                points.map(distance).min()
+            };
+            assert_eq!(least(&kept), least(&throughput), "{factor}={level}");
+        }
     }
 
     #[test]

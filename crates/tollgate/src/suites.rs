@@ -11,3 +11,47 @@ pub(crate) static SUITES: &[&Suite] = &[
     &stream::SUITE,
     &planted::SUITE,
 ];
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by it")]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// Metrics without a unit of time that derive from times. A name that ends in `_` is the start of several.
+    const FROM_TIME: [&str; 12] = [
+        "bounds/confidence",
+        "bounds/off_integer",
+        "bounds/over_baseline",
+        "bounds/port_",
+        "bounds/shares_",
+        "bounds/table_system_share",
+        "copy/slowdown",
+        "crossing/clock_moved",
+        "crossing/follows_core_clock",
+        "crossing/in_over_out",
+        "enclave/load_in_ecalls",
+        "stream/of_ceiling",
+    ];
+
+    #[test]
+    fn each_metric_that_derives_from_time_states_so() {
+        let mut seen = BTreeSet::new();
+        for suite in SUITES {
+            for metric in lab::suite::metrics(suite) {
+                let name = format!("{}/{}", suite.name(), metric.name);
+                let is_start = |one: &&&str| match one.ends_with('_') {
+                    true => name.starts_with(**one),
+                    false => name == **one,
+                };
+                let listed = FROM_TIME.iter().find(is_start);
+                if matches!(metric.unit, "1" | "share" | "B") {
+                    assert_eq!(metric.is_timed(), listed.is_some(), "{name}");
+                    seen.extend(listed);
+                }
+            }
+        }
+        assert_eq!(seen, FROM_TIME.iter().collect());
+    }
+}

@@ -65,6 +65,26 @@ pub(super) fn check_distinct<'r>(runs: impl Iterator<Item = &'r Run>) -> Result<
     Ok(())
 }
 
+/// Checks that all runs were measured on hosts, or all in guests by one accelerator and with the same kind of clock. Guests
+/// may differ, as hosts may.
+pub(super) fn check_places<'r>(
+    mut runs: impl Iterator<Item = &'r Run>,
+) -> Result<(), CompareError> {
+    let Some(first) = runs.next() else { return Ok(()) };
+    let kind = |run: &'r Run| {
+        run.record.guests.as_ref().map(|guests| (&guests.accelerator, guests.planted_clock))
+    };
+    match runs.find(|run| kind(run) != kind(first)) {
+        None => Ok(()),
+        Some(second) => Err(CompareError::Elsewhere {
+            first: first.record.name.clone(),
+            one: first.record.place(),
+            second: second.record.name.clone(),
+            other: second.record.place(),
+        }),
+    }
+}
+
 /// Checks that all runs define the experiment and the metric as the first does.
 pub(super) fn check_definitions(runs: &[(&Run, &Summary)]) -> Result<(), CompareError> {
     let Some(((first, of_first), others)) = runs.split_first() else { return Ok(()) };
@@ -91,7 +111,7 @@ pub(super) fn check_definitions(runs: &[(&Run, &Summary)]) -> Result<(), Compare
     Ok(())
 }
 
-/// Returns the differences of the sides in budget, options and nice value.
+/// Returns the differences of the sides in place, budget, options and nice value.
 pub(super) fn differences(a: &[Run], b: &[Run], experiment: &str) -> Vec<String> {
     let (Some(one), Some(other)) = (a.first(), b.first()) else { return Vec::new() };
     let (one, other) = (&one.record, &other.record);
@@ -99,12 +119,24 @@ pub(super) fn differences(a: &[Run], b: &[Run], experiment: &str) -> Vec<String>
         let budget = run.experiments.get(experiment).map(|one| one.effort.budget);
         budget.map_or_else(String::new, |budget| format!("{budget:?}"))
     };
+    let declaration = |run: &RunRecord| match &run.guests {
+        Some(guests) => guests.declaration.clone(),
+        None => String::new(),
+    };
     let mut all = vec![
+        ("the place".into(), one.place(), other.place()),
         ("the budget of a sample".into(), budget(one), budget(other)),
         ("the nice value".into(), one.nice.to_string(), other.nice.to_string()),
     ];
     let options = option::differences(&one.options, &other.options).into_iter();
     all.extend(options.map(|(name, a, b)| (format!("--set {name}"), a, b)));
     let different = all.into_iter().filter(|(_, a, b)| a != b);
-    different.map(|(what, a, b)| format!("note: {what} is {a} in A and {b} in B")).collect()
+    let mut notes: Vec<_> =
+        different.map(|(what, a, b)| format!("note: {what} is {a} in A and {b} in B")).collect();
+    if one.place() == other.place() && one.guests.is_some() {
+        let is_equal = declaration(one) == declaration(other);
+        let declarations = if is_equal { "" } else { ", whose declarations differ" };
+        notes.push(format!("note: both sides are of {}{declarations}", one.place()));
+    }
+    notes
 }

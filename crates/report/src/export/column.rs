@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
+use lab::guest::GuestsRecord;
 use lab::point::Level;
 use lab::sample::{Clock, Sample};
 
@@ -11,6 +12,8 @@ use lab::sample::{Clock, Sample};
 pub(super) struct Row<'a> {
     /// Name of the run.
     pub(super) run: &'a str,
+    /// The guests in which it was measured; `None` for a host.
+    pub(super) guests: Option<&'a GuestsRecord>,
     pub(super) sample: &'a Sample,
 }
 
@@ -77,6 +80,7 @@ pub(super) fn columns<'a>(rows: impl Iterator<Item = Row<'a>>) -> Vec<Column> {
     ];
     columns.extend(found.factors.into_iter().flat_map(|(name, levels)| factor(name, levels)));
     columns.extend(position());
+    columns.extend(guests());
     columns.extend(found.metrics.into_iter().map(metric));
     columns.extend(outcome());
     columns.extend(found.covariates.into_iter().map(covariate));
@@ -162,6 +166,20 @@ fn position() -> Vec<Column> {
         integer("attempt", |row| Some(row.sample.attempt.into())),
         float("at", |row| Some(row.sample.at)),
         float("seconds", |row| Some(row.sample.seconds)),
+    ]
+}
+
+/// Returns the columns of the guest in which a sample was measured; empty cells for samples of a host.
+fn guests() -> Vec<Column> {
+    let clock = |guests: &GuestsRecord| match (guests.planted_clock, guests.is_emulated()) {
+        (true, _) => "planted clock",
+        (false, true) => "none",
+        (false, false) => "real",
+    };
+    vec![
+        text("guest", |row| Some(&row.guests?.name)),
+        text("guest.accelerator", |row| Some(&row.guests?.accelerator)),
+        text("guest.clock", move |row| row.guests.map(clock)),
     ]
 }
 

@@ -103,7 +103,8 @@ pub fn to_file(
 fn rows<'a>(runs: &'a [Run], filter: SampleFilter<'a>) -> impl Iterator<Item = Row<'a>> + Clone {
     runs.iter().flat_map(move |run| {
         let samples = run.samples.iter().filter(move |sample| filter(sample));
-        samples.map(move |sample| Row { run: &run.record.name, sample })
+        let (run, guests) = (&run.record.name, run.record.guests.as_ref());
+        samples.map(move |sample| Row { run, guests, sample })
     })
 }
 

@@ -69,6 +69,11 @@ pub(super) fn rounds(selection: &Selection<'_>, summary: &Summary) -> String {
     }
 }
 
+/// Returns the host, or the guests in which the run was measured.
+fn place(run: &Run) -> String {
+    run.record.guests.as_ref().map_or_else(|| run.record.host.clone(), ToString::to_string)
+}
+
 /// Returns one line on the host and the method, and one with the fixed levels if there are any.
 pub(super) fn provenance(run: &Run, summary: &Summary, selection: &Selection<'_>) -> Vec<String> {
     let environment = run.record.environments.get(&summary.environment);
@@ -80,7 +85,7 @@ pub(super) fn provenance(run: &Run, summary: &Summary, selection: &Selection<'_>
         noise_floor(&summary.floors),
     ];
     let fixed: Vec<_> = selection.fixed.0.iter().map(|(f, level)| phrase(f, level)).collect();
-    let mut lines = vec![format!("{}{cpu}; {}", run.record.host, method.join("; "))];
+    let mut lines = vec![format!("{}{cpu}; {}", place(run), method.join("; "))];
     lines.extend((!fixed.is_empty()).then(|| fixed.join(", ")));
     lines
 }

@@ -20,6 +20,8 @@ use lab::table::{Emphasis, Page};
 
 /// Maximum number of remarks under a table; JSON has all.
 const MAX_REMARKS: usize = 12;
+/// Warning above values of a guest whose clock is planted.
+const PLANTED_CLOCK: &str = "planted clock: its times are not real; they test the instrument";
 
 /// Options for showing a run.
 #[derive(Debug, Clone, Default)]
@@ -71,6 +73,7 @@ pub fn show_json(
     Ok(json!({
         "run": run.record.name,
         "host": run.record.host,
+        "guests": run.record.guests,
         "profile": run.record.profile,
         "experiments": experiments,
     }))
@@ -154,11 +157,15 @@ impl<'a> ShownExperiment<'a> {
         let mut text = page.paragraph(&summary.experiment, 0, Emphasis::Strong);
         text += &page.paragraph(about, 0, Emphasis::Plain);
         let environment = self.run.record.environments.get(&summary.environment);
-        let cpu = environment.map(|e| format!(" ({})", e.cpu.brand)).unwrap_or_default();
+        let cpu = environment.map(|e| match e.emulated && self.run.record.guests.is_none() {
+            true => format!(" ({}, emulated)", e.cpu.brand),
+            false => format!(" ({})", e.cpu.brand),
+        });
+        let cpu = cpu.unwrap_or_default();
         let facts = [
             metric(summary),
             rounds_of(rows.iter().copied()) + &time_covered(rows),
-            format!("host {}{cpu}", self.run.record.host),
+            self.run.record.place() + &cpu,
             noise_floor(&summary.floors),
             near_limit(summary),
         ];
@@ -167,6 +174,10 @@ impl<'a> ShownExperiment<'a> {
         let shared = shared_core(&summary.sharing);
         if !shared.is_empty() {
             text += &page.paragraph(&shared, 0, Emphasis::Plain);
+        }
+        let is_planted = self.run.record.guests.as_ref().is_some_and(|it| it.planted_clock);
+        if is_planted {
+            text += &page.paragraph(PLANTED_CLOCK, 0, Emphasis::Doubtful);
         }
         let alarms = summary.alarms.iter().map(ToString::to_string);
         for line in alarms.chain(summary.void_difference.as_ref().map(ToString::to_string)) {

@@ -30,7 +30,10 @@ fn print_verdicts(args: &Claims) -> Result<u8, CliError> {
     if args.json {
         let inconsistencies = run.as_ref().map(select::inconsistencies).unwrap_or_default();
         let claims = table::verdicts_json(&judged);
-        print_json(&json!({ "claims": claims, "inconsistencies": inconsistencies }))?;
+        let guests = run.as_ref().and_then(|run| run.record.guests.as_ref());
+        print_json(
+            &json!({ "claims": claims, "guests": guests, "inconsistencies": inconsistencies }),
+        )?;
     } else {
         let is_named = |(claim, _): &(Claim, Verdict)| args.names.contains(&claim.id);
         let whole = args.all || judged.iter().any(is_named);

@@ -15,7 +15,7 @@ use crate::arguments::{Compare, MeasureArgs, SelectionArgs};
 use crate::error::CliError;
 use crate::output::{print, print_json, print_plain};
 use crate::progress::Progress;
-use crate::select::Selected;
+use crate::select::{Place, Selected};
 use crate::{LAB, SUITES, select};
 
 /// Prints the ratio of every point that two sides share: repeated runs, or with `--run` programs or settings that it
@@ -66,7 +66,7 @@ fn crossed_experiments(args: &Compare) -> Result<Selected, CliError> {
     let selection =
         SelectionArgs { names: args.names.clone(), points: args.points.clone(), claim: Vec::new() };
     let catalogue = select::catalogue(&args.points.files)?;
-    let mut selected = select::select_experiments(&catalogue, &selection)?;
+    let mut selected = select::select_experiments(&catalogue, &selection, Place::Host)?;
     selected.experiments.iter_mut().for_each(side::cross);
     run::set_rounds(args.measure.rounds, &mut selected.experiments)?;
     Ok(selected)

@@ -122,6 +122,7 @@ impl Results<'_> {
         print_json(&json!({
             "folder": self.summary.folder.display().to_string(),
             "samples": self.summary.samples,
+            "guests": self.run.record.guests,
             "headlines": self.headlines,
             "tables": table::show_json(self.run, self.experiments, &ShowOptions::default())?,
             "claims": table::verdicts_json(&self.judged),
@@ -184,12 +185,14 @@ impl Results<'_> {
         let all = of_suites.count();
         let now = usize::try_from(self.summary.samples).unwrap_or(usize::MAX);
         let time = format_duration(Duration::from_secs(self.summary.time.as_secs().max(1)));
-        let (host, profile) = (&record.host, record.profile.name());
+        let guests = record.guests.as_ref();
+        let place = guests.map_or_else(|| format!("on {}", record.host), |it| format!("in {it}"));
+        let profile = record.profile.name();
         let samples = count(all, "sample");
         let measured = match now {
-            0 => format!("{samples} on {host}, profile {profile}; none was left to measure"),
-            now if now == all => format!("{samples} in {time} on {host}, profile {profile}"),
-            now => format!("{samples} on {host}, profile {profile}; {now} of them now, in {time}"),
+            0 => format!("{samples} {place}, profile {profile}; none was left to measure"),
+            now if now == all => format!("{samples} in {time} {place}, profile {profile}"),
+            now => format!("{samples} {place}, profile {profile}; {now} of them now, in {time}"),
         };
         let folder = self.summary.folder.display();
         let mut files = format!("{folder}: samples.csv");

@@ -16,7 +16,7 @@ use report::table::{self, Declared, Lack, Page};
 use crate::arguments::{Doctor, List};
 use crate::error::CliError;
 use crate::output::{print, print_json, print_message, restored};
-use crate::select;
+use crate::select::{self, Place};
 use crate::suites::SUITES;
 
 /// Prints the capabilities of the machine and the opt-in features of the suites.
@@ -88,7 +88,7 @@ pub(crate) fn list(args: &List) -> Result<u8, CliError> {
     let experiments = if args.all {
         catalogue.experiments(args.selection.points.profile.unwrap_or_default())?
     } else {
-        select::select_experiments(&catalogue, &args.selection)?.experiments
+        select::select_experiments(&catalogue, &args.selection, Place::Host)?.experiments
     };
     let figures = catalogue.figures()?.into_iter().map(|declared| declared.figure);
     let declared = Declared { claims: catalogue.claims()?, figures: figures.collect() };

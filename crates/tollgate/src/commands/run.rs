@@ -23,7 +23,7 @@ use crate::arguments::{PointArgs, Run, SelectionArgs};
 use crate::error::CliError;
 use crate::output::print_message;
 use crate::progress::{MAX_REPORTED, Progress, failure_line};
-use crate::select::Selected;
+use crate::select::{Place, Selected};
 use crate::{LAB, SUITES, select};
 
 /// Time of a run without arguments.
@@ -38,11 +38,12 @@ pub(crate) fn run(args: &Run) -> Result<u8, CliError> {
     let guest = args.guest.guest.as_deref().map(vm::declaration::find).transpose();
     let guest = guest.map_err(CliError::usage)?;
     let options = options(args, guest.as_ref())?;
+    let place = if guest.is_some() { Place::Guest } else { Place::Host };
     let guests = guest.map(|guest| super::guest::start(&guest, &args.guest.how, &options));
     let guests = guests.transpose()?;
     let catalogue = select::catalogue(&args.selection.points.files)?;
     let Selected { profile, mut experiments } =
-        select::select_experiments(&catalogue, &args.selection)?;
+        select::select_experiments(&catalogue, &args.selection, place)?;
     if is_default(args) {
         let cores = machine::topology::Topology::detect().physical_cores();
         select::leave_out_larger(&mut experiments, &catalogue.claims()?, cores);
