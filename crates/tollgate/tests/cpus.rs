@@ -4,6 +4,7 @@
 
 mod harness;
 
+use std::collections::BTreeSet;
 use std::fs;
 
 use harness::Bench;
@@ -27,6 +28,11 @@ fn samples<'a>(run: &'a Run, experiment: &str) -> Vec<&'a Sample> {
     let samples: Vec<_> = run.samples.iter().filter(|one| one.experiment == experiment).collect();
     assert!(!samples.is_empty(), "{experiment}: no sample");
     samples
+}
+
+/// Returns the number of points of an experiment with samples.
+fn points(run: &Run, experiment: &str) -> usize {
+    samples(run, experiment).iter().map(|one| &one.point).collect::<BTreeSet<_>>().len()
 }
 
 /// Returns the value of the only metrics of a sample from an emulated CPU, which has no time.
@@ -59,16 +65,23 @@ fn the_micro_guest_is_stamped_in_ring_0_of_emulated_svm() {
     let stamped = samples(&run, "crossing/stamping");
     // Each stamp, and lfence also with isolation.
     assert_eq!(stamped.len(), 5);
-    for sample in stamped {
+    for sample in &stamped {
         assert_eq!(counts(sample, &STAMPED), [100_000.0, 100_000.0], "{}", sample.point);
     }
-    for sample in samples(&run, "crossing/one-way") {
+    let timed = samples(&run, "crossing/one-way");
+    let stamps = stamped.iter().map(|sample| sample.point.text("stamp"));
+    for stamp in stamps.collect::<BTreeSet<_>>() {
+        let is_fault = |sample: &&&Sample| {
+            (sample.point.text("kind"), sample.point.text("stamp")) == ("page-fault", stamp)
+        };
+        let faults: Vec<_> = timed.iter().filter(is_fault).collect();
+        assert!(!faults.is_empty(), "{stamp}: no page fault");
+        faults.into_iter().for_each(|sample| time_is_refused(sample));
+    }
+    for sample in timed {
         // KVM intercepts invalid opcodes on any CPU, and a stamp may lack a kind.
         let failure = sample.error.as_ref().unwrap_or_else(|| panic!("{sample:?}"));
         assert_eq!(failure.kind, FailureKind::Unavailable, "{failure}");
-        if sample.point.text("kind") == "page-fault" {
-            time_is_refused(sample);
-        }
     }
 }
 
@@ -108,6 +121,8 @@ fn mpx_is_counted_natively_in_a_guest() {
     let all = ["bounds/mpx-races", "bounds/mpx-checks", "bounds/few-tables"];
     let run = run(&bench, "mpx", &[&all[..], &rounds].concat());
     let mut missed = 0.0;
+    // Two cases, two implementations, with and without a concurrent writer.
+    assert_eq!(points(&run, "bounds/mpx-races"), 8);
     for sample in samples(&run, "bounds/mpx-races") {
         if sample.values.is_empty()
             && sample.error.as_ref().is_some_and(|it| it.kind == FailureKind::Void)
@@ -124,6 +139,7 @@ fn mpx_is_counted_natively_in_a_guest() {
         }
     }
     assert!(missed > 0.0, "no violation was missed in 150,000 accesses during races");
+    assert_eq!(points(&run, "bounds/mpx-checks"), 8);
     for sample in samples(&run, "bounds/mpx-checks") {
         if sample.point.text("address") == "lea" {
             let failure = sample.error.as_ref().unwrap();
@@ -135,6 +151,7 @@ fn mpx_is_counted_natively_in_a_guest() {
         let expected = if sample.point.text("bounds") == "both" { 3.0 } else { 2.0 };
         assert_eq!(counts(sample, &["accesses_judged"]), [expected], "{}", sample.point);
     }
+    assert_eq!(points(&run, "bounds/few-tables"), 4);
     for sample in samples(&run, "bounds/few-tables") {
         // The page of a pointer, and that of its table.
         let least = if sample.point.text("tables") == "none" { 1.0 } else { 2.0 };
@@ -192,5 +209,52 @@ fn long_a_hidden_emulator_is_known_by_its_brand() {
         let cpu = &run.record.environments[&sample.environment].cpu;
         assert_eq!(cpu.hypervisor, None, "the signature is hidden");
         time_is_refused(sample);
+    }
+}
+
+#[test]
+fn a_hidden_emulator_with_the_name_of_a_real_cpu_measures_no_time_and_judges_no_claim() {
+    let bench = Bench::new();
+    let cpu = "max,tcg-cpuid=off,-hypervisor,x-force-features=on,+invtsc,\
+               model-id=Intel(R) Core(TM) i7-6700K CPU @ 4.00GHz";
+    let declared = format!("about = \"a hidden emulator\"\ncpu = \"{cpu}\"\n");
+    fs::write(bench.path().join("hidden.toml"), declared).unwrap();
+    let experiments = ["crossing/round-trips", "bounds/hidden-races", "--profile", "quick"];
+    let run = run(&bench, "./hidden.toml", &[&experiments[..], &["--rounds", "10"]].concat());
+    let trips = samples(&run, "crossing/round-trips");
+    assert!(trips.iter().any(|sample| sample.point.text("trip") == "getppid"));
+    for sample in trips.iter().filter(|sample| sample.point.text("trip") == "getppid") {
+        let environment = &run.record.environments[&sample.environment];
+        assert!(environment.emulated, "only who started it knows");
+        assert_eq!(environment.cpu.hypervisor, None);
+        assert!(environment.cpu.brand.contains("i7-6700K"), "{}", environment.cpu.brand);
+        time_is_refused(sample);
+    }
+    for sample in samples(&run, "bounds/hidden-races") {
+        assert_eq!(sample.error, None, "{sample:?}");
+        assert!(!sample.values.contains_key("access") && sample.clock.is_none(), "{sample:?}");
+    }
+    // Counts of an emulated CPU, also of one that hides, decide only claims about what an emulator shows.
+    let judged = |id: &str| {
+        let words = ["claims", id, "-e", "experiments.toml", "--json"];
+        let output = bench.command_with_user_cache(&words).output().unwrap();
+        let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(json["guests"]["accelerator"], "tcg");
+        (json["claims"][0]["verdict"].clone(), json["claims"][0]["why"].to_string())
+    };
+    let (verdict, why) = judged("on-a-cpu");
+    assert_eq!(verdict, "unmeasurable", "{why}");
+    assert!(why.contains("a real CPU (here one emulated by TCG)"), "{why}");
+    let (verdict, why) = judged("on-metal");
+    assert_eq!(verdict, "unmeasurable", "{why}");
+    let (verdict, why) = judged("on-an-emulator");
+    assert_eq!(verdict, "reproduced", "{why}");
+    // Every text says where the values are from.
+    for command in ["claims", "show"] {
+        let words = [command, "-e", "experiments.toml"];
+        let words = if command == "show" { &words[..1] } else { &words[..] };
+        let output = bench.command_with_user_cache(words).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(text.contains("guest hidden, emulated by TCG"), "{command}: {text}");
     }
 }
