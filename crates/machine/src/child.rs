@@ -17,8 +17,11 @@ use rustix::process::{
 use crate::signal;
 
 mod limited;
+mod watcher;
 
-pub use limited::{KEPT_BYTES, output_within, run_within};
+pub use limited::{
+    KEPT_BYTES, interrupt_by, interruption, is_interrupted, output_within, run_within,
+};
 
 /// Makes the kernel kill the command's process when the thread that spawns it ends for any reason.
 ///

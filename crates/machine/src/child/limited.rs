@@ -4,17 +4,41 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
+use super::watcher::Watcher;
 use super::{die_with_parent, drop_relative_home};
 
 /// Captured bytes per stream: the last ones.
 pub const KEPT_BYTES: usize = 64 << 20;
 /// Bytes per read.
 const CHUNK: usize = 64 * 1024;
+
+/// How often a flag of [`interrupt_by`] is checked.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+
+/// The flag of [`interrupt_by`].
+static INTERRUPTED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
+
+/// Makes a flag, e.g. that of Ctrl-C, end the commands that this process runs from now on. Only the first flag counts.
+pub fn interrupt_by(flag: Arc<AtomicBool>) {
+    let _ = INTERRUPTED.set(flag);
+}
+
+/// Returns whether the flag of [`interrupt_by`] is set.
+pub fn is_interrupted() -> bool {
+    INTERRUPTED.get().is_some_and(|flag| flag.load(Ordering::Relaxed))
+}
+
+/// Returns the error of a command or a wait that an interruption ends.
+pub fn interruption() -> io::Error {
+    io::Error::new(ErrorKind::Interrupted, "interrupted")
+}
 
 /// Runs a command to its end with `input` and returns the end of what it wrote to both streams.
 ///
@@ -23,7 +47,8 @@ const CHUNK: usize = 64 * 1024;
 ///
 /// # Errors
 /// Returns the system's error if the command does not start, and [`ErrorKind::TimedOut`] with the last line
-/// of its output if it had not exited after `limit`; the whole group is then killed.
+/// of its output if it had not exited after `limit`, or [`interruption`]; the whole group is then killed, as
+/// when this process dies.
 pub fn output_within(command: &mut Command, input: &[u8], limit: Duration) -> io::Result<Output> {
     command.stdin(if input.is_empty() { Stdio::null() } else { Stdio::piped() });
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -38,12 +63,17 @@ pub fn run_within(command: &mut Command, input: &[u8], limit: Duration) -> io::R
     command.process_group(0);
     die_with_parent(command);
     drop_relative_home(command);
+    let mut watcher = Watcher::start()?;
     let mut group = Group { leader: command.spawn()?, status: None };
+    watcher.watch(group.leader.id())?;
     let mut streams = Streams::of(&mut group.leader)?;
     let exited = pidfd_open(Pid::from_child(&group.leader), PidfdFlags::empty())?;
     let end = Instant::now() + limit;
     let mut left = input;
-    while !streams.pass(&exited, &mut left, end)? {
+    while !streams.pass(&exited, &mut left, end.min(Instant::now() + POLL_INTERVAL))? {
+        if is_interrupted() {
+            return Err(interruption());
+        }
         if Instant::now() >= end {
             let last = streams
                 .last_line()
@@ -225,6 +255,8 @@ fn is_ready<const N: usize>(
 
 #[cfg(test)]
 mod tests {
+    use std::io::{BufRead, BufReader};
+
     use super::*;
     use crate::child::tests::gone_within;
 
@@ -279,6 +311,62 @@ mod tests {
         assert!(start.elapsed() < PATIENCE);
         let left: u32 = String::from_utf8(output.stdout).unwrap().trim().parse().unwrap();
         assert!(gone_within(left, PATIENCE), "it still runs");
+    }
+
+    /// Set in the copy of this test program that acts as a parent: what it does.
+    const PLAYS: &str = "MACHINE_TEST_PLAYS_PARENT_OF_A_GROUP";
+
+    /// The parent's part of the next tests, not a test by itself.
+    #[test]
+    fn acts_as_parent_of_a_group() {
+        let Ok(part) = std::env::var(PLAYS) else { return };
+        if part == "interrupted" {
+            let flag = Arc::new(AtomicBool::new(false));
+            interrupt_by(flag.clone());
+            std::thread::spawn(move || {
+                std::thread::sleep(Duration::from_millis(300));
+                flag.store(true, Ordering::Relaxed);
+            });
+        }
+        let mut command = shell("sleep 1000 & echo \"\nchild $!\" >&2; wait");
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::inherit());
+        println!("\nended {}", run_within(&mut command, b"", PATIENCE).unwrap_err());
+    }
+
+    /// Starts such a parent, and returns it with the ID of its grandchild and its standard output.
+    fn parent(part: &str) -> (Child, u32, impl Read) {
+        let mut parent = Command::new(std::env::current_exe().unwrap())
+            .args(["child::limited::tests::acts_as_parent_of_a_group", "--exact", "--nocapture"])
+            .env(PLAYS, part)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(parent.stderr.take().unwrap()).lines();
+        let mut children = lines.map_while(Result::ok);
+        let child = children.find_map(|line| line.strip_prefix("child ")?.parse().ok()).unwrap();
+        let output = parent.stdout.take().unwrap();
+        (parent, child, output)
+    }
+
+    #[test]
+    fn the_whole_group_ends_when_its_parent_is_killed() {
+        let (mut parent, child, _output) = parent("killed");
+        assert!(!gone_within(child, Duration::from_millis(20)), "the child runs");
+        parent.kill().unwrap();
+        assert!(gone_within(child, PATIENCE), "the child outlived the program");
+        parent.wait().unwrap();
+    }
+
+    #[test]
+    fn an_interruption_ends_the_whole_group_at_once() {
+        let start = Instant::now();
+        let (mut parent, child, mut output) = parent("interrupted");
+        let mut text = String::new();
+        output.read_to_string(&mut text).unwrap();
+        assert!(text.contains("ended interrupted"), "{text}");
+        assert!(start.elapsed() < PATIENCE && gone_within(child, PATIENCE));
+        assert!(parent.wait().unwrap().success());
     }
 
     #[test]
