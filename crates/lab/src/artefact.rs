@@ -17,10 +17,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use machine::file;
+use machine::{child, file};
 
 pub(crate) use manifest::digest;
 
+use crate::guest::IN_GUEST;
 use crate::quantity::format_duration;
 use crate::sample::{Failure, FailureKind};
 
@@ -82,13 +83,16 @@ pub fn prepare(recipe: &Recipe) -> Result<PathBuf, Failure> {
     prepare_in(&cache::folder()?, recipe, MAX_LOCK_WAIT)
 }
 
-/// Prepares artefacts, each once; `starting` receives the name of each before.
+/// Prepares artefacts, each once, until the user interrupts it; `starting` receives the name of each before.
 pub fn prepare_all<'a>(
     recipes: impl IntoIterator<Item = &'a Recipe>,
     mut starting: impl FnMut(&str),
 ) -> Artefacts {
     let mut artefacts = Artefacts::new();
     for recipe in recipes {
+        if child::is_interrupted() {
+            break;
+        }
         artefacts.entry(recipe.name.clone()).or_insert_with(|| {
             starting(&recipe.name);
             prepare(recipe)
@@ -109,6 +113,11 @@ fn prepare_in(cache: &Path, recipe: &Recipe, max_wait: Duration) -> Result<PathB
     };
     let lock_path = lock_of(cache, OsStr::new(&name));
     let lock = file::append(&lock_path).and_then(|lock| lock_within(lock, max_wait));
+    // Nobody can make or repair it in a read-only cache.
+    if lock.as_ref().is_err_and(is_read_only) && manifest::is_intact(&place) {
+        checked().insert(place.clone());
+        return Ok(place);
+    }
     // Held until this function returns.
     let _lock = lock.map_err(|e| match e.kind() {
         io::ErrorKind::TimedOut => Failure::new(
@@ -120,10 +129,17 @@ fn prepare_in(cache: &Path, recipe: &Recipe, max_wait: Duration) -> Result<PathB
                 format_duration(max_wait)
             ),
         ),
+        io::ErrorKind::Interrupted => {
+            Failure::failed(format!("artefact '{}': interrupted", recipe.name))
+        }
         _ => fault("cannot lock it in", e),
     })?;
     if !manifest::is_intact(&place) {
-        remove_unfinished(cache);
+        // A guest does not see the locks of its host, which may be making an artefact. To remove the tree of a kernel, of
+        // which only the guest's view changes, takes many minutes there.
+        if std::env::var_os(IN_GUEST).is_none() {
+            remove_unfinished(cache);
+        }
         let making = cache.join(format!("{MAKING}{name}"));
         let made = remove(&making)
             .and_then(|()| fs::create_dir(&making))
@@ -139,16 +155,25 @@ fn prepare_in(cache: &Path, recipe: &Recipe, max_wait: Duration) -> Result<PathB
     Ok(place)
 }
 
+/// Returns whether a lock file cannot be opened because the cache cannot be written.
+fn is_read_only(why: &io::Error) -> bool {
+    matches!(why.kind(), io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied)
+}
+
 /// Waits for the lock of a file.
 ///
 /// # Errors
-/// Returns [`io::ErrorKind::TimedOut`] if it is not free in time, e.g. because the process with the lock is stopped.
+/// Returns [`io::ErrorKind::TimedOut`] if it is not free in time, e.g. because the process with the lock is stopped, and
+/// [`io::ErrorKind::Interrupted`] if the user interrupts the wait.
 fn lock_within(file: File, limit: Duration) -> io::Result<File> {
     const POLL_INTERVAL: Duration = Duration::from_millis(20);
     let start = Instant::now();
     loop {
         match file.try_lock() {
             Ok(()) => return Ok(file),
+            Err(TryLockError::WouldBlock) if child::is_interrupted() => {
+                return Err(child::interruption());
+            }
             Err(TryLockError::WouldBlock) if start.elapsed() < limit => {
                 std::thread::sleep(POLL_INTERVAL.min(limit));
             }

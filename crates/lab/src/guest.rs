@@ -3,6 +3,7 @@
 use std::fmt;
 use std::process::Command;
 use std::sync::Arc;
+use std::time::Duration;
 
 use machine::memfd::Memfd;
 use serde::{Deserialize, Serialize};
@@ -13,6 +14,24 @@ use crate::sample::Failure;
 /// Environment variable of the worker in a guest. Each start of a guest is a boot, but not another environment: a guest
 /// that died and was started again continues its run.
 pub const IN_GUEST: &str = "TOLLGATE_IN_GUEST";
+
+/// Environment variable in a guest that sees the host's files: the ID of the user who started it.
+pub const HOST_USER: &str = "TOLLGATE_HOST_USER";
+
+/// Prefix of the line in which a Linux guest reports why it stops.
+pub const KERNEL_PANIC: &str = "Kernel panic";
+/// Prefix of QEMU's line if KVM cannot execute a guest; QEMU then waits forever.
+pub const KVM_ERROR: &str = "KVM internal error";
+/// Maximum time of a guest's boot, which takes seconds on an idle machine.
+pub const MAX_BOOT_TIME: Duration = Duration::from_secs(300);
+/// How often a guest is started until its boot succeeds. Emulated CPUs race in ways that real ones do not: on a busy
+/// host a boot in some dozens panics.
+pub const MAX_STARTS: u32 = 3;
+
+/// Describes a guest that KVM cannot execute, given QEMU's line.
+pub fn kvm_failure(line: &str) -> String {
+    format!("{line}: this host's KVM does not run the guest's Linux; use --accelerator tcg")
+}
 
 /// A function that prepares the start of a guest from its artefacts.
 pub type Starting = dyn Fn(&Artefacts) -> Result<Start, Failure>;

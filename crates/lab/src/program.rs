@@ -107,6 +107,7 @@ pub fn run_failure(command: &Command, why: &std::io::Error, advice: &str) -> Fai
             let why = format!("{program} {why}; {advice}");
             Failure::new(FailureKind::Timeout, why)
         }
+        ErrorKind::Interrupted => Failure::failed(format!("{program}: {why}")),
         _ => Failure::failed(format!("{program} does not start: {why}")),
     }
 }

@@ -12,6 +12,7 @@ use machine::user;
 use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat, readlinkat};
 use rustix::io::Errno;
 
+use crate::guest::{HOST_USER, IN_GUEST};
 use crate::sample::Failure;
 
 const REMEDY: &str = "set XDG_CACHE_HOME to a folder that only you can write";
@@ -64,7 +65,7 @@ fn check(folder: &Path) -> Result<(), String> {
     if !found.is_dir() {
         return Err("it is not a folder".into());
     }
-    if found.uid() != user::id() {
+    if !is_own(found.uid()) {
         return Err(format!("it belongs to the user {}, not to you", found.uid()));
     }
     if found.mode() & 0o022 != 0 {
@@ -149,9 +150,16 @@ fn open_or_make(parent: impl std::os::fd::AsFd, name: &OsStr) -> Result<File, Er
     }
 }
 
+/// Returns whether a user ID is that of this process or, in a guest, that of the user who started it: this process is
+/// root there, and the host's files keep their owners.
+fn is_own(id: u32) -> bool {
+    let in_guest = std::env::var_os(IN_GUEST).and_then(|_| std::env::var(HOST_USER).ok());
+    id == user::id() || in_guest.and_then(|user| user.parse().ok()) == Some(id)
+}
+
 /// Returns why another user could change the content of a folder or the target of a symbolic link; `None` if not.
 fn replaceable(found: &Metadata) -> Option<String> {
-    if ![0, user::id()].contains(&found.uid()) {
+    if found.uid() != 0 && !is_own(found.uid()) {
         return Some(format!("it belongs to the user {}", found.uid()));
     }
     // In a sticky folder only the owner of an entry can replace it, and owners are checked.

@@ -149,3 +149,19 @@ fn a_lock_that_is_never_free_is_a_timeout() {
     drop(lock);
     prepare_in(cache.path(), &recipe, MAX_WAIT).unwrap();
 }
+
+#[test]
+fn a_guest_leaves_what_its_host_is_making() {
+    if std::env::var_os(IN_GUEST).is_none() {
+        let name = "artefact::tests::a_guest_leaves_what_its_host_is_making";
+        let mut inside = std::process::Command::new(std::env::current_exe().unwrap());
+        assert!(inside.args([name, "--exact"]).env(IN_GUEST, "yes").status().unwrap().success());
+        return;
+    }
+    let cache = tempfile::tempdir().unwrap();
+    let making = cache.path().join(".making-other-0123");
+    fs::create_dir(&making).unwrap();
+    fs::write(cache.path().join("other-0123.lock"), "").unwrap();
+    prepare_in(cache.path(), &recipe("inside", "one"), MAX_WAIT).unwrap();
+    assert!(making.exists());
+}
