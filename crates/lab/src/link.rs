@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use machine::child::wait_within;
 use machine::environment::{Environment, program_hash};
 
+use crate::guest::{KERNEL_PANIC, KVM_ERROR, kvm_failure};
 use crate::message::{Answer, Greeting, Outbox, PROTOCOL, Request, receive};
 use crate::quantity::format_duration;
 use crate::sample::{Failure, FailureKind, Sample};
@@ -21,8 +22,6 @@ pub(crate) const PROBE: [&str; 2] = ["worker", "--probe"];
 
 /// The file of the program of this process, even if it was replaced since.
 const THIS_PROGRAM: &str = "/proc/self/exe";
-/// Prefix of the line in which a Linux guest reports why it stops.
-pub(crate) const KERNEL_PANIC: &str = "Kernel panic";
 /// The maximum time between the end of a process's output and its exit.
 const MAX_EXIT_TIME: Duration = Duration::from_millis(500);
 
@@ -31,7 +30,7 @@ const MAX_EXIT_TIME: Duration = Duration::from_millis(500);
 pub(crate) enum Output {
     /// A message.
     Answer(Answer),
-    /// A line that is not a message. The link is not read any further.
+    /// A line that is not a message, or another failure. The link is not read any further.
     Garbage(String),
     /// The end of the process's output.
     Closed,
@@ -132,10 +131,17 @@ impl Link {
         else {
             return Err(std::io::Error::other("the process has no pipes"));
         };
+        let failures = outputs.clone();
         std::thread::spawn(move || forward(id, output, &outputs));
         let last_error_line = Arc::new(Mutex::new(String::new()));
         let last_line = Arc::clone(&last_error_line);
-        std::thread::spawn(move || keep_last_line(errors, &last_line));
+        std::thread::spawn(move || {
+            keep_last_line(errors, &last_line, |line| {
+                // QEMU neither ends nor closes its output.
+                let output = Output::Garbage(kvm_failure(line));
+                let _ = failures.send(E::from(LinkOutput { link: id, output }));
+            });
+        });
         Ok(Self {
             id,
             name,
@@ -317,10 +323,13 @@ fn forward<E: From<LinkOutput>>(link: u64, output: impl Read, to: &SyncSender<E>
     let _ = to.send(E::from(LinkOutput { link, output: Output::Closed }));
 }
 
-/// Keeps the last informative line of a process's standard error.
-fn keep_last_line(errors: impl Read, last_line: &Mutex<String>) {
+/// Keeps the last informative line of a process's standard error; reports that KVM failed.
+fn keep_last_line(errors: impl Read, last_line: &Mutex<String>, kvm_failed: impl Fn(&str)) {
     let mut errors = BufReader::new(errors);
     while let Some(line) = start_of_line(&mut errors) {
+        if line.starts_with(KVM_ERROR) {
+            kvm_failed(line.trim());
+        }
         if let (true, Ok(mut last_line)) = (is_informative(&line), last_line.lock()) {
             // The lines after a kernel panic report how the guest exited, not why.
             if last_line.starts_with(KERNEL_PANIC) {
@@ -390,6 +399,18 @@ mod tests {
     }
 
     #[test]
+    fn a_guest_that_kvm_cannot_execute_is_dead_at_once() {
+        let (mut link, outputs) =
+            script("echo 'KVM internal error. Suberror: 1' >&2; echo rax >&2; exec sleep 1000");
+        let output = next(&outputs);
+        let why = link.answer(output).unwrap_err().why;
+        let expected = "the probe: KVM internal error. Suberror: 1: this host's KVM does not run the guest's Linux; use \
+            --accelerator tcg";
+        assert_eq!(why, expected);
+        link.kill();
+    }
+
+    #[test]
     fn garbage_is_the_last_output() {
         let (mut link, outputs) = script(r#"echo hello; echo '"ready"'; exec sleep 1000"#);
         let failure = link.answer(next(&outputs)).unwrap_err();
@@ -454,7 +475,7 @@ mod tests {
         ) {
             let bytes: Vec<u8> = start.iter().copied().cycle().take(length).collect();
             let line = Mutex::new(String::new());
-            keep_last_line(bytes.as_slice(), &line);
+            keep_last_line(bytes.as_slice(), &line, |_| ());
             prop_assert!(line.into_inner().unwrap().chars().count() <= 300);
         }
     }

@@ -13,8 +13,8 @@ use machine::environment::Environment;
 use super::RunError;
 use crate::artefact::Artefacts;
 use crate::descendants;
-use crate::guest::{GuestHost, Start};
-use crate::link::{Build, KERNEL_PANIC, Link, LinkOutput, Origin};
+use crate::guest::{GuestHost, KERNEL_PANIC, MAX_BOOT_TIME, MAX_STARTS, Start};
+use crate::link::{Build, Link, LinkOutput, Origin};
 use crate::message::{Answer, QUEUE_LENGTH, Request};
 use crate::sample::Failure;
 use crate::side::Side;
@@ -23,8 +23,6 @@ use crate::side::Side;
 pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// The time limit for a worker's greeting.
 const MAX_GREETING_TIME: Duration = Duration::from_secs(20);
-/// The time limit for the greeting of a worker in a guest, which boots in seconds on an idle machine.
-const MAX_BOOT_TIME: Duration = Duration::from_secs(300);
 /// How much longer a sample may take in a guest: emulation executes an instruction in the time of ten to a hundred.
 const GUEST_SLOWDOWN: u32 = 20;
 /// The time for a worker to end with all that it started.
@@ -55,8 +53,7 @@ impl Location {
     fn max_starts(&self) -> u32 {
         match self {
             Self::Host => 1,
-            // Emulated CPUs race in ways that real ones do not: on a busy host a boot in some dozens panics.
-            Self::Guests { .. } => 3,
+            Self::Guests { .. } => MAX_STARTS,
         }
     }
 
