@@ -122,6 +122,7 @@ impl AdhocRun<'_> {
             sides: Vec::new(),
             guests: None,
             waits: false,
+            lock: None,
             options: self.options,
             interrupted: &AtomicBool::new(false),
         };

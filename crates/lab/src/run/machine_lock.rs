@@ -3,10 +3,10 @@
 use std::fs::{File, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::{Event, RunError, RunObserver, RunRequest};
+use super::{Event, RunError, RunObserver};
 use crate::journal::now;
 
 /// File that all users lock. The kernel releases the lock if the process is killed.
@@ -18,24 +18,43 @@ const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Maximum length of the description of the holder, in bytes.
 const MAX_HOLDER: u64 = 4096;
 
-/// The lock, held until it is dropped.
+/// The lock of the machine, held until it is dropped.
 #[derive(Debug)]
-pub(super) struct MachineLock(File);
+pub struct MachineLock(File);
+
+/// Who takes the lock, and how.
+#[derive(Debug, Clone, Copy)]
+pub struct LockRequest<'a> {
+    /// What the holder does, for the others, e.g. `results in /home/me/results`.
+    pub purpose: &'a str,
+    /// Whether other processes that set this too may have the lock at the same time: the hosts of one guest.
+    pub is_shared: bool,
+    /// Whether to wait while another process has it.
+    pub waits: bool,
+    /// Set by Ctrl-C: ends the wait.
+    pub interrupted: &'a AtomicBool,
+}
+
+/// Returns the purpose of a run with this results folder.
+///
+/// # Errors
+/// Returns [`RunError::Start`] if the current folder no longer exists.
+pub fn purpose_of_run(results: &Path) -> Result<String, RunError> {
+    let results = std::path::absolute(results).map_err(|why| RunError::Start(why.to_string()))?;
+    Ok(format!("results in {}", results.display()))
+}
 
 impl MachineLock {
-    /// Takes the lock; if another run has it, waits for it if the request allows that.
+    /// Takes the lock; if another process has it, waits for it if the request allows that.
     ///
     /// # Errors
     /// Returns [`RunError::Busy`] if another run has it, [`RunError::Interrupted`] if the user interrupts the wait, or
     /// [`RunError::Lock`] if the file cannot be locked.
-    pub(super) fn take(
-        request: &RunRequest,
-        observer: &mut dyn RunObserver,
-    ) -> Result<Self, RunError> {
+    pub fn take(request: LockRequest, observer: &mut dyn RunObserver) -> Result<Self, RunError> {
         let path = std::env::var_os(VARIABLE).map_or_else(|| FILE.into(), PathBuf::from);
         let mut is_reported = false;
         loop {
-            let attempt = Self::attempt(&path, &request.results);
+            let attempt = Self::attempt(&path, request.purpose, request.is_shared);
             let holder =
                 match attempt.map_err(|error| RunError::Lock { path: path.clone(), error })? {
                     Ok(lock) => return Ok(lock),
@@ -55,18 +74,17 @@ impl MachineLock {
         }
     }
 
-    /// Takes the lock for a run with this results folder, or returns the description of its holder.
-    fn attempt(path: &Path, results: &Path) -> io::Result<Result<Self, String>> {
+    /// Takes the lock for this purpose, or returns the description of its holder.
+    fn attempt(path: &Path, purpose: &str, is_shared: bool) -> io::Result<Result<Self, String>> {
         let mut file = machine::file::open_shared(path)?;
-        match file.try_lock() {
+        match if is_shared { file.try_lock_shared() } else { file.try_lock() } {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return holder(&file).map(Err),
             Err(TryLockError::Error(error)) => return Err(error),
         }
-        let results = std::path::absolute(results)?;
-        let (pid, since, results) = (std::process::id(), now(), results.display());
+        let (pid, since) = (std::process::id(), now());
         file.set_len(0)?;
-        write!(file, "pid {pid}, since {since}, results in {results}")?;
+        write!(file, "pid {pid}, since {since}, {purpose}")?;
         Ok(Ok(Self(file)))
     }
 }
@@ -98,13 +116,18 @@ mod tests {
     fn one_run_at_a_time_holds_the_lock() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("lock");
-        let take = || MachineLock::attempt(&path, Path::new("/mine"));
+        let take = || MachineLock::attempt(&path, "results in /mine", false);
+        let share = || MachineLock::attempt(&path, "one of two hosts", true);
         let first = take().unwrap().unwrap();
         let holder = take().unwrap().unwrap_err();
         let pid = std::process::id();
         assert!(holder.starts_with(&format!("pid {pid}, since 20")), "{holder}");
         assert!(holder.ends_with("Z, results in /mine"), "{holder}");
+        assert!(share().unwrap().is_err());
         drop(first);
+        let hosts = [share().unwrap().unwrap(), share().unwrap().unwrap()];
+        assert!(take().unwrap().unwrap_err().ends_with("one of two hosts"));
+        drop(hosts);
         take().unwrap().unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o666);
         // A killed run leaves its description, but no lock.

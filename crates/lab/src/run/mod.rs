@@ -18,6 +18,7 @@ mod supervisor;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -29,6 +30,7 @@ use crate::side::Side;
 use crate::suite::Lab;
 
 pub use import::Imported;
+pub use machine_lock::{LockRequest, MachineLock, purpose_of_run};
 pub use scheduler::is_narrow;
 pub use sink::is_lab_experiment;
 pub(crate) use sink::{METRICS, OUTSIDE_SAMPLES, SESSION};
@@ -62,6 +64,8 @@ pub struct RunRequest<'a> {
     pub guests: Option<Guests>,
     /// Whether to wait while another run measures on this machine; otherwise the run is refused.
     pub waits: bool,
+    /// The lock of the machine, if the caller has it already.
+    pub lock: Option<Arc<MachineLock>>,
     /// The options that the user enabled or set.
     pub options: BTreeMap<String, String>,
     /// Set by Ctrl-C: ends the run cleanly.

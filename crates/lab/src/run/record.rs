@@ -277,6 +277,7 @@ mod tests {
             sides: Vec::new(),
             guests: None,
             waits: false,
+            lock: None,
             options: BTreeMap::new(),
             interrupted: &INTERRUPTED,
         }

@@ -1,12 +1,14 @@
 //! One session of a run: measures what the journal lacks, round by round.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use machine::setting::Left;
 
 use super::dispatcher::Dispatcher;
-use super::machine_lock::MachineLock;
+use super::machine_lock::{LockRequest, MachineLock, purpose_of_run};
 use super::passes::Passes;
 use super::record::{Conditions, check_resumable, describe, new_record};
 use super::remaining::RemainingWork;
@@ -29,7 +31,7 @@ pub(super) struct Session<'a> {
     dispatcher: Dispatcher<'a>,
     sink: JournalSink<'a>,
     /// Held until the workers have ended.
-    _lock: MachineLock,
+    _lock: Arc<MachineLock>,
 }
 
 impl<'a> Session<'a> {
@@ -44,11 +46,22 @@ impl<'a> Session<'a> {
         observer: &'a mut dyn RunObserver,
     ) -> Result<Self, RunError> {
         descendants::adopt().map_err(|e| RunError::Start(e.to_string()))?;
-        let lock = MachineLock::take(request, observer)?;
+        let lock = match &request.lock {
+            Some(lock) => Arc::clone(lock),
+            None => {
+                let purpose = purpose_of_run(&request.results)?;
+                let (waits, interrupted) = (request.waits, request.interrupted);
+                let alone = LockRequest { purpose: &purpose, is_shared: false, waits, interrupted };
+                Arc::new(MachineLock::take(alone, observer)?)
+            }
+        };
         // Before the worker captures the environment, so that settings of a killed run are not part of it.
         report_restored(machine::setting::restore_left(), observer)?;
         let options = option::with_defaults(lab.suites, &request.options);
         let location = prepare_location(lab, request, &options, observer);
+        if request.interrupted.load(Ordering::Relaxed) {
+            return Err(RunError::Interrupted);
+        }
         let (processes, mut supervisors) = (Processes::default(), Vec::new());
         let (mut sides, mut environments) = (Vec::new(), Vec::new());
         let this_program = [Side::default()];

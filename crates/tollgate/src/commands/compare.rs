@@ -48,6 +48,7 @@ fn compare_sides(args: &Compare) -> Result<u8, CliError> {
         sides,
         guests: None,
         waits: *wait,
+        lock: None,
         options: options.map_err(CliError::usage)?,
         interrupted: &interrupted,
     };

@@ -10,7 +10,7 @@ use lab::experiment::{Experiment, Profile};
 use lab::format::count;
 use lab::option;
 use lab::quantity;
-use lab::run::{RunError, RunRequest, RunSummary};
+use lab::run::{LockRequest, MachineLock, RunError, RunRequest, RunSummary, purpose_of_run};
 use lab::sample::Sample;
 use lab::statistics::INTERVAL_ROUNDS;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -39,8 +39,6 @@ pub(crate) fn run(args: &Run) -> Result<u8, CliError> {
     let guest = guest.map_err(CliError::usage)?;
     let options = options(args, guest.as_ref())?;
     let place = if guest.is_some() { Place::Guest } else { Place::Host };
-    let guests = guest.map(|guest| super::guest::start(&guest, &args.guest.how, &options));
-    let guests = guests.transpose()?;
     let catalogue = select::catalogue(&args.selection.points.files)?;
     let Selected { profile, mut experiments } =
         select::select_experiments(&catalogue, &args.selection, place)?;
@@ -65,6 +63,11 @@ pub(crate) fn run(args: &Run) -> Result<u8, CliError> {
         (None, None) => forecast::report_rounds(&experiments)?,
     }
     let interrupted = interrupt_flag().map_err(CliError::failed)?;
+    let mut progress = Progress::new(args.resolve.is_some(), declared.headlines.clone());
+    // Before the backing files of guests are made, which a running guest may use.
+    let lock = lock(args, &interrupted, &mut progress)?;
+    let guests = guest.map(|guest| super::guest::start(&guest, &args.guest.how, &options));
+    let guests = guests.transpose()?;
     let request = RunRequest {
         experiments,
         profile,
@@ -78,10 +81,10 @@ pub(crate) fn run(args: &Run) -> Result<u8, CliError> {
         sides: Vec::new(),
         guests,
         waits: args.measure.wait,
+        lock: Some(Arc::new(lock)),
         options,
         interrupted: &interrupted,
     };
-    let mut progress = Progress::new(args.resolve.is_some(), declared.headlines.clone());
     let summary = LAB.run(&request, &mut progress);
     let reported = progress.finish();
     let summary = summary.map_err(error)?;
@@ -91,6 +94,18 @@ pub(crate) fn run(args: &Run) -> Result<u8, CliError> {
         end::print_results(args, &request, &summary, &declared)?;
     }
     status(&summary)
+}
+
+/// Takes the lock of the machine.
+fn lock(
+    args: &Run,
+    interrupted: &AtomicBool,
+    progress: &mut Progress,
+) -> Result<MachineLock, CliError> {
+    let purpose = purpose_of_run(&args.measure.results).map_err(error)?;
+    let waits = args.measure.wait;
+    let request = LockRequest { purpose: &purpose, is_shared: false, waits, interrupted };
+    MachineLock::take(request, progress).map_err(error)
 }
 
 /// Returns the options of the user, and those of the guest that the user does not set.
@@ -149,6 +164,7 @@ pub(super) fn interrupt_flag() -> std::io::Result<Arc<AtomicBool>> {
     if !is_ignored(SIGHUP) {
         flag::register(SIGHUP, interrupted.clone())?;
     }
+    machine::child::interrupt_by(interrupted.clone());
     Ok(interrupted)
 }
 
