@@ -23,6 +23,11 @@ const DEFAULT_SCALE: u64 = 1024;
 const MAX_POOL: usize = 64 << 30;
 const MAX_WRITE_ONLY: usize = 1 << 30;
 
+/// Maximum length of the pool of two hosts, as much as a host maps, and of its number of ranges: a host has a device for
+/// each, and QEMU has few slots.
+const MAX_RUN_POOL: usize = (256 << 20) + PAGE;
+const MAX_RUN_RANGES: usize = 32;
+
 /// A host's permission for a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Permission {
@@ -109,12 +114,20 @@ impl Rules {
     /// Returns the rules of a run: those of the option [`OPTION`], or ESCAPE's with a pool of 16 MiB.
     ///
     /// # Errors
-    /// Returns the errors of [`Rules::read`].
+    /// Returns the errors of [`Rules::read`], and one line if the hosts cannot have as much memory or as many ranges.
     pub fn of_run(options: &BTreeMap<String, String>) -> Result<Self, DataError> {
-        match options.get(OPTION) {
-            Some(text) => Self::read(&format!("--set {OPTION}"), text, 1),
-            None => Self::escape(DEFAULT_SCALE),
-        }
+        let file = format!("--set {OPTION}");
+        let rules = match options.get(OPTION) {
+            Some(text) => Self::read(&file, text, 1)?,
+            None => return Self::escape(DEFAULT_SCALE),
+        };
+        let (count, length) = (rules.ranges.len(), rules.length());
+        let what = match () {
+            () if count > MAX_RUN_RANGES => format!("{count} ranges exceed {MAX_RUN_RANGES}"),
+            () if length > MAX_RUN_POOL => format!("{length} B exceed {MAX_RUN_POOL} B"),
+            () => return Ok(rules),
+        };
+        Err(DataError::of_file(&file, format!("the pool of two hosts: {what}; declare less")))
     }
 
     /// Parses rules from TOML. Every length is divided by `scale` and rounded down to whole pages, but
