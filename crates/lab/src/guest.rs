@@ -1,11 +1,11 @@
 //! Guests: virtual machines with a worker inside, which the host's worker treats as a probe.
 
 use std::fmt;
+use std::os::fd::OwnedFd;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use machine::memfd::Memfd;
 use serde::{Deserialize, Serialize};
 
 use crate::artefact::{Artefacts, Recipe};
@@ -56,7 +56,7 @@ pub struct Start {
     /// The command.
     pub command: Command,
     /// Files that must stay open until the command has started.
-    pub held: Vec<Memfd>,
+    pub held: Vec<OwnedFd>,
 }
 
 impl From<Command> for Start {

@@ -37,6 +37,11 @@ impl CliError {
         Self { status: 2, ..self }
     }
 
+    /// Changes the line.
+    pub(crate) fn with_line(self, change: impl FnOnce(&str) -> String) -> Self {
+        Self { line: change(&self.line), ..self }
+    }
+
     pub(crate) fn status(&self) -> u8 {
         self.status
     }

@@ -1,6 +1,7 @@
 //! The list of suites.
 
 use lab::suite::Suite;
+use vm::patched_linux::Patch;
 
 /// All suites, in the order of lists and runs. A new suite is one line here.
 pub(crate) static SUITES: &[&Suite] = &[
@@ -11,6 +12,9 @@ pub(crate) static SUITES: &[&Suite] = &[
     &stream::SUITE,
     &planted::SUITE,
 ];
+
+/// The patches of Linux that a guest's declaration can name.
+pub(crate) static PATCHES: [Patch; 2] = [crossing::patched::PATCH, bounds::TABLES_PATCH];
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test fails by it")]

@@ -88,28 +88,40 @@ fn file_in(folder: &Path, matches: impl Fn(&str) -> bool) -> Result<PathBuf, Fai
     })
 }
 
-/// Returns the kernel image of the artefact in `folder`, and the files of modules after those that they depend on.
+/// Files of modules of which one is loaded: the first that the machine supports.
+pub(crate) type Alternatives = Vec<PathBuf>;
+
+/// Returns the kernel image of the artefact in `folder`, and the files of modules after those that they depend on. A name
+/// can be several alternatives with `|` between them.
 ///
 /// # Errors
 /// Returns `failed` if the kernel has no such module.
-pub(crate) fn files(folder: &Path, modules: &[&str]) -> Result<(PathBuf, Vec<PathBuf>), Failure> {
+pub(crate) fn files(
+    folder: &Path,
+    modules: &[&str],
+) -> Result<(PathBuf, Vec<Alternatives>), Failure> {
     let image = file_in(&folder.join("boot"), |name| name.starts_with("vmlinuz"))?;
     let tree = file_in(&folder.join("lib/modules"), |_| true)?;
     let listed = fs::read_to_string(tree.join("modules.dep"))?;
     let index = Index::read(&listed);
     let built_in = fs::read_to_string(tree.join("modules.builtin"))?;
-    let mut files = Vec::new();
-    for name in modules {
-        let Some(path) = index.paths.get(&normalised(name)) else {
-            if built_in.lines().any(|path| module_of(path) == normalised(name)) {
-                continue;
+    let mut files: Vec<Vec<&str>> = Vec::new();
+    for names in modules {
+        let mut alternatives = Vec::new();
+        for name in names.split('|') {
+            match index.paths.get(&normalised(name)) {
+                Some(path) => alternatives.push(*path),
+                None if built_in.lines().any(|path| module_of(path) == normalised(name)) => {}
+                None => {
+                    let why = format!("Debian's Linux has no module '{name}'");
+                    return Err(Failure::failed(format!("{why}; see its name with modinfo")));
+                }
             }
-            let why = format!("Debian's Linux has no module '{name}'; see its name with modinfo");
-            return Err(Failure::failed(why));
-        };
-        index.add(path, &mut files);
+        }
+        index.add(&alternatives, &mut files);
     }
-    Ok((image, files.into_iter().map(|path| tree.join(path)).collect()))
+    let in_tree = |paths: Vec<&str>| paths.into_iter().map(|path| tree.join(path)).collect();
+    Ok((image, files.into_iter().map(in_tree).collect()))
 }
 
 /// The modules of `modules.dep`.
@@ -129,12 +141,15 @@ impl<'a> Index<'a> {
         Self { paths, depends }
     }
 
-    /// Adds a module after those that it depends on, each once.
-    fn add(&self, path: &'a str, files: &mut Vec<&'a str>) {
-        let of_path = self.depends.get(path).into_iter().flatten().rev().copied();
-        for path in of_path.chain([path]) {
-            if !files.contains(&path) {
-                files.push(path);
+    /// Adds alternative modules after those that they depend on, each once.
+    fn add(&self, alternatives: &[&'a str], files: &mut Vec<Vec<&'a str>>) {
+        let required = alternatives.iter().flat_map(|path| {
+            let depends: &[&str] = self.depends.get(path).map_or(&[], Vec::as_slice);
+            depends.iter().rev().map(|path| vec![*path])
+        });
+        for paths in required.chain([alternatives.to_vec()]) {
+            if !paths.is_empty() && !files.contains(&paths) {
+                files.push(paths);
             }
         }
     }
@@ -160,14 +175,23 @@ mod tests {
         let text = "kernel/fs/9p/9p.ko.xz: kernel/net/9p/9pnet.ko.xz kernel/fs/netfs/netfs.ko.xz\n\
                     kernel/net/9p/9pnet.ko.xz: kernel/fs/netfs/netfs.ko.xz\n\
                     kernel/net/9p/9pnet_virtio.ko.xz: kernel/net/9p/9pnet.ko.xz\n\
-                    kernel/fs/netfs/netfs.ko.xz:\n";
+                    kernel/fs/netfs/netfs.ko.xz:\n\
+                    kernel/arch/x86/kvm/kvm-amd.ko.xz: kernel/crypto/ccp.ko.xz kernel/arch/x86/kvm/kvm.ko.xz\n\
+                    kernel/arch/x86/kvm/kvm-intel.ko.xz: kernel/arch/x86/kvm/kvm.ko.xz\n\
+                    kernel/arch/x86/kvm/kvm.ko.xz:\n\
+                    kernel/crypto/ccp.ko.xz:\n";
         let index = Index::read(text);
         let mut files = Vec::new();
         for name in ["9p", "9pnet_virtio"] {
-            index.add(index.paths[name], &mut files);
+            index.add(&[index.paths[name]], &mut files);
         }
-        let names: Vec<_> = files.iter().map(|path| module_of(path)).collect();
-        assert_eq!(names, ["netfs", "9pnet", "9p", "9pnet_virtio"]);
+        index.add(&[index.paths["kvm_amd"], index.paths["kvm_intel"]], &mut files);
+        let names: Vec<_> = files
+            .iter()
+            .map(|paths| paths.iter().map(|path| module_of(path)).collect::<Vec<_>>().join("|"))
+            .collect();
+        let expected = ["netfs", "9pnet", "9p", "9pnet_virtio", "kvm", "ccp", "kvm_amd|kvm_intel"];
+        assert_eq!(names, expected);
         assert_eq!(module_of("kernel/arch/x86/kvm/kvm-amd.ko.xz"), "kvm_amd");
     }
 }

@@ -1,15 +1,17 @@
 //! Guests declared in TOML, in which whole experiments run: the embedded ones, and a user's files.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::Arc;
 
 use lab::data::{DataError, MAX_FILE, is_plain_name, read_toml};
 use lab::guest::{GuestHost, Guests};
 use lab::quantity;
 use serde::{Deserialize, Serialize};
 
-use crate::backing_file::BackingFile;
+use crate::backing_file::{BackingFile, Folder, FolderLock};
 use crate::guest::{Accelerator, Kernel, LinuxGuest};
+use crate::patched_linux::{self, Patch};
 use crate::pool::{HostPool, Pool};
 use crate::rules::{HOSTS, Rules};
 
@@ -27,6 +29,7 @@ const EMBEDDED: &[(&str, &str)] = &[
     ("reserved", include_str!("../guests/reserved.toml")),
     ("shared-bar", include_str!("../guests/shared-bar.toml")),
     ("slow-clock", include_str!("../guests/slow-clock.toml")),
+    ("stamped", include_str!("../guests/stamped.toml")),
 ];
 
 /// A declared guest: one virtual machine, or several with common memory.
@@ -49,9 +52,11 @@ pub struct Declaration {
     /// Kernel parameters.
     #[serde(default)]
     pub parameters: String,
-    /// Kernel modules to load.
+    /// Kernel modules to load; of names with `|` between them, the first that the machine supports.
     #[serde(default)]
     pub modules: Vec<String>,
+    /// Its kernel, if it is not Debian's binary.
+    pub kernel: Option<BuiltKernel>,
     /// Whether times are measured although the guest is emulated. They are not real: for tests of the clock only.
     #[serde(default)]
     pub planted_clock: bool,
@@ -75,6 +80,17 @@ pub struct Declaration {
     /// Its hosts, if it has several. The roles of an experiment run on one each.
     #[serde(default)]
     pub host: Vec<Host>,
+}
+
+/// A kernel without modules, built from Debian's source.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BuiltKernel {
+    /// Name of a suite's patch, or a file whose name ends in `.patch`.
+    pub patch: Option<String>,
+    /// Lines of its configuration, e.g. `CONFIG_X86_MSR=y`, in addition to those that every guest needs.
+    #[serde(default)]
+    pub options: Vec<String>,
 }
 
 /// One of several hosts.
@@ -109,6 +125,8 @@ pub struct StartOptions<'a> {
     pub folder: Option<&'a Path>,
     /// Options of the run, with the rules of a pool.
     pub options: &'a BTreeMap<String, String>,
+    /// The patches of the suites, which a declaration can name.
+    pub patches: &'a [Patch],
 }
 
 /// Why the guests of a declaration cannot be started.
@@ -187,6 +205,7 @@ fn parse(name: &str, file: &str, text: &str) -> Result<NamedDeclaration, DataErr
     if let Some(pool) = &declaration.pool {
         pool.start().map_err(wrong)?;
     }
+    check_names(&declaration).map_err(wrong)?;
     for host in &declaration.host {
         if !is_plain_name(&host.name) || host.name.len() > 20 {
             return Err(wrong(format!(
@@ -228,6 +247,42 @@ fn check_executor(declaration: &Declaration) -> Result<(), String> {
     Ok(())
 }
 
+/// Checks the names that one part of a declaration gives and another uses.
+fn check_names(declaration: &Declaration) -> Result<(), String> {
+    let mut hosts = BTreeSet::new();
+    if let Some(host) = declaration.host.iter().find(|host| !hosts.insert(&host.name)) {
+        return Err(format!("host: two hosts are named '{}'; rename one", host.name));
+    }
+    let of_hosts = declaration.host.iter().flat_map(|host| &host.arguments);
+    for argument in declaration.arguments.iter().chain(of_hosts) {
+        let is_unknown = |name: &&str| !declaration.files.contains_key(*name);
+        if let Some(name) = placeholders(argument).find(is_unknown) {
+            return Err(format!("arguments: no file '{name}' in files, but '{argument}'"));
+        }
+    }
+    let Some(kernel) = &declaration.kernel else { return Ok(()) };
+    if !declaration.modules.is_empty() {
+        return Err("modules: a built kernel has none; set options of the kernel".into());
+    }
+    let is_option = |line: &String| {
+        let named = line.strip_prefix("CONFIG_").and_then(|rest| rest.split_once('='));
+        let is_name = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
+        named.is_some_and(|(name, value)| {
+            !name.is_empty() && name.chars().all(is_name) && !value.contains(char::is_control)
+        })
+    };
+    match kernel.options.iter().find(|line| !is_option(line)) {
+        Some(line) => Err(format!("kernel: options: '{line}' is not of the form CONFIG_NAME=y")),
+        None => Ok(()),
+    }
+}
+
+/// Returns the names in braces that an argument contains. Other text in braces, e.g. JSON, is no placeholder.
+fn placeholders(argument: &str) -> impl Iterator<Item = &str> {
+    let parts = argument.split('{').skip(1).filter_map(|part| Some(part.split_once('}')?.0));
+    parts.filter(|name| is_plain_name(name))
+}
+
 impl NamedDeclaration {
     /// Creates its backing files and returns its hosts with a worker inside each. The files are in memory, or in
     /// `how.folder` under their names; there, one that exists keeps its content.
@@ -235,13 +290,20 @@ impl NamedDeclaration {
     /// # Errors
     /// Returns one line if a backing file cannot be made, or the rules of its pool are wrong.
     pub fn guests(&self, how: &StartOptions) -> Result<Guests, GuestError> {
-        let hosts = self
-            .linux_hosts(how)?
+        let linux = self.linux_hosts(how, false)?;
+        let mut declaration = self.text.clone();
+        if self.declaration.kernel.is_some() {
+            // A run goes on with this kernel only.
+            let recipes = linux.iter().take(1).flat_map(LinuxGuest::recipes);
+            let names = recipes.map(|recipe| format!("\n# kernel {}\n", recipe.hash()));
+            declaration.extend(names);
+        }
+        let hosts = linux
             .into_iter()
             .map(|linux| GuestHost { name: linux.host.clone(), guest: linux.into_guest() });
         Ok(Guests {
             name: self.name.clone(),
-            declaration: self.text.clone(),
+            declaration,
             accelerator: how.accelerator.name().into(),
             planted_clock: self.declaration.planted_clock && how.accelerator == Accelerator::Tcg,
             hosts: hosts.collect(),
@@ -251,7 +313,8 @@ impl NamedDeclaration {
     /// Returns the guest that executes a command of this program instead of a worker: the named host, or the first.
     ///
     /// # Errors
-    /// Returns one line if a backing file cannot be made, the rules of its pool are wrong, or there is no such host.
+    /// Returns one line if a backing file cannot be made, the rules of its pool are wrong, there is no such host, or a host
+    /// is named without a folder: the others could not share its memory.
     pub fn with_command(
         &self,
         how: &StartOptions,
@@ -270,21 +333,35 @@ impl NamedDeclaration {
                 ),
             })
         })?;
-        let mut guest = self.linux_hosts(how)?.swap_remove(index);
+        if let (Some(host), None) = (host, how.folder) {
+            let why = "the hosts share memory only in a folder; add --guest-files DIR";
+            return Err(GuestError::Usage(format!("--host {host}: {why}")));
+        }
+        let mut guest = self.linux_hosts(how, host.is_some())?.swap_remove(index);
         guest.command = command.to_vec();
+        guest.is_watched = true;
         Ok(guest)
     }
 
     /// Returns its hosts; without any declared, the one that has the declaration's name.
-    fn linux_hosts(&self, how: &StartOptions) -> Result<Vec<LinuxGuest>, GuestError> {
+    /// Other hosts of it may use its folder at the same time if `is_shared`.
+    fn linux_hosts(
+        &self,
+        how: &StartOptions,
+        is_shared: bool,
+    ) -> Result<Vec<LinuxGuest>, GuestError> {
         self.check_host_names(&machine::environment::hostname())?;
-        let files = self.backing_files(how.folder).map_err(GuestError::Failed)?;
+        let kernel = self.kernel(how.patches).map_err(GuestError::Usage)?;
+        let lock = how.folder.map(|folder| FolderLock::take(folder, is_shared)).transpose();
+        let lock = lock.map_err(GuestError::Failed)?.map(Arc::new);
+        let folder = how.folder.zip(lock.as_ref()).map(|(path, lock)| Folder { path, lock });
+        let files = self.backing_files(folder).map_err(GuestError::Failed)?;
         let mut pools: Vec<HostPool> = match &self.declaration.pool {
             None => Vec::new(),
             Some(pool) => {
                 let rules = Rules::of_run(how.options)
                     .map_err(|error| GuestError::Usage(error.to_string()))?;
-                pool.hosts(&rules, how.folder).map_err(GuestError::Failed)?.into()
+                pool.hosts(&rules, folder).map_err(GuestError::Failed)?.into()
             }
         };
         let named = |host: &Host| (format!("{}-{}", self.name, host.name), host.arguments.clone());
@@ -297,7 +374,7 @@ impl NamedDeclaration {
             let arguments = [arguments, pool.arguments].concat();
             let files = [files.clone(), pool.files].concat();
             let linux = self.linux(name, how.accelerator, arguments, files);
-            LinuxGuest { forwarder: pool.forwarder, ..linux }
+            LinuxGuest { forwarder: pool.forwarder, kernel: kernel.clone(), ..linux }
         };
         Ok(hosts.into_iter().zip(pools).map(linux).collect())
     }
@@ -342,7 +419,34 @@ impl NamedDeclaration {
         }
     }
 
-    fn backing_files(&self, folder: Option<&Path>) -> Result<Vec<BackingFile>, String> {
+    /// Returns its kernel.
+    fn kernel(&self, patches: &[Patch]) -> Result<Kernel, String> {
+        let Some(BuiltKernel { patch, options }) = &self.declaration.kernel else {
+            return Ok(Kernel::Debian);
+        };
+        let options = options.join("\n");
+        let (text, options) = match patch.as_deref() {
+            None => (String::new(), options),
+            Some(file) if file.ends_with(".patch") => {
+                let text = machine::file::read_input_text(Path::new(file), MAX_FILE);
+                (text.map_err(|why| format!("{file}: {why}; name a readable patch"))?, options)
+            }
+            Some(name) => match patches.iter().find(|patch| patch.name == name) {
+                Some(patch) => (patch.text.into(), [patch.options, &options].join("\n")),
+                None => {
+                    let known: Vec<_> = patches.iter().map(|patch| patch.name).collect();
+                    return Err(format!(
+                        "guest '{}': unknown patch '{name}'; use one of {}, or a file FILE.patch",
+                        self.name,
+                        known.join(", ")
+                    ));
+                }
+            },
+        };
+        Ok(Kernel::Built(patched_linux::recipe_with_host_files(&text, &options)))
+    }
+
+    fn backing_files(&self, folder: Option<Folder>) -> Result<Vec<BackingFile>, String> {
         let files = self.declaration.files.iter();
         let created = files.map(|(name, size)| {
             BackingFile::create(name, quantity::bytes(size).unwrap_or_default(), folder)
@@ -359,7 +463,49 @@ mod tests {
         folder: Option<&'a Path>,
         options: &'a BTreeMap<String, String>,
     ) -> StartOptions<'a> {
-        StartOptions { accelerator: Accelerator::Tcg, folder, options }
+        let patches = &[Patch { name: "crossing-stamps", text: "+a", options: "CONFIG_A=y" }];
+        StartOptions { accelerator: Accelerator::Tcg, folder, options, patches }
+    }
+
+    fn recipe(guest: &NamedDeclaration) -> Result<lab::artefact::Recipe, String> {
+        let guest = guest.with_command(&how(None, &BTreeMap::new()), None, &[]);
+        Ok(guest.map_err(|why| why.to_string())?.recipes().remove(0))
+    }
+
+    #[test]
+    fn a_kernel_is_built_with_a_patch_of_a_suite_or_of_the_user() {
+        let folder = tempfile::tempdir().unwrap();
+        let declared = |kernel: &str| {
+            let text = format!("about = 'one'\nkernel = {kernel}");
+            parse("mine", "mine.toml", &text).map_err(|error| error.to_string())
+        };
+        let inputs = |kernel: &str| -> Vec<String> {
+            let inputs = recipe(&declared(kernel).unwrap()).unwrap().inputs;
+            inputs.into_iter().map(|input| String::from_utf8(input).unwrap()).collect()
+        };
+        let suite = inputs("{ patch = 'crossing-stamps', options = ['CONFIG_B=y'] }");
+        assert_eq!(suite[0], "+a");
+        for option in ["CONFIG_A=y", "CONFIG_B=y", "CONFIG_9P_FS=y", "CONFIG_OVERLAY_FS=y"] {
+            assert!(suite[1].lines().any(|line| line == option), "{option}");
+        }
+        let patch = folder.path().join("mine.patch");
+        std::fs::write(&patch, "+b").unwrap();
+        let user = inputs(&format!("{{ patch = '{}' }}", patch.display()));
+        assert_eq!((user[0].as_str(), user[1].contains("CONFIG_A=y")), ("+b", false));
+        assert_eq!(inputs("{}")[0], "");
+        let unknown = recipe(&declared("{ patch = 'x' }").unwrap()).unwrap_err();
+        assert!(unknown.contains("unknown patch 'x'; use one of crossing-stamps"), "{unknown}");
+        let absent = recipe(&declared("{ patch = '/no/such.patch' }").unwrap()).unwrap_err();
+        assert!(absent.starts_with("/no/such.patch: "), "{absent}");
+        for (kernel, cause) in [
+            ("{ options = ['X=y'] }", "'X=y' is not of the form"),
+            ("{ options = [\"CONFIG_X=y\\nrm\"] }", "is not of the form"),
+            ("{ patches = 'x' }", "unknown field `patches`"),
+            ("{}\nmodules = ['kvm']", "a built kernel has none"),
+        ] {
+            let why = declared(kernel).unwrap_err();
+            assert!(why.contains(cause), "{why}");
+        }
     }
 
     #[test]
@@ -368,7 +514,9 @@ mod tests {
         let rules = "[[range]]\nname = 'a'\nlength = '4 KiB'\nread = [1]\nwrite = [0]\n";
         let set = |text: &str| BTreeMap::from([(crate::rules::OPTION.to_owned(), text.to_owned())]);
         let options = set(rules);
-        let of_host = |host| pool.with_command(&how(None, &options), Some(host), &[]).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let how_in = how(Some(folder.path()), &options);
+        let of_host = |host| pool.with_command(&how_in, Some(host), &[]).unwrap();
         assert!(of_host("writer").forwarder.is_some());
         assert_eq!(of_host("reader").files[0].name, "range-0");
         assert!(of_host("reader").forwarder.is_none());
@@ -376,9 +524,13 @@ mod tests {
         let why = pool.guests(&how(None, &options)).map(drop).unwrap_err();
         assert!(matches!(&why, GuestError::Usage(why) if why.starts_with("--set rules:")), "{why}");
         let none = BTreeMap::new();
-        for (guest, expected) in [("pool", "use one of writer, reader"), ("plain", "omit --host")] {
+        for (guest, host, expected) in [
+            ("pool", "third", "use one of writer, reader"),
+            ("plain", "third", "omit --host"),
+            ("escape", "writer", "add --guest-files DIR"),
+        ] {
             let guest = find(guest).unwrap();
-            let why = guest.with_command(&how(None, &none), Some("third"), &[]).unwrap_err();
+            let why = guest.with_command(&how(None, &none), Some(host), &[]).unwrap_err();
             assert!(matches!(&why, GuestError::Usage(why) if why.contains(expected)), "{why}");
         }
     }
@@ -405,6 +557,18 @@ mod tests {
             (
                 "about = 'one'\npool = { address = 'x' }\nhost = [{ name = 'a' }, { name = 'b' }]",
                 "pool: 'x' is not an address",
+            ),
+            (
+                "about = 'one'\nhost = [{ name = 'a' }, { name = 'a' }]",
+                "host: two hosts are named 'a'",
+            ),
+            (
+                "about = 'one'\nfiles = { bar = '1 MiB' }\narguments = ['mem-path={baar}']",
+                "arguments: no file 'baar' in files, but 'mem-path={baar}'",
+            ),
+            (
+                "about = 'one'\n[[host]]\nname = 'a'\narguments = ['x={y}']",
+                "arguments: no file 'y'",
             ),
             ("cpus = 2", "missing field `about`"),
             (
@@ -450,11 +614,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let ivshmem = find("ivshmem").unwrap();
         let name = ivshmem.declaration.files.keys().next().unwrap();
-        std::fs::write(folder.path().join(name), "before").unwrap();
+        let path = folder.path().join(name);
+        std::fs::write(&path, "before").unwrap();
+        std::fs::File::options().write(true).open(&path).unwrap().set_len(64 << 20).unwrap();
         let none = BTreeMap::new();
         ivshmem.guests(&how(Some(folder.path()), &none)).unwrap();
         let bytes = std::fs::read(folder.path().join(name)).unwrap();
-        assert!(bytes.starts_with(b"before") && bytes.len() > 6);
+        assert!(bytes.starts_with(b"before") && bytes.len() == 64 << 20);
         assert!(ivshmem.guests(&how(Some(Path::new("/no/such")), &none)).is_err());
     }
 }

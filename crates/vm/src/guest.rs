@@ -1,17 +1,18 @@
 //! A Linux guest: its kernel, its devices, and the command of QEMU that starts it.
 
 use std::collections::BTreeMap;
+use std::os::fd::AsFd;
 use std::process::Command;
 use std::sync::Arc;
 
 use lab::artefact::{self, Artefacts, Recipe};
-use lab::guest::{Guest, IN_GUEST, Start};
+use lab::guest::{Guest, HOST_USER, IN_GUEST, Start};
 use lab::sample::Failure;
 use machine::child::die_with_parent;
 use machine::cpu::{EMULATED_VARIABLE, PLANTED_CLOCK};
 use serde::{Deserialize, Serialize};
 
-use crate::backing_file::BackingFile;
+use crate::backing_file::{BackingFile, inherited};
 use crate::debian_linux;
 use crate::forwarder::Forwarder;
 use crate::init::{HOST_FILES, InitConfig, PORT};
@@ -94,7 +95,7 @@ pub struct LinuxGuest {
     pub kernel: Kernel,
     /// Kernel parameters in addition to those of the console.
     pub parameters: String,
-    /// Modules to load, after those they depend on.
+    /// Modules to load, after those they depend on; of names with `|` between them, the first that the machine supports.
     pub modules: Vec<String>,
     /// Whether times are measured although it is emulated, to test the clock.
     pub planted_clock: bool,
@@ -110,6 +111,8 @@ pub struct LinuxGuest {
     pub command: Vec<String>,
     /// Environment variables of the command.
     pub variables: BTreeMap<String, String>,
+    /// Whether it reports on its console when its command starts, and that it works.
+    pub is_watched: bool,
     /// Forwarder of stores to its write-only ranges, as long as the guest exists.
     pub forwarder: Option<Arc<Forwarder>>,
 }
@@ -136,6 +139,7 @@ impl LinuxGuest {
             prepare: String::new(),
             command: lab::worker::WORKER.map(str::to_owned).to_vec(),
             variables: BTreeMap::new(),
+            is_watched: false,
             forwarder: None,
         }
     }
@@ -165,14 +169,19 @@ impl LinuxGuest {
         };
         let config = InitConfig {
             host: self.host.clone(),
-            modules: modules.iter().map(|path| initramfs::module_name(path)).collect(),
+            modules: modules
+                .iter()
+                .map(|files| files.iter().map(|path| initramfs::module_name(path)).collect())
+                .collect(),
             host_files: self.host_files,
             prepare: self.prepare.clone(),
             command: self.command.clone(),
             variables: self.all_variables(),
+            is_watched: self.is_watched,
         };
         let initramfs = initramfs::of_this_program(&config, &modules)?;
-        let fd = initramfs.inherit()?;
+        let initramfs = initramfs.as_fd().try_clone_to_owned()?;
+        let archive = inherited(&initramfs)?;
         let mut held = vec![initramfs];
         let mut command = Command::new(QEMU.find()?);
         command
@@ -184,7 +193,7 @@ impl LinuxGuest {
             .args(["-machine", &self.machine, "-m", &self.memory, "-smp", &self.cpus.to_string()])
             .arg("-kernel")
             .arg(image)
-            .args(["-initrd", &format!("/proc/self/fd/{fd}"), "-append", &self.command_line()])
+            .args(["-initrd", &archive, "-append", &self.command_line()])
             // The last console output explains why a guest died.
             .args(["-chardev", "file,id=console,path=/proc/self/fd/2"])
             .args(["-serial", "chardev:console"])
@@ -220,7 +229,9 @@ impl LinuxGuest {
         let variable = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         let clock = if self.planted_clock { PLANTED_CLOCK } else { "yes" };
         let emulated = self.is_emulated().then(|| variable(EMULATED_VARIABLE, clock));
+        let user = variable(HOST_USER, &machine::user::id().to_string());
         set.chain([variable(IN_GUEST, "yes")])
+            .chain(self.host_files.then_some(user))
             .chain(emulated)
             .chain(self.variables.clone())
             .collect()

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, PipeReader, Write};
 use std::os::unix::fs::chroot;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
 use rustix::mount::{MountFlags, mount, mount_bind_recursive};
@@ -23,6 +24,18 @@ pub(crate) const INIT_CONFIG: &str = "init.json";
 pub(crate) const MODULES: &str = "modules";
 /// Prefix of the console's line that reports the exit status of the command. A guest that fails before its end prints none.
 pub const STATUS: &str = "tollgate: exit status ";
+/// Line before the command of a watched guest starts.
+pub const STARTED: &str = "tollgate: the command starts";
+/// Line of a watched guest every [`ALIVE_INTERVAL`] in which its CPUs were not idle.
+pub const ALIVE: &str = "tollgate: at work";
+/// Interval of [`ALIVE`].
+pub const ALIVE_INTERVAL: Duration = Duration::from_secs(10);
+/// Share of [`ALIVE_INTERVAL`], in ticks of `/proc/stat` (100 per second and CPU), from which the CPUs are not idle.
+const MIN_TICKS: u64 = 50;
+/// Folder in which the command starts, in the guest's memory.
+const SCRATCH: &str = "/tollgate-guest";
+/// Maximum time to print what the command left on its standard error.
+const MAX_PRINT_TIME: Duration = Duration::from_secs(2);
 /// Maximum time for the kernel to find the port.
 const PORT_TIMEOUT: Duration = Duration::from_secs(60);
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
@@ -34,8 +47,8 @@ const MODULE_INIT_COMPRESSED_FILE: i32 = 4;
 pub(crate) struct InitConfig {
     /// Host name.
     pub(crate) host: String,
-    /// Files of the modules to load, in order.
-    pub(crate) modules: Vec<String>,
+    /// Files of the modules to load, in order: of each entry the first that the machine supports.
+    pub(crate) modules: Vec<Vec<String>>,
     /// Whether the root becomes that of the host, with changes in memory only.
     pub(crate) host_files: bool,
     /// Shell script that prepares devices.
@@ -44,6 +57,8 @@ pub(crate) struct InitConfig {
     pub(crate) command: Vec<String>,
     /// Environment variables of the command.
     pub(crate) variables: BTreeMap<String, String>,
+    /// Whether it prints [`STARTED`] and [`ALIVE`].
+    pub(crate) is_watched: bool,
 }
 
 /// Runs the command with the port as its standard input and output, then restarts the machine, which ends QEMU.
@@ -57,8 +72,9 @@ pub fn main() -> io::Result<()> {
     }
     // Only the console is left for a result.
     let _ = match serve() {
-        Ok(status) => writeln!(io::stderr(), "{STATUS}{status}"),
-        Err(why) => writeln!(io::stderr(), "tollgate: {why}"),
+        // The command's last line may be incomplete.
+        Ok(status) => writeln!(io::stderr(), "\n{STATUS}{status}"),
+        Err(why) => writeln!(io::stderr(), "\ntollgate: {why}"),
     };
     rustix::fs::sync();
     // QEMU runs with -no-reboot, so a restart ends it, without ACPI.
@@ -76,9 +92,8 @@ fn serve() -> io::Result<i32> {
     let text = fs::read_to_string(Path::new("/").join(INIT_CONFIG))?;
     let config: InitConfig = serde_json::from_str(&text)?;
     rustix::system::sethostname(config.host.as_bytes())?;
-    for module in &config.modules {
-        load(&Path::new("/").join(MODULES).join(module))
-            .map_err(|why| io::Error::new(why.kind(), format!("load module {module}: {why}")))?;
+    for alternatives in &config.modules {
+        load_one_of(alternatives)?;
     }
     if config.host_files {
         enter_host_files()
@@ -88,16 +103,61 @@ fn serve() -> io::Result<i32> {
         prepare(&config.prepare)?;
     }
     let port = OpenOptions::new().read(true).write(true).open(find_port()?)?;
-    let output: File = port.try_clone()?;
     let mut command = Command::new("/proc/self/exe");
     command.args(&config.command).env("HOME", "/tmp").envs(&config.variables);
     if config.host_files {
         // It names the libraries of the initramfs.
         command.env_remove("LD_LIBRARY_PATH");
     }
-    // A command that fails reports its error on the console.
-    let status = command.stdin(Stdio::from(port)).stdout(Stdio::from(output)).status()?;
+    if config.is_watched {
+        writeln!(io::stderr(), "\n{STARTED}")?;
+        std::thread::spawn(report_work);
+    }
+    // The port stays open until the machine restarts.
+    command.stdin(Stdio::from(port.try_clone()?)).stdout(Stdio::from(port.try_clone()?));
+    // The console is a terminal, on which a command would draw. A command that fails reports its error there.
+    let (errors, end) = io::pipe()?;
+    command.stderr(Stdio::from(end));
+    let is_printed = print_on_console(errors);
+    let mut running = command.spawn()?;
+    // It holds the other end of the pipe.
+    drop(command);
+    let status = running.wait()?;
+    // A process that the command left behind may keep the pipe open.
+    let _ = is_printed.recv_timeout(MAX_PRINT_TIME);
     Ok(status.code().unwrap_or(1))
+}
+
+/// Prints a pipe on the console, in a thread; the receiver's other end is dropped at the end of the pipe.
+fn print_on_console(mut pipe: PipeReader) -> Receiver<()> {
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || {
+        let _ = io::copy(&mut pipe, &mut io::stderr());
+        drop(sender);
+    });
+    receiver
+}
+
+/// Prints a line in each interval in which the CPUs work: neither a machine nor a command that hangs prints any.
+fn report_work() {
+    let mut before = busy_ticks();
+    loop {
+        std::thread::sleep(ALIVE_INTERVAL);
+        let now = busy_ticks();
+        if now.saturating_sub(before) >= MIN_TICKS {
+            let _ = writeln!(io::stderr(), "\n{ALIVE}");
+        }
+        before = now;
+    }
+}
+
+/// Returns the time that the CPUs have not been idle, in ticks.
+fn busy_ticks() -> u64 {
+    let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
+    let words = stat.lines().next().unwrap_or_default().split_whitespace().skip(1);
+    let ticks: Vec<u64> = words.map(|word| word.parse().unwrap_or(0)).collect();
+    // User, nice and system; idle and waiting for disks; interrupts.
+    ticks.iter().enumerate().filter(|(at, _)| ![3, 4].contains(at)).map(|(_, ticks)| ticks).sum()
 }
 
 fn mount_new(kind: &CStr, path: &CStr, options: Option<&CStr>) -> io::Result<()> {
@@ -105,6 +165,18 @@ fn mount_new(kind: &CStr, path: &CStr, options: Option<&CStr>) -> io::Result<()>
         let (kind, path) = (kind.to_string_lossy(), path.to_string_lossy());
         io::Error::new(io::Error::from(why).kind(), format!("mount {kind} on {path}: {why}"))
     })
+}
+
+/// Loads the first module that the machine supports.
+fn load_one_of(alternatives: &[String]) -> io::Result<()> {
+    let mut failures = Vec::new();
+    for module in alternatives {
+        match load(&Path::new("/").join(MODULES).join(module)) {
+            Ok(()) => return Ok(()),
+            Err(why) => failures.push(format!("load module {module}: {why}")),
+        }
+    }
+    Err(io::Error::other(failures.join("; ")))
 }
 
 /// Loads a module, compressed or not.
@@ -133,14 +205,17 @@ fn enter_host_files() -> io::Result<()> {
     for folder in ["dev", "proc", "sys"] {
         mount_bind_recursive(format!("/{folder}"), format!("/root/{folder}"))?;
     }
-    for (path, what) in
-        [(c"/root/tmp", "tmp"), (c"/root/run", "run"), (c"/root/dev/shm", "dev/shm")]
-    {
-        fs::create_dir_all(Path::new("/root").join(what))?;
-        mount_new(c"tmpfs", path, None)?;
+    // The host's shared memory and the records of its changed settings have no meaning here.
+    for (path, options) in [
+        (c"/root/tollgate-guest", None),
+        (c"/root/dev/shm", None),
+        (c"/root/run/tollgate", Some(c"mode=700")),
+    ] {
+        fs::create_dir_all(Path::new(path.to_str().map_err(io::Error::other)?))?;
+        mount_new(c"tmpfs", path, options)?;
     }
     chroot("/root")?;
-    std::env::set_current_dir("/tmp")
+    std::env::set_current_dir(SCRATCH)
 }
 
 /// Runs the script that prepares devices; its output goes to the console.

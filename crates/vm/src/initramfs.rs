@@ -11,6 +11,7 @@ use lab::sample::Failure;
 use machine::environment::DYNAMIC_LINKER;
 use machine::memfd::Memfd;
 
+use crate::debian_linux::Alternatives;
 use crate::init::{INIT_CONFIG, InitConfig, MODULES};
 
 const FOLDER: u32 = 0o040_755;
@@ -19,8 +20,12 @@ const EXECUTABLE: u32 = 0o100_755;
 const CHARACTER_DEVICE: u32 = 0o020_666;
 
 /// Builds the archive with this program as `init`.
-pub(crate) fn of_this_program(config: &InitConfig, modules: &[PathBuf]) -> Result<Memfd, Failure> {
-    in_memory(|archive| write(archive, config, modules))
+pub(crate) fn of_this_program(
+    config: &InitConfig,
+    modules: &[Alternatives],
+) -> Result<Memfd, Failure> {
+    let modules = modules.concat();
+    in_memory(|archive| write(archive, config, &modules))
 }
 
 /// Builds the archive with a static program as `init`.

@@ -45,6 +45,34 @@ const REQUIRED: [(&str, &str); 10] = [
     ("patch", "patch"),
 ];
 
+/// Options with which a declared guest sees the host's files; kernels of suites do not need them.
+const HOST_FILES: &str = "\
+# The host's files by 9p, and changes of them in memory.
+CONFIG_INET=y
+CONFIG_NET_9P=y
+CONFIG_NET_9P_VIRTIO=y
+CONFIG_NETWORK_FILESYSTEMS=y
+CONFIG_9P_FS=y
+CONFIG_TMPFS_XATTR=y
+CONFIG_OVERLAY_FS=y
+";
+
+/// A patch of a suite, which a guest's declaration can name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Patch {
+    /// Name.
+    pub name: &'static str,
+    /// The patch.
+    pub text: &'static str,
+    /// Lines of configuration that it needs.
+    pub options: &'static str,
+}
+
+/// Returns the recipe of the kernel of a declared guest, which sees the host's files.
+pub(crate) fn recipe_with_host_files(patch: &str, options: &str) -> Recipe {
+    recipe("declared-linux-6.12", patch, &format!("{options}\n{HOST_FILES}"))
+}
+
 /// Returns the recipe of a bootable kernel image: the folder of the artefact has `bzImage`, the patch, the configuration,
 /// and the end of `build.log`. `options` are lines of configuration. It takes some minutes.
 pub fn recipe(name: &str, patch: &str, options: &str) -> Recipe {
@@ -77,8 +105,11 @@ fn make(recipe: &Recipe, folder: &Path) -> Result<(), Failure> {
     let extract: Vec<_> =
         ["--extract", "--strip-components=1", "--file", SOURCE].into_iter().chain(unused).collect();
     steps.run(&output, "tar", &extract)?;
+    let has_patch = !patch.trim().is_empty();
     let patch = put(folder, "patch", &patch)?;
-    steps.run(&output, "patch", &["--strip=1", "--forward", "--batch", "--input", &patch])?;
+    if has_patch {
+        steps.run(&output, "patch", &["--strip=1", "--forward", "--batch", "--input", &patch])?;
+    }
     let all = format!("KCONFIG_ALLCONFIG={}", put(folder, "config", &config)?);
     steps.run(&output, "make", &["ARCH=x86_64", &all, "allnoconfig"])?;
     check_config(&config, &fs::read_to_string(tree.join(".config"))?)?;
@@ -123,6 +154,9 @@ impl Steps<'_> {
             Ok(Output { status, .. }) => Err(Failure::failed(describe(child::describe(status)))),
             Err(why) if why.kind() == ErrorKind::TimedOut => {
                 Err(Failure::new(FailureKind::Timeout, describe(why.to_string())))
+            }
+            Err(why) if why.kind() == ErrorKind::Interrupted => {
+                Err(Failure::failed(describe(why.to_string())))
             }
             Err(why) => Err(Failure::failed(describe(format!("does not start: {why}")))),
         }

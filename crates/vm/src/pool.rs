@@ -5,12 +5,11 @@
 //! write, and no device if it may do neither. The ranges are at consecutive physical addresses of every host. No
 //! instruction of a guest changes what its devices are.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::backing_file::BackingFile;
+use crate::backing_file::{BackingFile, Folder};
 use crate::forwarder::{Forwarder, WriteOnly};
 use crate::rules::{HOSTS, Permission, Rules};
 
@@ -51,7 +50,7 @@ impl Pool {
     pub(crate) fn hosts(
         &self,
         rules: &Rules,
-        folder: Option<&Path>,
+        folder: Option<Folder>,
     ) -> Result<[HostPool; HOSTS], String> {
         let start = self.start()?;
         let mut hosts: [(HostPool, Vec<WriteOnly>); HOSTS] = Default::default();
@@ -101,6 +100,7 @@ fn device(name: &str, bytes: u64, address: u64, is_read_only: bool) -> [String; 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backing_file::FolderLock;
 
     #[test]
     fn each_host_has_devices_by_its_permissions() {
@@ -111,7 +111,9 @@ mod tests {
         let rules = Rules::read("mine.toml", &text, 1).unwrap();
         let pool = Pool { address: "0x2080000000".into() };
         let folder = tempfile::tempdir().unwrap();
-        let [first, second] = pool.hosts(&rules, Some(folder.path())).unwrap();
+        let lock = Arc::new(FolderLock::take(folder.path(), false).unwrap());
+        let folder = Folder { path: folder.path(), lock: &lock };
+        let [first, second] = pool.hosts(&rules, Some(folder)).unwrap();
         let devices = |host: &HostPool| {
             host.arguments
                 .iter()

@@ -21,6 +21,8 @@ use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use lab::capability::Capability;
 use lab::suite::{CommandError, Lab, Suite, SuiteCommand};
 
+pub use tables::in_kernel::PATCH as TABLES_PATCH;
+
 /// The suite.
 pub static SUITE: Suite = Suite::new(
     "bounds",

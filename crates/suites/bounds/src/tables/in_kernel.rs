@@ -14,7 +14,7 @@ use lab::method::{Method, Params, Probe};
 use lab::metric::{Better, Metric};
 use lab::sample::Failure;
 use vm::counter::{self, CountedGuest, InstructionCounts};
-use vm::patched_linux;
+use vm::patched_linux::{self, Patch};
 
 use crate::kernels::tables::{HeapLifetime, MAX_COUNT};
 
@@ -103,10 +103,16 @@ impl Method for KernelTables {
     }
 }
 
+/// The kernel's part of MPX.
+pub const PATCH: Patch = Patch {
+    name: "bounds-tables",
+    text: include_str!("../../kernel/bounds-tables.patch"),
+    options: "CONFIG_X86_BOUNDS_TABLES=y\n",
+};
+
 /// Returns the recipe of Linux with the kernel's part of MPX. It takes some minutes.
 fn linux() -> Recipe {
-    let patch = include_str!("../../kernel/bounds-tables.patch");
-    patched_linux::recipe(LINUX, patch, "CONFIG_X86_BOUNDS_TABLES=y\n")
+    patched_linux::recipe(LINUX, PATCH.text, PATCH.options)
 }
 
 /// Returns the recipe of the program, which is static because nothing else is in the guest.

@@ -18,6 +18,7 @@ use lab::measure::{Context, Measurement};
 use lab::sample::Failure;
 use machine::tsc::Tsc;
 use machine::usage::Usage;
+use vm::patched_linux::Patch;
 
 pub use check::{StampCounts, check};
 
@@ -57,10 +58,16 @@ pub fn available(kind: CrossingKind, isolated: bool) -> Result<(), Failure> {
     check_isolation(isolated)
 }
 
+/// The patch that stamps page faults.
+pub const PATCH: Patch = Patch {
+    name: "crossing-stamps",
+    text: include_str!("../../kernel/crossing-stamps.patch"),
+    options: include_str!("../../kernel/config"),
+};
+
 /// Returns the recipe of Linux with the patch that stamps page faults, for guests.
 pub fn linux() -> Recipe {
-    let patch = include_str!("../../kernel/crossing-stamps.patch");
-    vm::patched_linux::recipe("patched-linux-6.12", patch, include_str!("../../kernel/config"))
+    vm::patched_linux::recipe("patched-linux-6.12", PATCH.text, PATCH.options)
 }
 
 /// Returns the capability `crossing-stamps`.
