@@ -47,9 +47,12 @@ impl Machine {
         self.bench.path().join("files").join(name)
     }
 
+    /// Writes to a file of `devices.toml`, which is created with the declared length.
     fn put(&self, name: &str, at: u64, bytes: &[u8]) {
         let file = File::options().create(true).truncate(false).write(true).open(self.file(name));
-        file.unwrap().write_all_at(bytes, at).unwrap();
+        let file = file.unwrap();
+        file.set_len(if name == "ram" { 1 << 30 } else { 1 << 20 }).unwrap();
+        file.write_all_at(bytes, at).unwrap();
     }
 
     /// Returns the bytes of a copy, and the byte after it.

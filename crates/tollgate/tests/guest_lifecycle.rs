@@ -1,0 +1,233 @@
+//! The start and the end of guests: commands inside, limits, locks, interruptions, and the user's files.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by it")]
+
+mod harness;
+
+use std::fs::{self, File};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+use harness::{Bench, Started, TIMEOUT, file};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Time limit of a boot and of a short command on a busy machine.
+const LIMIT: Duration = Duration::from_secs(600);
+/// A user without rights.
+const NOBODY: &str = "65534";
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Returns the artefact of Debian's kernel in the user's cache; `None` if no guest was started before.
+fn kernel() -> Option<PathBuf> {
+    let variable = |name| std::env::var_os(name).map(PathBuf::from);
+    let cache = variable("XDG_CACHE_HOME").or(variable("HOME").map(|home| home.join(".cache")))?;
+    let entries = fs::read_dir(cache.join("tollgate")).ok()?.flatten();
+    let is_kernel = |path: &PathBuf| {
+        let name = path.file_name().unwrap().to_string_lossy();
+        name.starts_with("debian-linux") && path.is_dir()
+    };
+    entries.map(|entry| entry.path()).find(is_kernel)
+}
+
+fn run(command: &mut Command) {
+    assert!(command.status().unwrap().success(), "{command:?}");
+}
+
+/// Starts the program as another user, with a cache of that user, which has the kernel.
+fn as_nobody(bench: &Bench, arguments: &[&str]) -> Option<Command> {
+    let is_root = rustix::process::geteuid().is_root();
+    let Some(kernel) = kernel().filter(|_| is_root) else {
+        machine::untested::note("a guest of another user", &"needs root and a kernel in the cache");
+        return None;
+    };
+    let cache = bench.path().join("cache/tollgate");
+    fs::create_dir_all(&cache).unwrap();
+    run(Command::new("cp").arg("-a").arg(kernel).arg(&cache));
+    run(Command::new("chown").args(["-R", NOBODY]).arg(bench.path()));
+    for folder in [bench.path().join("cache"), cache] {
+        fs::set_permissions(folder, fs::Permissions::from_mode(0o700)).unwrap();
+    }
+    let program = bench.command(arguments);
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid", NOBODY, "--regid", NOBODY, "--clear-groups"]);
+    command.arg(program.get_program()).args(program.get_args()).current_dir(bench.path());
+    command.envs(program.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    Some(command)
+}
+
+#[test]
+fn a_run_inside_a_guest_succeeds_for_any_user_and_sees_the_hosts_temporary_files() {
+    let bench = Bench::new();
+    let experiment = "[[experiment]]\nname = 'mine'\nsuite = 'planted'\nmethod = 'artefact'\nabout = 'a file of the host'\n\
+        sweeps = 'all'\ntwins = []\nmetric = 'time'\nfactors = { artefact = ['table'] }\n";
+    let mine = file(&bench, "mine.toml", experiment).display().to_string();
+    let words = ["guest", "plain", "--", "run", "planted/mine", "-e", &mine, "--rounds", "1"];
+    let mut command =
+        as_nobody(&bench, &words).unwrap_or_else(|| bench.command_with_user_cache(&words));
+    let output = command.output().unwrap();
+    let errors = text(&output);
+    assert!(output.status.success(), "{errors}");
+    assert!(errors.contains("guest 'plain': the files that the command wrote"), "{errors}");
+    // No terminal, so no progress bar; and no report of init.
+    assert!(!errors.contains(['\u{1b}', '\u{fffd}', '\r']), "{errors:?}");
+    assert!(!errors.contains("tollgate: "), "{errors}");
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(!printed.contains("belongs to the user"), "{printed}{errors}");
+}
+
+#[test]
+fn kvm_runs_a_guest_or_is_refused_at_once() {
+    if File::options().read(true).write(true).open("/dev/kvm").is_err() {
+        return machine::untested::note("guests by KVM", &"no /dev/kvm");
+    }
+    let bench = Bench::new();
+    let start = Instant::now();
+    let words = ["guest", "plain", "--accelerator", "kvm", "--", "list"];
+    let output = bench.command_with_user_cache(&words).output().unwrap();
+    let errors = text(&output);
+    assert!(
+        output.status.success() || errors.contains("use --accelerator tcg"),
+        "{:?}: {errors}",
+        output.status
+    );
+    assert!(start.elapsed() < LIMIT);
+}
+
+#[test]
+fn a_guest_waits_for_no_other_run_and_leaves_no_file_if_it_is_refused() {
+    let bench = Bench::new();
+    let files = bench.path().join("files");
+    fs::create_dir(&files).unwrap();
+    let run = ["run", "copy/throughput", "--guest", "ivshmem", "--guest-files", "files"];
+    let unknown = ["run", "no-such", "--guest", "ivshmem", "--guest-files", "files"];
+    bench.refused(&unknown, 2);
+    let lock = File::create(bench.path().join("lock")).unwrap();
+    lock.lock().unwrap();
+    let guest = ["guest", "ivshmem", "--guest-files", "files", "--", "copy", "1"];
+    for words in [&run[..], &guest] {
+        let line = bench.refused(words, 1);
+        assert!(line.contains("another run measures on this machine"), "{line}");
+    }
+    assert!(fs::read_dir(&files).unwrap().next().is_none(), "a refused run made files");
+}
+
+/// Replaces `apt-get` by a script whose child outlives it.
+fn with_slow_download(bench: &Bench) -> Command {
+    let folder = bench.path().join("bin");
+    fs::create_dir(&folder).unwrap();
+    let script = folder.join("apt-get");
+    fs::write(&script, "#!/bin/sh\nsleep 300 &\nwait\n").unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", folder.display(), std::env::var("PATH").unwrap());
+    let mut command = bench.command(&["run", "planted/artefact", "--guest", "plain"]);
+    command.env("PATH", path).stderr(std::process::Stdio::null());
+    command
+}
+
+/// Waits until the download runs; returns `None` if the package lists have no kernel.
+fn wait_for_download(bench: &Bench, running: &mut Started) -> Option<()> {
+    let start = Instant::now();
+    while !bench.processes().iter().any(|process| process.contains("sleep 300")) {
+        if running.try_wait().unwrap().is_some() {
+            machine::untested::note("an interrupted download", &"no package of Linux 6.12");
+            return None;
+        }
+        assert!(start.elapsed() < LIMIT, "no download");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Some(())
+}
+
+fn leftovers(cache: &Path) -> Vec<String> {
+    let entries = fs::read_dir(cache).into_iter().flatten().flatten();
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names.filter(|name| name.starts_with(".making")).collect()
+}
+
+#[test]
+fn an_interruption_while_an_artefact_is_made_ends_everything() {
+    let bench = Bench::new();
+    let mut running = Started::new(with_slow_download(&bench));
+    if wait_for_download(&bench, &mut running).is_none() {
+        return;
+    }
+    kill_process(Pid::from_child(&running), Signal::INT).unwrap();
+    let ended = machine::child::wait_within(&mut running, TIMEOUT).unwrap();
+    assert_eq!(ended.expect("the first SIGINT ends the run").code(), Some(130));
+    bench.wait_for_no_processes(TIMEOUT);
+    assert_eq!(leftovers(&bench.path().join("cache/tollgate")), Vec::<String>::new());
+}
+
+#[test]
+fn a_lab_killed_while_an_artefact_is_made_leaves_no_process() {
+    let bench = Bench::new();
+    let mut running = Started::new(with_slow_download(&bench));
+    if wait_for_download(&bench, &mut running).is_none() {
+        return;
+    }
+    running.kill().unwrap();
+    running.wait().unwrap();
+    bench.wait_for_no_processes(TIMEOUT);
+}
+
+#[test]
+fn an_intact_artefact_in_a_read_only_cache_is_used() {
+    let bench = Bench::new();
+    let program = bench.command(&[]).get_program().to_string_lossy().into_owned();
+    let measure =
+        format!("{program} run planted/artefact --rounds 1 --quiet --fresh --where artefact=table");
+    run(bench.command(&[]).args(["--version"]));
+    let mut first = bench.command(&measure.split(' ').skip(1).collect::<Vec<_>>());
+    run(&mut first);
+    let cache = bench.path().join("cache");
+    // Locks are files too.
+    for entry in fs::read_dir(cache.join("tollgate")).unwrap().flatten() {
+        if entry.file_name().to_string_lossy().ends_with(".lock") {
+            fs::remove_file(entry.path()).unwrap();
+        }
+    }
+    let mount = format!("mount --bind {0} {0} && mount -o remount,ro,bind {0}", cache.display());
+    let is_possible = Command::new("unshare").args(["--mount", "sh", "-ec", &mount]).status();
+    if !is_possible.is_ok_and(|status| status.success()) {
+        return machine::untested::note("a read-only cache", &"mounting needs root");
+    }
+    let here = bench.command(&[]);
+    let mut second = Command::new("unshare");
+    second.args(["--mount", "sh", "-ec", &format!("{mount}; {measure}")]);
+    second.current_dir(bench.path());
+    second.envs(here.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let output = second.output().unwrap();
+    assert!(output.status.success(), "{}", text(&output));
+    let run = bench.journal();
+    let samples = run.samples.iter().filter(|one| one.experiment == "planted/artefact");
+    for sample in samples {
+        let error = sample.error.as_ref().map(ToString::to_string).unwrap_or_default();
+        assert!(!error.contains("cannot lock"), "{error}");
+    }
+}
+
+#[test]
+#[ignore = "builds a kernel, which takes minutes, and boots it"]
+fn long_a_declared_guest_with_the_patched_linux_stamps_all_crossings() {
+    let bench = Bench::new();
+    let words = ["run", "crossing/stamping", "--guest", "stamped", "--where", "route=patched"];
+    let how = ["--rounds", "1", "--quiet", "--fresh"];
+    let output = bench.command_with_user_cache(&[&words[..], &how].concat()).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output));
+    let run = bench.journal();
+    assert!(run.record.guests.unwrap().declaration.contains("# kernel "));
+    let samples = run.samples.iter().filter(|one| one.experiment == "crossing/stamping");
+    let stamped: Vec<_> = samples.filter(|one| one.error.is_none()).collect();
+    assert!(!stamped.is_empty(), "no crossing was stamped: {:?}", run.samples);
+    for sample in stamped {
+        let [made, stamped] =
+            ["crossings_made", "crossings_stamped"].map(|name| sample.values[name]);
+        assert!(made > 0.0 && made == stamped, "{sample:?}");
+        assert!(sample.clock.is_none(), "an emulated CPU has no time: {sample:?}");
+    }
+}
