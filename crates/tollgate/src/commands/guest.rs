@@ -379,9 +379,9 @@ mod tests {
     fn a_guest_that_hangs_is_killed_with_its_last_line() {
         let hang = "echo 'the last' >&2; exec sleep 1000";
         let (why, _) = relayed(hang).unwrap_err();
-        assert_eq!(why, "not booted in 2 s, so it was killed; its last line: the last");
+        assert_eq!(why, "not booted in 2.0 s, so it was killed; its last line: the last");
         let (why, _) = relayed(&format!("echo '{STARTED}' >&2; {hang}")).unwrap_err();
-        assert!(why.starts_with("no output and no work of its CPUs for 2 s"), "{why}");
+        assert!(why.starts_with("no output and no work of its CPUs for 2.0 s"), "{why}");
         // A guest that works is not killed.
         let work = format!("for i in 1 2 3; do sleep 1; echo '{ALIVE}' >&2; done");
         assert_eq!(relayed(&format!("echo '{STARTED}' >&2; {work}; echo '{STATUS}0' >&2")), Ok(0));
