@@ -5,6 +5,7 @@
 
 #[path = "../../lab/tests/mutation/mod.rs"]
 mod mutation;
+#[allow(dead_code, reason = "not all of it is tested here")]
 #[path = "../src/suites.rs"]
 mod suites;
 
