@@ -281,11 +281,17 @@ fn kernels_has_overheads_and_caught_bugs() {
     };
     assert!(text.lines().next().unwrap().ends_with("; 64 KiB of prefaulted pages"), "{text}");
     assert!(row("gcc").ends_with("· · · · · ·"), "{text}");
-    // A ratio with its range, if rounds are valid, and five of the six bugs.
+    // A ratio, and five of the six bugs.
     assert!(row("gcc-registers").ends_with("H S M F · C"), "{text}");
-    let range = row("range").split_whitespace().nth(1).unwrap();
-    let (low, high) = range.split_once('–').unwrap();
-    assert!(low.parse::<f64>().unwrap() <= high.parse::<f64>().unwrap(), "{text}");
+    // On a busy machine a single round may be valid, which has no range.
+    let mut lines = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    match lines.find(|words| words.first() == Some(&"range")) {
+        Some(range) => {
+            let (low, high) = range[1].split_once('–').unwrap();
+            assert!(low.parse::<f64>().unwrap() <= high.parse::<f64>().unwrap(), "{text}");
+        }
+        None => machine::untested::note("the range of a kernel", &"one valid round"),
+    }
     assert!(text.lines().any(|line| line.split_whitespace().eq(["published", "2.80"])), "{text}");
 }
 
