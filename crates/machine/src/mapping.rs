@@ -14,10 +14,12 @@ use crate::{SysError, huge_pages};
 
 mod dax;
 mod device;
+mod foreign;
 mod pages;
 mod span;
 
 pub use device::resource_with;
+pub use foreign::ForeignMapping;
 use span::Span;
 
 /// Bytes of a small page.
