@@ -16,9 +16,11 @@ use rustix::process::{
 
 use crate::signal;
 
+mod console;
 mod limited;
 mod watcher;
 
+pub use console::Console;
 pub use limited::{
     KEPT_BYTES, interrupt_by, interruption, is_interrupted, output_within, run_within,
 };

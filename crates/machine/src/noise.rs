@@ -148,7 +148,12 @@ impl WaitClock {
     /// Opens the clock of this thread; `None` if the kernel does not count (no
     /// `/proc/thread-self/schedstat`).
     pub fn of_this_thread() -> Option<Self> {
-        let clock = Self(fs::File::open("/proc/thread-self/schedstat").ok()?);
+        Self::open(Path::new("/proc/thread-self"))
+    }
+
+    /// Opens the clock of a thread by its folder, `/proc/PID/task/TID`; `None` as for this thread.
+    pub fn open(thread: &Path) -> Option<Self> {
+        let clock = Self(fs::File::open(thread.join("schedstat")).ok()?);
         clock.now().map(|_| clock)
     }
 

@@ -60,12 +60,7 @@ pub fn output_within(command: &mut Command, input: &[u8], limit: Duration) -> io
 /// # Errors
 /// See [`output_within`].
 pub fn run_within(command: &mut Command, input: &[u8], limit: Duration) -> io::Result<Output> {
-    command.process_group(0);
-    die_with_parent(command);
-    drop_relative_home(command);
-    let mut watcher = Watcher::start()?;
-    let mut group = Group { leader: command.spawn()?, status: None };
-    watcher.watch(group.leader.id())?;
+    let mut group = Group::start(command)?;
     let mut streams = Streams::of(&mut group.leader)?;
     let exited = pidfd_open(Pid::from_child(&group.leader), PidfdFlags::empty())?;
     let end = Instant::now() + limit;
@@ -96,15 +91,34 @@ fn describe(limit: Duration) -> String {
 }
 
 /// The leader of a process group. The whole group is killed when dropped.
-struct Group {
+pub(super) struct Group {
     leader: Child,
     status: Option<ExitStatus>,
+    /// Kills the group if this process dies.
+    watcher: Watcher,
 }
 
 impl Group {
+    /// Starts a command as the leader of a separate process group. Its leader ends with the thread that starts it, and all
+    /// of it with this process. It gets no relative `HOME`.
+    pub(super) fn start(command: &mut Command) -> io::Result<Self> {
+        command.process_group(0);
+        die_with_parent(command);
+        drop_relative_home(command);
+        let watcher = Watcher::start()?;
+        let mut group = Self { leader: command.spawn()?, status: None, watcher };
+        group.watcher.watch(group.leader.id())?;
+        Ok(group)
+    }
+
+    /// Returns the leader.
+    pub(super) fn leader(&mut self) -> &mut Child {
+        &mut self.leader
+    }
+
     /// Kills the remaining group and returns the leader's status. The process ID stays valid until the leader
     /// is reaped.
-    fn end(&mut self) -> io::Result<ExitStatus> {
+    pub(super) fn end(&mut self) -> io::Result<ExitStatus> {
         if let Some(status) = self.status {
             return Ok(status);
         }
