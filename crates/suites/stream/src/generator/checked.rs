@@ -1,7 +1,7 @@
 //! Counting and verification of echoed packets.
 
 use super::packet_checker::{
-    ALL, Check, CheckCounts, Expected, NONE, ONE_WORD, PacketChecker, TOUCH, WORD,
+    ALL, Check, CheckCounts, Expected, Modification, NONE, ONE_WORD, PacketChecker, TOUCH, WORD,
 };
 use super::times::Times;
 use super::trial::{Flows, Report, Trial};
@@ -18,6 +18,8 @@ pub(super) struct Checked {
     sequences: Vec<u32>,
     check: Check,
     touch: u64,
+    /// Whether the Ethernet addresses are exchanged.
+    swapped: bool,
     received: u64,
     bytes: u64,
     corrupted: u64,
@@ -60,7 +62,8 @@ impl Checked {
     /// Prepares a trial: does what takes long.
     pub(super) fn prepare(&mut self, trial: &Trial) {
         self.check = trial.check;
-        self.touch = if trial.touched { TOUCH } else { 0 };
+        self.touch = if trial.modification == Modification::Byte { TOUCH } else { 0 };
+        self.swapped = trial.modification == Modification::Addresses;
         self.times = trial.times.then(Times::new).flatten();
     }
 
@@ -82,7 +85,8 @@ impl Checked {
         self.corrupted
     }
 
-    /// Verifies contiguous packets, with a specialised loop for each kind of check.
+    /// Verifies contiguous packets, with a specialised loop for each kind of check. The addresses of packets in pipes are
+    /// not exchanged.
     ///
     /// # Safety
     /// The requirements of [`Wire::on_transmit`](crate::wire::Wire::on_transmit) apply.
@@ -109,13 +113,26 @@ impl Checked {
     pub(super) unsafe fn take_scattered(&mut self, packets: &[PacketRef]) {
         // SAFETY: the caller guarantees the same.
         unsafe {
+            match self.swapped {
+                false => self.take_scattered_as::<false>(packets),
+                true => self.take_scattered_as::<true>(packets),
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn take_scattered_as<const SWAPPED: bool>(&mut self, packets: &[PacketRef]) {
+        // SAFETY: the caller guarantees the same.
+        unsafe {
             match (self.check, self.times.is_some()) {
-                (Check::None, false) => self.check_scattered::<NONE, false>(packets),
-                (Check::OneWord, false) => self.check_scattered::<ONE_WORD, false>(packets),
-                (Check::All, false) => self.check_scattered::<ALL, false>(packets),
-                (Check::None, true) => self.check_scattered::<NONE, true>(packets),
-                (Check::OneWord, true) => self.check_scattered::<ONE_WORD, true>(packets),
-                (Check::All, true) => self.check_scattered::<ALL, true>(packets),
+                (Check::None, false) => self.check_scattered::<NONE, false, SWAPPED>(packets),
+                (Check::OneWord, false) => {
+                    self.check_scattered::<ONE_WORD, false, SWAPPED>(packets);
+                }
+                (Check::All, false) => self.check_scattered::<ALL, false, SWAPPED>(packets),
+                (Check::None, true) => self.check_scattered::<NONE, true, SWAPPED>(packets),
+                (Check::OneWord, true) => self.check_scattered::<ONE_WORD, true, SWAPPED>(packets),
+                (Check::All, true) => self.check_scattered::<ALL, true, SWAPPED>(packets),
             }
         }
     }
@@ -139,8 +156,9 @@ impl Checked {
             at += step;
             // SAFETY: all flits of the packet are in memory, and whole flits follow.
             unsafe {
-                let next = checker.any::<CHECK, TIMED>(packet, length);
-                at += checker.following::<CHECK, TIMED>(start.wrapping_add(at), all - at, next);
+                let next = checker.any::<CHECK, TIMED, false>(packet, length);
+                let rest = start.wrapping_add(at);
+                at += checker.following::<CHECK, TIMED, false>(rest, all - at, next);
             }
         }
         let counts = checker.counts;
@@ -150,7 +168,7 @@ impl Checked {
     }
 
     #[inline(always)]
-    unsafe fn check_scattered<const CHECK: u8, const TIMED: bool>(
+    unsafe fn check_scattered<const CHECK: u8, const TIMED: bool, const SWAPPED: bool>(
         &mut self,
         mut packets: &[PacketRef],
     ) {
@@ -158,8 +176,9 @@ impl Checked {
         while let [packet, rest @ ..] = packets {
             // SAFETY: the caller guarantees the size of each packet.
             unsafe {
-                let next = checker.any::<CHECK, TIMED>(packet.start, packet.bytes as usize);
-                packets = checker.following_scattered::<CHECK, TIMED>(rest, next);
+                let bytes = packet.bytes as usize;
+                let next = checker.any::<CHECK, TIMED, SWAPPED>(packet.start, bytes);
+                packets = checker.following_scattered::<CHECK, TIMED, SWAPPED>(rest, next);
             }
         }
         let counts = checker.counts;

@@ -30,7 +30,7 @@ use checked::Checked;
 use iteration_times::IterationTimes;
 pub use pace::Pace;
 use pace::Paced;
-pub use packet_checker::{Check, TOUCHED};
+pub use packet_checker::{Check, Modification, TOUCHED};
 pub(crate) use packet_checker::{TOUCH, WORD};
 use times::Timing;
 pub use trial::{CounterSnapshot, LiveCounters, Report, Trial};
@@ -402,7 +402,7 @@ mod tests {
             pace: Pace::packets(1e6, 88.0, tsc.hertz),
             count: COUNT as u64,
             duration: u64::MAX / 4,
-            touched: false,
+            modification: Modification::None,
             times: true,
             ..Trial::default()
         };

@@ -26,6 +26,18 @@ pub enum Check {
     All,
 }
 
+/// What the application changes in each packet before it sends it back.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Modification {
+    /// Nothing.
+    None,
+    /// It adds 1 to the byte at [`TOUCHED`].
+    #[default]
+    Byte,
+    /// It exchanges the Ethernet addresses, which contain the mark and the timestamp.
+    Addresses,
+}
+
 /// Offset of the word with the byte that the application modifies.
 pub(crate) const WORD: usize = 52;
 /// Length of the mark and timestamp at the start of a packet, in bytes.
@@ -85,13 +97,13 @@ impl PacketChecker<'_> {
     /// # Safety
     /// `packet` has `length` bytes, and `length` is that of a valid frame.
     #[inline(always)]
-    pub(super) unsafe fn any<const CHECK: u8, const TIMED: bool>(
+    pub(super) unsafe fn any<const CHECK: u8, const TIMED: bool, const SWAPPED: bool>(
         &mut self,
         packet: *const u8,
         length: usize,
     ) -> Option<Next> {
         // SAFETY: the words are within the shortest frame.
-        let (mark, word) = unsafe { (read_mark(packet), read_word(packet)) };
+        let (mark, word) = unsafe { (read_mark::<SWAPPED>(packet), read_word(packet)) };
         // Read once: indices derive from it, and the sender may change it concurrently.
         let mark = packet::once(mark);
         self.counts.packets += 1;
@@ -127,7 +139,7 @@ impl PacketChecker<'_> {
         }
         if TIMED && let Some(times) = &mut self.times {
             // SAFETY: the packet is a whole frame, which contains the timestamp.
-            times.take(unsafe { read_stamp(packet) });
+            times.take(unsafe { read_stamp::<SWAPPED>(packet) });
         }
         Some(next)
     }
@@ -138,7 +150,7 @@ impl PacketChecker<'_> {
     /// # Safety
     /// `start` has `all` bytes of whole flits.
     #[inline(always)]
-    pub(super) unsafe fn following<const CHECK: u8, const TIMED: bool>(
+    pub(super) unsafe fn following<const CHECK: u8, const TIMED: bool, const SWAPPED: bool>(
         &mut self,
         start: *const u8,
         all: usize,
@@ -152,7 +164,8 @@ impl PacketChecker<'_> {
                 break;
             }
             // SAFETY: the caller guarantees that the flits of the expected packet are within the memory.
-            if !unsafe { self.is::<CHECK, TIMED>(start.wrapping_add(at), next, &expected) } {
+            if !unsafe { self.is::<CHECK, TIMED, SWAPPED>(start.wrapping_add(at), next, &expected) }
+            {
                 break;
             }
             at += usize::from(expected.step);
@@ -167,7 +180,12 @@ impl PacketChecker<'_> {
     /// # Safety
     /// Each packet has `bytes` bytes, and `bytes` is that of a valid frame.
     #[inline(always)]
-    pub(super) unsafe fn following_scattered<'a, const CHECK: u8, const TIMED: bool>(
+    pub(super) unsafe fn following_scattered<
+        'a,
+        const CHECK: u8,
+        const TIMED: bool,
+        const SWAPPED: bool,
+    >(
         &mut self,
         mut packets: &'a [PacketRef],
         next: Option<Next>,
@@ -177,7 +195,7 @@ impl PacketChecker<'_> {
             let expected = self.expected_of(next);
             // SAFETY: the caller guarantees the size, which is that of the expected packet.
             let as_expected = packet.bytes == u32::from(expected.length)
-                && unsafe { self.is::<CHECK, TIMED>(packet.start, next, &expected) };
+                && unsafe { self.is::<CHECK, TIMED, SWAPPED>(packet.start, next, &expected) };
             if !as_expected {
                 break;
             }
@@ -210,15 +228,16 @@ impl PacketChecker<'_> {
     /// # Safety
     /// `packet` has as many bytes as expected.
     #[inline(always)]
-    unsafe fn is<const CHECK: u8, const TIMED: bool>(
+    unsafe fn is<const CHECK: u8, const TIMED: bool, const SWAPPED: bool>(
         &mut self,
         packet: *const u8,
         next: Next,
         expected: &Expected,
     ) -> bool {
         // SAFETY: the words are within the shortest frame.
-        let (found, word, total_length) =
-            unsafe { (read_mark(packet), read_word(packet), packet::total_length(packet)) };
+        let (found, word, total_length) = unsafe {
+            (read_mark::<SWAPPED>(packet), read_word(packet), packet::total_length(packet))
+        };
         if found != mark(next.index, next.number)
             || total_length != expected.total_length
             || CHECK >= ONE_WORD && word != expected.word.wrapping_add(self.touch)
@@ -232,7 +251,7 @@ impl PacketChecker<'_> {
         }
         if TIMED && let Some(times) = &mut self.times {
             // SAFETY: the packet is a whole frame, which contains the timestamp.
-            times.take(unsafe { read_stamp(packet) });
+            times.take(unsafe { read_stamp::<SWAPPED>(packet) });
         }
         self.counts.packets += 1;
         self.counts.bytes += length as u64;
@@ -247,20 +266,31 @@ impl Next {
     }
 }
 
+/// Length of an Ethernet address, in bytes.
+const ADDRESS: usize = 6;
+
 /// # Safety
 /// `packet` points to a frame.
 #[inline(always)]
-unsafe fn read_mark(packet: *const u8) -> u64 {
+unsafe fn read_mark<const SWAPPED: bool>(packet: *const u8) -> u64 {
     // SAFETY: the caller guarantees that the frame contains it.
-    unsafe { packet.cast::<u64>().read_unaligned() }
+    unsafe {
+        if !SWAPPED {
+            return packet.cast::<u64>().read_unaligned();
+        }
+        let first = packet.add(ADDRESS).cast::<u64>().read_unaligned();
+        let last = packet.cast::<u16>().read_unaligned();
+        first << 16 >> 16 | u64::from(last) << (8 * ADDRESS)
+    }
 }
 
 /// # Safety
 /// The requirements of [`read_mark`] apply.
 #[inline(always)]
-unsafe fn read_stamp(packet: *const u8) -> u32 {
+unsafe fn read_stamp<const SWAPPED: bool>(packet: *const u8) -> u32 {
+    let offset = if SWAPPED { size_of::<u64>() - ADDRESS } else { size_of::<u64>() };
     // SAFETY: the caller guarantees that the frame contains it.
-    unsafe { packet.add(8).cast::<u32>().read_unaligned() }
+    unsafe { packet.add(offset).cast::<u32>().read_unaligned() }
 }
 
 /// # Safety

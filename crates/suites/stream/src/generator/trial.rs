@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use hdrhistogram::Histogram;
 
 use super::pace::Pace;
-use super::packet_checker::Check;
+use super::packet_checker::{Check, Modification};
 use crate::wire::traffic::Traffic;
 
 /// Params of a trial.
@@ -24,8 +24,8 @@ pub struct Trial {
     pub drain: u64,
     /// How much of each packet is verified besides its identity.
     pub check: Check,
-    /// Whether the application adds 1 to the byte [`TOUCHED`](super::TOUCHED) of each packet.
-    pub touched: bool,
+    /// What the application changes in each packet.
+    pub modification: Modification,
     /// Whether round-trip times are measured, of all packets or of one in several.
     pub times: bool,
     /// An iteration of the loop that takes longer than this, in ticks, plus [`allowed`](Self::allowed) for each of its
@@ -44,7 +44,7 @@ impl Default for Trial {
             wait: 0,
             drain: 0,
             check: Check::All,
-            touched: true,
+            modification: Modification::default(),
             times: false,
             stall: u64::MAX,
             allowed: 0,

@@ -45,7 +45,7 @@
 //!     count: 10_000,
 //! #     duration: hour,
 //! #     drain: hour,
-//!     touched: false,
+//!     modification: Modification::None,
 //!     ..Trial::default()
 //! };
 //! let (answer, report) = sync_channel(1);
