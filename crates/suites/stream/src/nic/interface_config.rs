@@ -8,6 +8,7 @@ use std::fmt;
 use machine::mapping::PAGE;
 
 use super::descriptor::{BUFFER, Descriptor, PER_LINE};
+use super::vhost::MAX_QUEUES;
 
 /// When the NIC notifies of received packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +38,11 @@ pub enum InterfaceConfig {
         /// Descriptors of each transmit ring.
         tx: u32,
     },
+    /// Virtqueues in the memory of a program that attaches by vhost-user.
+    Virtio {
+        /// Pairs of rings.
+        queues: u32,
+    },
 }
 
 impl InterfaceConfig {
@@ -47,6 +53,8 @@ impl InterfaceConfig {
                 [1, (notify == Notify::EveryPacket).into(), ring as u64, notifications.into()]
             }
             Self::Descriptors { rx, tx } => [2, rx.into(), tx.into(), 0],
+            // No client of this project's protocol can have it.
+            Self::Virtio { queues } => [3, queues.into(), 0, 0],
         }
     }
 
@@ -76,6 +84,8 @@ impl InterfaceConfig {
                 let descriptors = u64::from(rx).saturating_add(tx.into());
                 queues.saturating_mul(EACH.saturating_mul(descriptors))
             }
+            // The program's.
+            Self::Virtio { .. } => 0,
         }
     }
 
@@ -89,6 +99,7 @@ impl InterfaceConfig {
             Self::Descriptors { rx, tx } => [rx, tx]
                 .iter()
                 .all(|size| (PER_LINE as u32..=1 << 20).contains(size) && size.is_power_of_two()),
+            Self::Virtio { queues } => (1..=MAX_QUEUES).contains(&queues),
         }
     }
 }
@@ -103,6 +114,7 @@ impl fmt::Display for InterfaceConfig {
             Self::Descriptors { rx, tx } => {
                 write!(to, "rings of {rx} descriptors for receiving and {tx} for sending")
             }
+            Self::Virtio { queues } => write!(to, "{queues} pairs of virtqueues"),
         }
     }
 }

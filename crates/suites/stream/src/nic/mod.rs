@@ -28,6 +28,8 @@ pub mod remote;
 mod shared;
 mod steering;
 mod thread;
+pub mod vhost;
+mod virtio;
 
 #[cfg(test)]
 mod tests;

@@ -111,6 +111,8 @@ impl Core<'_> {
                 let sizes = descriptors::Sizes { rx, tx };
                 self.echo(&mut DescriptorsEcho::new(port, sizes, flows)?, last);
             }
+            // Programs attach to such a NIC by vhost-user.
+            InterfaceConfig::Virtio { .. } => {}
         }
         Ok(())
     }

@@ -10,6 +10,7 @@ use crate::generator::{Generator, GeneratorCommand, LiveCounters};
 use crate::nic::descriptors::Descriptors;
 use crate::nic::layout::FLIT;
 use crate::nic::pipes::Pipes;
+use crate::nic::vhost::{VhostControl, VirtioNet};
 use crate::nic::{Access, Counters, InterfaceConfig, Nic, NicParams};
 use crate::suite::testbed_config::Cpus;
 use crate::wire::traffic::Traffic;
@@ -75,6 +76,10 @@ impl Testbed {
             }
             InterfaceConfig::Descriptors { rx, tx } => {
                 Nic::start(self.params, Descriptors::new(rx, tx), generator)
+            }
+            InterfaceConfig::Virtio { queues } => {
+                let engine = VirtioNet::new(queues, Arc::new([]), VhostControl::default());
+                Nic::start(self.params, engine, generator)
             }
         };
         Ok(nic?)

@@ -24,3 +24,4 @@ pub use connection::{ConnectError, Connection};
 pub use limits::{Limits, MemoryUse};
 pub use server::Server;
 pub use socket_path::ServerError;
+pub(super) use socket_path::SocketPath;

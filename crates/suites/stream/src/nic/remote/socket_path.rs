@@ -47,7 +47,7 @@ impl ServerError {
 
 /// The name of a listening socket, and the lock on the name.
 #[derive(Debug)]
-pub(super) struct SocketPath {
+pub(in crate::nic) struct SocketPath {
     // Declared in this order: the socket is removed before its lock.
     _socket: Removed,
     _lock: Lock,
@@ -58,7 +58,7 @@ impl SocketPath {
     ///
     /// # Errors
     /// Returns an error if the path is in use or a system call fails.
-    pub(super) fn listen(path: &Path) -> Result<(UnixListener, Self), ServerError> {
+    pub(in crate::nic) fn listen(path: &Path) -> Result<(UnixListener, Self), ServerError> {
         let failed = |why: io::Error| ServerError::System(path.to_path_buf(), why);
         let lock = Lock::take(path)?;
         remove_dead(path)?;
