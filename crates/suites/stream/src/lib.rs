@@ -13,7 +13,7 @@ pub mod wire;
 
 use lab::suite::{Suite, SuiteCommand};
 
-use suite::{METHODS, testbed_config};
+use suite::{METHODS, dpdk, testbed_config};
 
 /// Numbers of application cores that claims need: one, and eight as in the Ensō evaluation.
 const CORES: [usize; 2] = [1, 8];
@@ -25,5 +25,8 @@ pub static SUITE: Suite = Suite::new(
     lab::suite_data!(),
     METHODS,
 )
-.with_capabilities(|| CORES.iter().map(|cores| testbed_config::capability(*cores)).collect())
+.with_capabilities(|| {
+    let cores = CORES.iter().map(|cores| testbed_config::capability(*cores));
+    cores.chain([dpdk::TESTPMD.capability()]).collect()
+})
 .with_command(SuiteCommand { command: cli::command, run: cli::main });

@@ -11,7 +11,7 @@
 //! use std::sync::Arc;
 //! use std::sync::mpsc::{TryRecvError, sync_channel};
 //!
-//! use stream::generator::{Generator, GeneratorCommand, LiveCounters, Pace, Trial};
+//! use stream::generator::{Generator, GeneratorCommand, LiveCounters, Modification, Pace, Trial};
 //! use stream::host::{Device, Sizes};
 //! use stream::nic::flow_table::looked_up;
 //! use stream::nic::pipes::{Notify, Pipes};

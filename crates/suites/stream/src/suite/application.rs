@@ -173,6 +173,8 @@ fn run_echo(
             let sizes = host::descriptors::Sizes { rx: config.depth, tx: config.depth };
             echo_loop.run(check_all_bound(DescriptorsEcho::new(port, sizes, flows)?, flows)?);
         }
+        // Its application is another process.
+        Interface::Dpdk => {}
     }
     Ok(())
 }

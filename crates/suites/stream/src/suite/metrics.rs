@@ -42,6 +42,13 @@ pub const METRICS: &[Metric] = &[
     share("delivered", Better::Higher, "echoed packets, as a share of those to be sent"),
     Metric::new("lost", "1", Better::Lower, "packets to be sent that were not echoed"),
     Metric::new("dropped", "1", Better::Lower, "lost packets for which the NIC had no space"),
+    Metric::new(
+        "application_dropped",
+        "1",
+        Better::Lower,
+        "lost packets that testpmd dropped because its transmit ring was full",
+    ),
+    Metric::time("application_waited", "time that testpmd's threads waited for their CPUs"),
     Metric::time("rtt", "round-trip time, from memory to memory: median"),
     Metric::time("rtt_p99", "round-trip time: 99th percentile within the round"),
     Metric::time("rtt_p999", "round-trip time: 99.9th percentile within the round"),
@@ -92,6 +99,12 @@ pub(super) fn from_trial(trial: &TrialReport, config: &TestbedConfig, tsc: &Tsc)
     let mut measurement = interruptions(trial, tsc)
         .into_iter()
         .fold(measurement, |all, (name, ns)| all.value(name, ns));
+    if let Some(testpmd) = trial.testpmd {
+        measurement = measurement.value("application_dropped", testpmd.forward.dropped as f64);
+        if let Some(waited) = testpmd.waited {
+            measurement = measurement.value("application_waited", waited.as_nanos() as f64);
+        }
+    }
     if application.worked > 0 {
         let seconds = application.busy as f64 / tsc.hertz;
         let cycles = seconds * application.core_hertz / application.worked as f64;
@@ -100,19 +113,22 @@ pub(super) fn from_trial(trial: &TrialReport, config: &TestbedConfig, tsc: &Tsc)
     measurement
 }
 
-/// Returns the longest iterations and the stalls of the loops, in ns.
-pub(super) fn interruptions(trial: &TrialReport, tsc: &Tsc) -> [(&'static str, f64); 6] {
-    let TrialReport { report, application, .. } = trial;
+/// Returns the longest iterations and the stalls of the loops, in ns. Those of testpmd are unknown.
+pub(super) fn interruptions(trial: &TrialReport, tsc: &Tsc) -> Vec<(&'static str, f64)> {
+    let TrialReport { report, application, testpmd, .. } = trial;
     let nanoseconds = |(name, ticks): (_, u64)| (name, tsc.nanoseconds(ticks as f64));
-    [
+    let nic = [
         ("gap_nic", report.gap),
-        ("gap_application", application.gap),
         ("stalled_nic", report.stalled),
-        ("stalled_application", application.stalled),
         ("longest_stall_nic", report.longest_stall),
+    ];
+    let threads = [
+        ("gap_application", application.gap),
+        ("stalled_application", application.stalled),
         ("longest_stall_application", application.longest_stall),
-    ]
-    .map(nanoseconds)
+    ];
+    let known = if testpmd.is_some() { &[][..] } else { &threads };
+    nic.iter().chain(known).copied().map(nanoseconds).collect()
 }
 
 /// Adds the metrics that describe the testbed: its ceiling and its depth.

@@ -5,6 +5,7 @@
 
 mod application;
 pub mod ceiling;
+pub mod dpdk;
 pub mod metrics;
 pub mod params;
 mod search;

@@ -9,6 +9,7 @@ use lab::factor::{LevelType, Levels};
 use lab::method::Params;
 use lab::quantity;
 
+use super::dpdk::DpdkParams;
 use crate::generator::Check;
 use crate::nic::layout::{BUFFERS, FLIT, NOTIFICATIONS, PIPES};
 use crate::nic::pipes::Notify;
@@ -33,6 +34,10 @@ pub enum Interface {
     PipesPrefetch,
     /// One descriptor and one buffer per packet.
     Descriptors,
+    /// Virtqueues of an unmodified program of DPDK, which attaches by vhost-user. It is no interface of this project's
+    /// programs.
+    #[value(skip)]
+    Dpdk,
 }
 
 impl Interface {
@@ -41,7 +46,7 @@ impl Interface {
         match self {
             Self::Pipes | Self::PipesPrefetch => Some(Notify::Reactively),
             Self::PipesPerPacket => Some(Notify::EveryPacket),
-            Self::Descriptors => None,
+            Self::Descriptors | Self::Dpdk => None,
         }
     }
 
@@ -49,7 +54,7 @@ impl Interface {
     pub(crate) fn prefetches(self) -> bool {
         match self {
             Self::PipesPrefetch => true,
-            Self::Pipes | Self::PipesPerPacket | Self::Descriptors => false,
+            Self::Pipes | Self::PipesPerPacket | Self::Descriptors | Self::Dpdk => false,
         }
     }
 }
@@ -57,7 +62,7 @@ impl Interface {
 /// Params of all methods.
 #[derive(Debug, Clone, Params)]
 pub struct CommonParams {
-    /// how packets reach the application: pipes (reactive notifications), pipes-per-packet (one per packet), pipes-prefetch, or descriptors (one descriptor and buffer per packet)
+    /// how packets reach the application: pipes (reactive notifications), pipes-per-packet (one per packet), pipes-prefetch, descriptors (one descriptor and buffer per packet), or dpdk (dpdk-testpmd by vhost-user)
     #[factor(default = "pipes")]
     pub(super) interface: Interface,
     /// packet size on the wire with its check sequence, in bytes: 64 to 1518
@@ -90,6 +95,8 @@ pub struct CommonParams {
     /// modelled duration of a transfer by the NIC; none: no added delay
     #[factor(default = "none")]
     pub(super) modelled_transfer: Modelled,
+    #[factor(flatten)]
+    pub(super) dpdk: DpdkParams,
 }
 
 /// Params of `interfaces`.

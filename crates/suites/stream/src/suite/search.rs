@@ -125,8 +125,10 @@ fn with_bounds(
 
 /// Converts a trial's report to the outcome that a search uses.
 fn outcome(trial: &TrialReport, tsc: &Tsc) -> TrialOutcome {
-    let mut values: BTreeMap<String, f64> =
-        metrics::interruptions(trial, tsc).map(|(name, ns)| (name.to_string(), ns)).into();
+    let mut values: BTreeMap<String, f64> = metrics::interruptions(trial, tsc)
+        .into_iter()
+        .map(|(name, ns)| (name.into(), ns))
+        .collect();
     values.insert("offered".into(), trial.report.offered() * tsc.hertz);
     values.insert("dropped".into(), trial.report.dropped as f64);
     TrialOutcome { sent: trial.asked, lost: trial.lost(), void: stall::void(trial, tsc), values }
@@ -146,6 +148,7 @@ mod tests {
             report: Report { longest_stall, ..report.clone() },
             asked,
             application: LoopStats::default(),
+            testpmd: None,
         };
         let late = outcome(&trial(100, 0), tsc);
         assert_eq!((late.sent, late.lost, late.void), (100, 10, None));

@@ -33,7 +33,8 @@ pub(super) fn measure_window(
     testbed.closed(window, budget / WARM_UP)?;
     let trial = testbed.closed(window, budget)?;
     let mut measurement = metrics::from_trial(&trial, config, tsc);
-    measurement.void = stall::void_rate(&trial.report, trial.application.stalled);
+    let stalled = trial.application.stalled + trial.waited(tsc);
+    measurement.void = stall::void_rate(&trial.report, stalled);
     Ok(measurement)
 }
 

@@ -1,5 +1,6 @@
 //! The testbed of one point: the NIC with its generator on one core, the application on others.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,6 +8,8 @@ use lab::sample::Failure;
 use machine::tsc::Tsc;
 
 use super::application::{Application, LoopStats};
+use super::dpdk::{self, Testpmd, TestpmdStats};
+use super::params::Interface;
 use super::stall::StallThreshold;
 use super::testbed_config::{Cpus, TestbedConfig};
 use crate::generator::{Generator, GeneratorCommand, LiveCounters, Pace, Report, Trial};
@@ -31,11 +34,19 @@ const MAX_DELAY: Duration = Duration::from_micros(20);
 /// A running NIC, generator and application.
 pub(super) struct Testbed {
     // Dropped in this order: applications before their NIC.
-    applications: Vec<Application>,
+    applications: Applications,
     nic: Nic<GeneratorCommand>,
     config: TestbedConfig,
     tsc: Tsc,
     threshold: StallThreshold,
+}
+
+/// The application.
+enum Applications {
+    /// One core per thread of this process.
+    Threads(Vec<Application>),
+    /// Another process.
+    Testpmd(Box<RefCell<Testpmd>>),
 }
 
 /// Result of a trial.
@@ -47,12 +58,20 @@ pub(super) struct TrialReport {
     pub asked: u64,
     /// Statistics of the application, all cores together.
     pub application: LoopStats,
+    /// Statistics of testpmd, if it is the application. Its longest iterations are unknown.
+    pub testpmd: Option<TestpmdStats>,
 }
 
 impl TrialReport {
     /// Returns the number of packets that were to be sent and were not echoed.
     pub(super) fn lost(&self) -> u64 {
         self.asked.saturating_sub(self.report.received)
+    }
+
+    /// Returns how long testpmd waited for its CPUs, in ticks; 0 if it is not the application, or unknown.
+    pub(super) fn waited(&self, tsc: &Tsc) -> u64 {
+        let waited = self.testpmd.and_then(|testpmd| testpmd.waited);
+        waited.map_or(0, |waited| tsc.ticks(waited))
     }
 }
 
@@ -73,18 +92,29 @@ impl Testbed {
         let traffic = Arc::new(sample.traffic().map_err(|why| failed(&why))?);
         let generator = Generator::new(Arc::clone(&traffic), Arc::new(LiveCounters::default()));
         let generator = generator.map_err(|why| failed(&why))?;
-        let nic = start_nic(cpus.nic, config, generator);
-        let nic = nic.map_err(|why| failed(&why))?;
         let rule = |packet: &Packet| looked_up(&packet.flow, packet.syn);
         let flows: Vec<Flow> = traffic.packets().iter().map(rule).collect();
         let threshold = StallThreshold::new(tsc);
+        let testbed = |applications, nic| Self {
+            applications,
+            nic,
+            config: config.clone(),
+            tsc: *tsc,
+            threshold,
+        };
+        if let Interface::Dpdk = config.interface {
+            let (nic, testpmd) = dpdk::start(config, cpus, generator, flows.into())?;
+            return Ok(testbed(Applications::Testpmd(Box::new(RefCell::new(testpmd))), nic));
+        }
+        let nic = start_nic(cpus.nic, config, generator);
+        let nic = nic.map_err(|why| failed(&why))?;
         let each = flows.chunks(config.pipes_per_core()).zip(&cpus.applications);
         let applications = each
             .map(|(flows, cpu)| {
                 Application::start(*cpu, nic.port(), config, flows.into(), threshold)
             })
             .collect::<Result<_, _>>()?;
-        Ok(Self { applications, nic, config: config.clone(), tsc: *tsc, threshold })
+        Ok(testbed(Applications::Threads(applications), nic))
     }
 
     /// Runs a closed loop: sends a packet whenever one is echoed, with `window` packets in flight, for `duration`.
@@ -129,6 +159,7 @@ impl Testbed {
             wait: self.tsc.ticks(WAIT),
             drain: self.tsc.ticks(DRAIN),
             check: self.config.check,
+            modification: self.config.modification(),
             stall: self.threshold.stall,
             allowed: self.threshold.allowed,
             ..Trial::default()
@@ -136,11 +167,11 @@ impl Testbed {
     }
 
     fn run(&self, trial: Trial) -> Result<TrialReport, Failure> {
-        self.stats()?;
+        self.clear()?;
         let (answer, report) = std::sync::mpsc::sync_channel(1);
         self.nic.command(GeneratorCommand::Start(trial, answer));
         let report = report.recv().map_err(|_| Failure::failed("the NIC stopped early"))?;
-        let application = self.stats()?;
+        let (application, testpmd) = self.stats()?;
         let Report { received, corrupted, late, .. } = report;
         if corrupted + late > 0 {
             return Err(Failure::check(format!(
@@ -148,24 +179,47 @@ impl Testbed {
                  or out of order"
             )));
         }
-        Ok(TrialReport { report, asked: 0, application })
+        Ok(TrialReport { report, asked: 0, application, testpmd })
     }
 
-    /// Returns the statistics of all cores since the last call.
-    fn stats(&self) -> Result<LoopStats, Failure> {
-        let mut all = LoopStats::default();
-        for application in &self.applications {
-            let LoopStats { worked, busy, gap, stalled, longest_stall, core_hertz, .. } =
-                application.stats()?;
-            all.worked += worked;
-            all.busy += busy;
-            all.gap = all.gap.max(gap);
-            all.stalled += stalled;
-            all.longest_stall = all.longest_stall.max(longest_stall);
-            all.core_hertz += core_hertz / self.applications.len() as f64;
+    /// Sets the statistics of the application to zero.
+    fn clear(&self) -> Result<(), Failure> {
+        match &self.applications {
+            Applications::Threads(threads) => loop_stats(threads).map(|_| ()),
+            Applications::Testpmd(testpmd) => testpmd.borrow_mut().clear(),
         }
-        Ok(all)
     }
+
+    /// Returns the statistics of the application since they were set to zero.
+    fn stats(&self) -> Result<(LoopStats, Option<TestpmdStats>), Failure> {
+        match &self.applications {
+            Applications::Threads(threads) => Ok((loop_stats(threads)?, None)),
+            Applications::Testpmd(testpmd) => {
+                let mut testpmd = testpmd.borrow_mut();
+                let stats = testpmd.stats()?;
+                let mut loops = LoopStats::default();
+                (loops.worked, loops.busy) = (stats.forward.worked, stats.forward.busy);
+                loops.core_hertz = testpmd.core_hertz();
+                Ok((loops, Some(stats)))
+            }
+        }
+    }
+}
+
+/// Returns the statistics of all cores since the last call.
+fn loop_stats(applications: &[Application]) -> Result<LoopStats, Failure> {
+    let mut all = LoopStats::default();
+    for application in applications {
+        let LoopStats { worked, busy, gap, stalled, longest_stall, core_hertz, .. } =
+            application.stats()?;
+        all.worked += worked;
+        all.busy += busy;
+        all.gap = all.gap.max(gap);
+        all.stalled += stalled;
+        all.longest_stall = all.longest_stall.max(longest_stall);
+        all.core_hertz += core_hertz / applications.len() as f64;
+    }
+    Ok(all)
 }
 
 /// Starts a NIC with the configured interface.

@@ -11,8 +11,9 @@ use lab::quantity;
 use lab::sample::Failure;
 use machine::topology::Topology;
 
+use super::dpdk::DpdkParams;
 use super::params::{CommonParams, Depth, Interface};
-use crate::generator::Check;
+use crate::generator::{Check, Modification};
 use crate::nic::layout::FLIT;
 use crate::wire::packet::flits;
 use crate::wire::traffic::WIRE_OVERHEAD;
@@ -49,6 +50,8 @@ pub struct TestbedConfig {
     pub doorbell: Duration,
     /// Modelled duration of a transfer.
     pub transfer: Duration,
+    /// Params of the interface `dpdk`.
+    pub dpdk: DpdkParams,
 }
 
 impl TestbedConfig {
@@ -75,6 +78,7 @@ impl TestbedConfig {
             notifications: params.notifications,
             doorbell: params.modelled_doorbell.0,
             transfer: params.modelled_transfer.0,
+            dpdk: params.dpdk,
         }
     }
 
@@ -93,6 +97,7 @@ impl TestbedConfig {
     /// Returns the size of all rings and buffers, in bytes.
     pub fn memory(&self) -> u64 {
         let each = match self.interface {
+            Interface::Dpdk => return DpdkParams::memory(self),
             Interface::Descriptors => u64::from(self.depth).saturating_mul(2 * BUFFER),
             Interface::Pipes | Interface::PipesPerPacket | Interface::PipesPrefetch => {
                 self.ring as u64
@@ -104,6 +109,17 @@ impl TestbedConfig {
     /// Returns the number of pipes per core; the last core may have fewer.
     pub fn pipes_per_core(&self) -> usize {
         (self.pipes as usize).div_ceil(self.cores)
+    }
+
+    /// Returns what the application changes in each packet.
+    pub fn modification(&self) -> Modification {
+        match self.interface {
+            Interface::Dpdk => self.dpdk.modification(),
+            Interface::Pipes
+            | Interface::PipesPerPacket
+            | Interface::PipesPrefetch
+            | Interface::Descriptors => Modification::Byte,
+        }
     }
 
     /// Describes the modelled delays, e.g. `doorbell 400 ns`, or `nothing`.
@@ -130,6 +146,13 @@ impl TestbedConfig {
             ));
         }
         let cpus = Cpus::select(allowed, cores)?;
+        match self.interface {
+            Interface::Dpdk => self.dpdk.available(self)?,
+            Interface::Pipes
+            | Interface::PipesPerPacket
+            | Interface::PipesPrefetch
+            | Interface::Descriptors => {}
+        }
         let (needed, free) = (self.memory(), machine::proc::available_memory());
         // Others need memory too, and a point's rings are freed only when the next point begins.
         if needed > free / 2 {

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)] // In functions that tests share too.
 
 mod descriptors;
+mod dpdk;
 mod fallback;
 mod lifetimes;
 mod loss;

@@ -1,0 +1,192 @@
+//! The interface `dpdk`: an unmodified program of DPDK, `dpdk-testpmd`, attached to the NIC by vhost-user.
+
+// Levels may be any number, and this crate is compiled without overflow checks.
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
+
+mod process;
+mod statistics;
+mod waiting;
+
+use std::sync::Arc;
+
+use lab::factor::{LevelType, Levels};
+use lab::method::Params;
+use lab::program::Program;
+use lab::sample::Failure;
+use machine::huge_pages;
+
+use super::testbed_config::{Cpus, TestbedConfig};
+use crate::generator::{Generator, GeneratorCommand, Modification};
+use crate::nic::vhost::{VhostControl, VirtioNet};
+use crate::nic::{Nic, NicParams};
+use crate::wire::Flow;
+
+use process::Socket;
+pub(super) use process::Testpmd;
+pub use process::TestpmdStats;
+pub use statistics::ForwardStats;
+
+/// The program.
+pub(crate) const TESTPMD: Program = Program {
+    name: "dpdk-testpmd",
+    capability: "dpdk-testpmd",
+    about: "DPDK's packet forwarder, for the interface dpdk",
+    package: "dpdk-dev",
+};
+
+/// Maximum number of queues that testpmd uses per virtio port.
+const MAX_QUEUES: u32 = 8;
+/// Maximum number of descriptors per ring.
+const MAX_DEPTH: u32 = 32_768;
+
+/// Minimum number of packet buffers.
+const MIN_BUFFERS: u64 = 32_768;
+/// Packet buffers in the cache of a core, and in its bursts.
+const BUFFERS_PER_CORE: u64 = 1024;
+/// Size of a packet buffer with its headers, in bytes: 2176 of data with headroom, 128 of mbuf, 64 of pool.
+const BUFFER: u64 = 2368;
+/// Memory besides the packet buffers, in MiB.
+const OTHER_MEMORY: u64 = 96;
+
+/// The virtqueues that testpmd's driver negotiates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, LevelType)]
+pub enum Virtqueue {
+    /// Packed rings, used in order, which the driver processes by AVX-512, four descriptors at a time.
+    PackedVectorised,
+    /// Packed rings, used in order.
+    Packed,
+    /// Split rings, used in order.
+    Split,
+    /// What the driver negotiates without options: split rings with mergeable buffers.
+    Default,
+}
+
+/// Size of the pages of the program's memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, LevelType)]
+pub enum Pages {
+    /// Huge pages of the kernel's pool.
+    #[level("2 MiB")]
+    Huge,
+    /// Small pages.
+    #[level("4 KiB")]
+    Small,
+}
+
+/// What testpmd does with each packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, LevelType)]
+pub enum Forward {
+    /// Exchanges the Ethernet addresses: reads and writes the packet's first cache line, as the echo does.
+    Macswap,
+    /// Nothing: does not access the packet.
+    Io,
+}
+
+/// Params of the interface `dpdk`.
+#[derive(Debug, Clone, Copy, Params)]
+pub struct DpdkParams {
+    /// dpdk: virtqueues, packed-vectorised (packed, by AVX-512), packed, split, or default (the driver's: split with mergeable buffers)
+    #[factor(default = "packed-vectorised")]
+    virtqueue: Virtqueue,
+    /// dpdk: size of the pages of its memory
+    #[factor(default = "2 MiB")]
+    pages: Pages,
+    /// dpdk: maximum number of packets that it takes at a time
+    #[factor(default = "32", levels = Levels::Count(1, 512))]
+    burst: u32,
+    /// dpdk: what it does with each packet, macswap (exchanges the Ethernet addresses) or io (nothing)
+    #[factor(default = "macswap")]
+    forward: Forward,
+}
+
+impl DpdkParams {
+    /// Returns what the program changes in each packet.
+    pub(super) fn modification(&self) -> Modification {
+        match self.forward {
+            Forward::Macswap => Modification::Addresses,
+            Forward::Io => Modification::None,
+        }
+    }
+
+    /// Returns the number of packet buffers, for all rings to be full and all caches.
+    fn buffers(config: &TestbedConfig) -> u64 {
+        let rings = u64::from(config.pipes).saturating_mul(2).saturating_mul(config.depth.into());
+        let cores = (config.cores as u64).saturating_mul(BUFFERS_PER_CORE);
+        rings.saturating_add(cores).max(MIN_BUFFERS)
+    }
+
+    /// Returns the program's memory, in MiB.
+    fn mebibytes(config: &TestbedConfig) -> u64 {
+        let buffers = Self::buffers(config).saturating_mul(BUFFER);
+        // The program cannot use the end of each page.
+        buffers.saturating_mul(5).div_ceil(4 << 20).saturating_add(OTHER_MEMORY)
+    }
+
+    /// Returns the program's memory, in bytes.
+    pub(super) fn memory(config: &TestbedConfig) -> u64 {
+        Self::mebibytes(config) << 20
+    }
+
+    /// Checks whether this machine can measure a configuration.
+    ///
+    /// # Errors
+    /// Returns what is missing and the remedy.
+    pub(super) fn available(&self, config: &TestbedConfig) -> Result<(), Failure> {
+        TESTPMD.find()?;
+        if config.pipes > MAX_QUEUES {
+            return Err(Failure::unsupported(format!(
+                "testpmd uses at most {MAX_QUEUES} queues per port, not {}",
+                config.pipes
+            )));
+        }
+        if config.depth > MAX_DEPTH {
+            return Err(Failure::unsupported(format!(
+                "virtqueues have at most {MAX_DEPTH} entries"
+            )));
+        }
+        if !config.doorbell.is_zero() || !config.transfer.is_zero() {
+            return Err(Failure::unsupported("the interface dpdk has no modelled PCIe"));
+        }
+        if config.nops > 0 {
+            return Err(Failure::unsupported("testpmd does no other work per packet"));
+        }
+        let has_avx512 = is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512vl");
+        if self.virtqueue == Virtqueue::PackedVectorised && !has_avx512 {
+            return Err(Failure::unsupported("DPDK's vectorised packed rings need AVX-512"));
+        }
+        self.has_pages(config)
+    }
+
+    fn has_pages(&self, config: &TestbedConfig) -> Result<(), Failure> {
+        let needed = Self::memory(config).div_ceil(huge_pages::SIZE as u64);
+        let free = huge_pages::free().unwrap_or(0) as u64;
+        match self.pages {
+            Pages::Huge if free < needed => Err(Failure::unavailable(
+                format!("testpmd needs {needed} huge pages of 2 MiB, and {free} are free"),
+                huge_pages::RESERVE,
+            )),
+            Pages::Huge | Pages::Small => Ok(()),
+        }
+    }
+}
+
+/// Starts a NIC, and testpmd as its application, with queues for `flows` in turn.
+///
+/// # Errors
+/// Returns why a part cannot run.
+pub(super) fn start(
+    config: &TestbedConfig,
+    cpus: &Cpus,
+    generator: Generator,
+    flows: Arc<[Flow]>,
+) -> Result<(Nic<GeneratorCommand>, Testpmd), Failure> {
+    let control = VhostControl::default();
+    let engine = VirtioNet::new(config.pipes, flows, control.clone());
+    let params = NicParams { cpu: cpus.nic, ..NicParams::default() };
+    let nic = Nic::start(params, engine, generator);
+    let nic = nic.map_err(|why| Failure::failed(why.to_string()))?;
+    let socket = Socket::listen(config.pipes, control)?;
+    let testpmd = Testpmd::start(&config.dpdk, config, &cpus.applications, socket)?;
+    Ok((nic, testpmd))
+}
