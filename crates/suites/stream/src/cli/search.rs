@@ -40,7 +40,7 @@ const PRINTED: [(&str, &str); 4] = [
 /// Options of `tollgate stream search`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Interface between NIC and application: pipes, pipes-per-packet, pipes-prefetch or descriptors
+    /// Interface between NIC and application: pipes, pipes-per-packet, pipes-prefetch, descriptors or dpdk
     #[arg(long, default_value = "pipes")]
     interface: String,
     /// Packet size on the wire, including the FCS, in bytes
