@@ -11,6 +11,8 @@ use serde::{Deserialize, Serialize};
 use crate::artefact::{Artefacts, Recipe};
 use crate::sample::Failure;
 
+pub use crate::link::start_of_line;
+
 /// Environment variable of the worker in a guest. Each start of a guest is a boot, but not another environment: a guest
 /// that died and was started again continues its run.
 pub const IN_GUEST: &str = "TOLLGATE_IN_GUEST";

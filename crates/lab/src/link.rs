@@ -341,8 +341,8 @@ fn keep_last_line(errors: impl Read, last_line: &Mutex<String>, kvm_failed: impl
     }
 }
 
-/// Reads a line of any length and returns its start; `None` at the end of the stream.
-fn start_of_line(from: &mut impl BufRead) -> Option<String> {
+/// Reads a line of any length and returns its start, at most 1200 bytes; `None` at the end of the stream.
+pub fn start_of_line(from: &mut impl BufRead) -> Option<String> {
     const MAX_START: usize = 1200;
     let mut line = Vec::new();
     let mut is_empty = true;

@@ -107,9 +107,11 @@ fn predicates() -> &'static Predicates {
         let brand = CpuId::new().get_processor_brand_string();
         let brand = brand.as_ref().map_or("", |brand| brand.as_str());
         let declared = std::env::var_os(EMULATED_VARIABLE);
+        let is_known = is_emulated(hypervisor.as_deref(), brand);
         Predicates {
-            emulated: declared.is_some() || is_emulated(hypervisor.as_deref(), brand),
-            planted_clock: declared.is_some_and(|value| value == PLANTED_CLOCK),
+            emulated: declared.is_some() || is_known,
+            // A clock is planted in an emulator that hides; the times of any other are refused.
+            planted_clock: declared.is_some_and(|value| value == PLANTED_CLOCK) && !is_known,
             hypervisor,
             erms: ebx(9),
             fsrm: edx(4),

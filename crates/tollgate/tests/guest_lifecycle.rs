@@ -95,7 +95,8 @@ fn kvm_runs_a_guest_or_is_refused_at_once() {
         "{:?}: {errors}",
         output.status
     );
-    assert!(start.elapsed() < LIMIT);
+    // Without a report of the failure it would wait for the limit of a boot.
+    assert!(output.status.success() || start.elapsed() < lab::guest::MAX_BOOT_TIME / 2);
 }
 
 #[test]
@@ -181,7 +182,6 @@ fn an_intact_artefact_in_a_read_only_cache_is_used() {
     let program = bench.command(&[]).get_program().to_string_lossy().into_owned();
     let measure =
         format!("{program} run planted/artefact --rounds 1 --quiet --fresh --where artefact=table");
-    run(bench.command(&[]).args(["--version"]));
     let mut first = bench.command(&measure.split(' ').skip(1).collect::<Vec<_>>());
     run(&mut first);
     let cache = bench.path().join("cache");
@@ -204,11 +204,8 @@ fn an_intact_artefact_in_a_read_only_cache_is_used() {
     let output = second.output().unwrap();
     assert!(output.status.success(), "{}", text(&output));
     let run = bench.journal();
-    let samples = run.samples.iter().filter(|one| one.experiment == "planted/artefact");
-    for sample in samples {
-        let error = sample.error.as_ref().map(ToString::to_string).unwrap_or_default();
-        assert!(!error.contains("cannot lock"), "{error}");
-    }
+    let mut samples = run.samples.iter().filter(|one| one.experiment == "planted/artefact");
+    assert!(samples.any(|sample| sample.error.is_none()), "{:?}", run.samples);
 }
 
 #[test]
@@ -216,7 +213,7 @@ fn an_intact_artefact_in_a_read_only_cache_is_used() {
 fn long_a_declared_guest_with_the_patched_linux_stamps_all_crossings() {
     let bench = Bench::new();
     let words = ["run", "crossing/stamping", "--guest", "stamped", "--where", "route=patched"];
-    let how = ["--rounds", "1", "--quiet", "--fresh"];
+    let how = ["--profile", "standard", "--rounds", "1", "--quiet", "--fresh"];
     let output = bench.command_with_user_cache(&[&words[..], &how].concat()).output().unwrap();
     assert!(output.status.success(), "{}", text(&output));
     let run = bench.journal();

@@ -37,6 +37,7 @@ const ELSEWHERE: &[(&str, &str, &str, &[&str])] = &[
     ("nested", "crossing/stamping", "route=guest", &[]),
     ("nested", "crossing/stamping", "route=patched-vm", &[]),
     ("nested", "enclave/heap", "kind=kvm", &[]),
+    ("stamped", "crossing/stamping", "route=patched", &[]),
     // A reported access takes tens of microseconds there.
     ("mpx", "bounds/races", "implementation=mpx", &["--where", "accesses=100000"]),
     ("mpx", "bounds/checks", "checked_by=mpx", &[]),
@@ -52,7 +53,7 @@ const ABSENT: &[(&str, &str)] = &[
     ("enclave/", "guest's kernel"),
     ("crossing/", "/dev/kvm"),
     ("crossing/", "guest's kernel"),
-    ("crossing/", "running kernel does not stamp crossings"),
+    ("crossing/one-way", "running kernel does not stamp crossings"),
     ("crossing/", "on bare metal the guest runs without Linux"),
     // Without the variable TOLLGATE_TEST_SETTINGS.
     ("crossing/", "was not allowed"),
@@ -205,11 +206,11 @@ fn measure(bench: &Bench, arguments: &[&str]) -> Run {
     bench.journal()
 }
 
-/// Runs of an experiment whose points are void, and of single levels, on a busy machine.
+/// Further runs of an experiment with void points, on a busy machine.
 const REPEATS: usize = 3;
-/// Levels of an experiment that are run one by one: the first point with a level may fail for another level of it.
-const SINGLE_LEVELS: usize = 40;
-/// Maximum share of levels that may be void in every run.
+/// Maximum levels of an experiment that are run one by one: the first point with a level may fail for another level of it.
+const MAX_SINGLE_LEVELS: usize = 40;
+/// Maximum share of levels that may be void in every run: the host was busy for the whole test.
 const MAX_VOID: f64 = 0.02;
 
 /// Measures what is not settled again: whole experiments, then single levels.
@@ -223,7 +224,7 @@ fn measure_again(bench: &Bench, options: &[&str], coverage: &mut Coverage) {
         }
     }
     for (experiment, levels) in coverage.unsettled() {
-        for level in levels.iter().take(SINGLE_LEVELS) {
+        for level in levels.iter().take(MAX_SINGLE_LEVELS) {
             let selected = format!("{}={}", level.1, level.2);
             let arguments = [&[experiment.as_str(), "--where", &selected], options].concat();
             coverage.add(&measure(bench, &arguments));

@@ -1,14 +1,16 @@
 //! `tollgate guest`: the guests in which experiments can run, and commands of tollgate inside them.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufReader, Read, Write};
 use std::process::Stdio;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use lab::artefact;
-use lab::guest::{Guests, KERNEL_PANIC, KVM_ERROR, MAX_BOOT_TIME, MAX_STARTS, Start, kvm_failure};
+use lab::guest::{
+    Guests, KERNEL_PANIC, KVM_ERROR, MAX_BOOT_TIME, MAX_STARTS, Start, kvm_failure, start_of_line,
+};
 use lab::option::{self, OF_GUEST};
 use lab::quantity::format_duration;
 use lab::run::{LockRequest, MachineLock, NoObserver};
@@ -127,8 +129,7 @@ pub(super) fn execute(
     };
     if is_measuring {
         print_message(&format!(
-            "guest '{name}': the files that the command wrote, e.g. its results, ended with the guest; 'tollgate run \
-             --guest {name}' keeps samples"
+            "guest '{name}': files written inside, e.g. results, were discarded; 'tollgate run --guest {name}' keeps samples"
         ));
     }
     Ok(status)
@@ -253,8 +254,9 @@ fn forward_output(mut output: impl Read, to: &SyncSender<Event>) {
 }
 
 fn forward_lines(console: impl Read, to: &SyncSender<Event>) {
-    for line in BufReader::new(console).split(b'\n').map_while(Result::ok) {
-        let line = String::from_utf8_lossy(&line).trim().to_owned();
+    let mut console = BufReader::new(console);
+    while let Some(line) = start_of_line(&mut console) {
+        let line = line.trim().to_owned();
         if !line.is_empty() && to.send(Event::Line(line)).is_err() {
             return;
         }
@@ -297,7 +299,7 @@ impl<'a> Console<'a> {
     /// Prints a line as a message, unless it is a report of init or of the machine's end.
     ///
     /// # Errors
-    /// Returns one line if QEMU waits forever.
+    /// Returns one line if KVM cannot execute the guest.
     fn accept(&mut self, line: &str) -> Result<(), String> {
         if self.has_started {
             self.since = Instant::now();

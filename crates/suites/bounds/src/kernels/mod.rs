@@ -177,12 +177,18 @@ const MANAGEMENT: &str = "mpx-management";
 /// Checks that programs compiled for MPX check bounds here. Their run-time library leaves MPX disabled, so that its
 /// instructions are NOPs, unless Linux manages the tables of bounds.
 fn mpx_management() -> Result<(), Failure> {
-    /// `PR_MPX_ENABLE_MANAGEMENT` of Linux 3.19 to 5.5.
+    /// `PR_MPX_ENABLE_MANAGEMENT` and `PR_MPX_DISABLE_MANAGEMENT` of Linux 3.19 to 5.5.
     const ENABLE: libc::c_int = 43;
+    const DISABLE: libc::c_int = 44;
     capability::has("mpx")?;
-    // SAFETY: this thread has no bounds directory, so a kernel that knows the call refuses it with ENXIO.
+    // SAFETY: the call changes only the management of this process's tables, and is undone below. A kernel that knows it
+    // refuses it with ENXIO if there is no directory, as here.
     let result = unsafe { libc::prctl(ENABLE, 0, 0, 0, 0) };
     let error = std::io::Error::last_os_error();
+    if result == 0 {
+        // SAFETY: as above.
+        unsafe { libc::prctl(DISABLE, 0, 0, 0, 0) };
+    }
     if result == 0 || error.raw_os_error() == Some(libc::ENXIO) {
         return Ok(());
     }

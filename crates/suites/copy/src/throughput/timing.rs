@@ -113,7 +113,8 @@ impl Timing<'_> {
         if self.params.touch == PageState::Cold {
             self.destination.madvise_dontneed();
         }
-        let min = min_copies(self.params);
+        // In mode jobs every thread makes all copies.
+        let min = if self.params.mode == Mode::Jobs { 1 } else { min_copies(self.params) };
         let count = self.options.runs.max(self.layout.slots).max(min).next_multiple_of(min);
         runner.untimed(0, count)?;
         batches.skip(count);
