@@ -72,7 +72,7 @@ fn a_run_inside_a_guest_succeeds_for_any_user_and_sees_the_hosts_temporary_files
     let output = command.output().unwrap();
     let errors = text(&output);
     assert!(output.status.success(), "{errors}");
-    assert!(errors.contains("guest 'plain': the files that the command wrote"), "{errors}");
+    assert!(errors.contains("guest 'plain': files written inside"), "{errors}");
     // No terminal, so no progress bar; and no report of init.
     assert!(!errors.contains(['\u{1b}', '\u{fffd}', '\r']), "{errors:?}");
     assert!(!errors.contains("tollgate: "), "{errors}");

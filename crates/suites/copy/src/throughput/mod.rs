@@ -313,6 +313,7 @@ impl ThroughputProbe {
         if pair.is_fresh {
             let other = Pattern { offset: pattern.offset.wrapping_sub(1) };
             pair.destination.fill(other, 0, pair.destination.len())?;
+            verify::fill(&mut pair.destination, other)?;
         }
         // If the source may have its earlier contents, the destination must differ from them.
         if (keep || options.source_offset.is_some()) && params.touch == PageState::Warm {

@@ -7,8 +7,7 @@ use lab::sample::Failure;
 use super::layout::Layout;
 use super::params::ThroughputParams;
 use super::regions::RegionPair;
-use crate::memory::Call;
-use crate::memory::VerifyCounts;
+use crate::memory::{Call, Region, VerifyCounts};
 use crate::pattern::Pattern;
 
 /// The last copies made.
@@ -49,6 +48,25 @@ pub(super) fn delivery(
     let lanes = if last.in_every_lane { layout.lanes } else { 1 };
     judge(&whole, (calls.len() * lanes) as u64, layout, params)?;
     Ok(whole.bytes)
+}
+
+/// Verifies that a pattern fills the memory of a GPU. A driver that loses a byte of each transfer would lose the same byte
+/// of the fill and of the copies, and what the byte was before may be what the copies should write.
+pub(super) fn fill(region: &mut Region, pattern: Pattern) -> Result<(), Failure> {
+    const PIECE: usize = 64 << 20;
+    if region.device().is_none() {
+        return Ok(());
+    }
+    for start in (0..region.len()).step_by(PIECE) {
+        let length = PIECE.min(region.len() - start);
+        let piece = Pattern { offset: pattern.offset.wrapping_add(start as u8) };
+        let counts = region.verify(piece, start, &[Call { at: 0, length: length as u32 }])?;
+        if counts.delivered == 0 {
+            let why = "bytes that were written to the destination before the copies did not arrive";
+            return Err(Failure::check(why));
+        }
+    }
+    Ok(())
 }
 
 /// With one lane, every copy must have arrived completely. With more, each copy was made in one of the lanes, or in
