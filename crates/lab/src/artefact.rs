@@ -47,6 +47,11 @@ impl Recipe {
         }
         hasher.finalize().to_hex()[..16].to_string()
     }
+
+    /// Returns the name of its folder in the cache.
+    fn file_name(&self) -> String {
+        format!("{}-{}", self.name, self.hash())
+    }
 }
 
 /// The paths of prepared artefacts, or the failures of making them, by name.
@@ -83,6 +88,11 @@ pub fn prepare(recipe: &Recipe) -> Result<PathBuf, Failure> {
     prepare_in(&cache::folder()?, recipe, MAX_LOCK_WAIT)
 }
 
+/// Returns whether the cache folder contains an artefact, which may be damaged.
+pub fn is_cached(recipe: &Recipe) -> bool {
+    cache::folder().is_ok_and(|cache| cache.join(recipe.file_name()).is_dir())
+}
+
 /// Prepares artefacts, each once, until the user interrupts it; `starting` receives the name of each before.
 pub fn prepare_all<'a>(
     recipes: impl IntoIterator<Item = &'a Recipe>,
@@ -102,7 +112,7 @@ pub fn prepare_all<'a>(
 }
 
 fn prepare_in(cache: &Path, recipe: &Recipe, max_wait: Duration) -> Result<PathBuf, Failure> {
-    let name = format!("{}-{}", recipe.name, recipe.hash());
+    let name = recipe.file_name();
     let place = cache.join(&name);
     let checked = || CHECKED.lock().unwrap_or_else(PoisonError::into_inner);
     if checked().contains(&place) && place.is_dir() {

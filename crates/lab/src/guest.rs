@@ -45,8 +45,8 @@ pub struct Guest {
     pub name: String,
     /// The artefacts that the start needs.
     pub artefacts: Vec<Recipe>,
-    /// Whether no time is measured in it, because its CPU is emulated.
-    pub lacks_time: bool,
+    /// The clock of its CPUs.
+    pub clock: GuestClock,
     /// Prepares the start.
     pub start: Arc<Starting>,
 }
@@ -76,8 +76,8 @@ pub struct Guests {
     pub declaration: String,
     /// Accelerator: `kvm` or `tcg`.
     pub accelerator: String,
-    /// Whether times are measured although their CPUs are emulated, to test the clock.
-    pub planted_clock: bool,
+    /// The clock of their CPUs.
+    pub clock: GuestClock,
     /// One or more. The roles of an experiment run on one each, in this order.
     pub hosts: Vec<GuestHost>,
 }
@@ -100,16 +100,44 @@ pub struct GuestsRecord {
     pub declaration: String,
     /// Accelerator: `kvm` or `tcg`.
     pub accelerator: String,
-    /// Whether times were measured although their CPUs are emulated, to test the clock. They are not real.
-    pub planted_clock: bool,
+    /// The clock of their CPUs.
+    pub clock: GuestClock,
+}
+
+/// What the clock of a guest's CPUs shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum GuestClock {
+    /// The CPUs are real: their times are.
+    Real,
+    /// The CPUs are emulated, so no time is measured.
+    None,
+    /// The CPUs are emulated, but times are measured nevertheless, to test the instrument.
+    Planted,
+}
+
+impl GuestClock {
+    /// Returns whether the CPUs are emulated.
+    pub fn is_emulated(self) -> bool {
+        self != Self::Real
+    }
+
+    /// Returns its name in exports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Real => "real",
+            Self::None => "none",
+            Self::Planted => "planted clock",
+        }
+    }
 }
 
 /// The name of QEMU's emulator as an accelerator.
 const EMULATOR: &str = "tcg";
 
 impl GuestsRecord {
-    /// Returns whether their CPUs are emulated.
-    pub fn is_emulated(&self) -> bool {
+    /// Returns whether QEMU emulates their CPUs.
+    pub(crate) fn is_emulated_by_tcg(&self) -> bool {
         self.accelerator == EMULATOR
     }
 }
@@ -117,8 +145,12 @@ impl GuestsRecord {
 /// States where a run was measured, e.g. `guest plain, emulated by TCG`.
 impl fmt::Display for GuestsRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let how = if self.is_emulated() { "emulated by TCG" } else { "executed by KVM" };
-        let clock = if self.planted_clock { ", with a planted clock" } else { "" };
+        let how = match (self.is_emulated_by_tcg(), self.clock) {
+            (true, _) => "emulated by TCG",
+            (false, GuestClock::Real) => "executed by KVM",
+            (false, _) => "executed by KVM on an emulated CPU",
+        };
+        let clock = if self.clock == GuestClock::Planted { ", with a planted clock" } else { "" };
         write!(f, "guest {}, {how}{clock}", self.name)
     }
 }
@@ -126,8 +158,8 @@ impl fmt::Display for GuestsRecord {
 impl Guests {
     /// Returns their record.
     pub(crate) fn record(&self) -> GuestsRecord {
-        let Self { name, declaration, accelerator, planted_clock, .. } = self.clone();
-        GuestsRecord { name, declaration, accelerator, planted_clock }
+        let Self { name, declaration, accelerator, clock, .. } = self.clone();
+        GuestsRecord { name, declaration, accelerator, clock }
     }
 }
 

@@ -11,7 +11,7 @@ use machine::environment::Environment;
 use crate::answer::{OrderProgress, Permitted, checked};
 use crate::artefact::{self, Artefacts, Recipe};
 use crate::descendants;
-use crate::guest::{Guest, IN_GUEST};
+use crate::guest::{Guest, GuestClock, IN_GUEST};
 use crate::link::{Build, Link, LinkOutput, Origin, local_probe};
 use crate::message::{
     Answer, Counter, Greeting, Order, QUEUE_LENGTH, Request, SampleAnswer, receive, send,
@@ -332,7 +332,7 @@ impl<'a> Worker<'a> {
                         answer.sample.seconds = start.elapsed().as_secs_f64();
                     }
                     start = Instant::now();
-                    if guest.is_some_and(|guest| guest.lacks_time) {
+                    if guest.is_some_and(|guest| guest.clock == GuestClock::None) {
                         let metrics = self.method(order).map_or(&[][..], |it| it.metrics());
                         let may_be_empty = !order.role.is_empty();
                         let permitted = Permitted { metrics, lacks_time: true, may_be_empty };

@@ -12,7 +12,7 @@ mod made_up;
 use std::time::Duration;
 
 use lab::compare::{Compared, Comparison, Difference, compare, experiments};
-use lab::guest::GuestsRecord;
+use lab::guest::{GuestClock, GuestsRecord};
 use lab::journal::{Run, SessionRecord, Written};
 use lab::metric::{Better, MetricRecord};
 use lab::point::Point;
@@ -344,7 +344,7 @@ fn in_guests(seeds: std::ops::Range<u64>, name: &str, accelerator: &str) -> Vec<
             name: name.into(),
             declaration: "cpus = 2".into(),
             accelerator: accelerator.into(),
-            planted_clock: false,
+            clock: if accelerator == "tcg" { GuestClock::None } else { GuestClock::Real },
         });
     }
     runs

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 
 use clap::ValueEnum;
-use lab::guest::GuestsRecord;
+use lab::guest::{GuestClock, GuestsRecord};
 use lab::journal::Run;
 use lab::sample::Sample;
 use machine::file::Output;
@@ -191,17 +191,17 @@ fn a_full_disk_is_reported() {
 
 #[test]
 fn a_row_states_the_guest_and_its_clock() {
-    let guests = |accelerator: &str, planted_clock| GuestsRecord {
+    let guests = |accelerator: &str, clock| GuestsRecord {
         name: "mine".into(),
         declaration: String::new(),
         accelerator: accelerator.into(),
-        planted_clock,
+        clock,
     };
     for (guests, clock) in [
         (None, None),
-        (Some(guests("kvm", false)), Some("real")),
-        (Some(guests("tcg", false)), Some("none")),
-        (Some(guests("tcg", true)), Some("planted clock")),
+        (Some(guests("kvm", GuestClock::Real)), Some("real")),
+        (Some(guests("tcg", GuestClock::None)), Some("none")),
+        (Some(guests("tcg", GuestClock::Planted)), Some("planted clock")),
     ] {
         let mut runs = runs();
         runs[0].record.guests = guests.clone();

@@ -5,7 +5,7 @@
 mod synthetic;
 
 use lab::claim::{Claim, Verdict};
-use lab::guest::GuestsRecord;
+use lab::guest::{GuestClock, GuestsRecord};
 use lab::journal::Run;
 use lab::method::{Method, Params, Probe};
 use lab::point::{Filter, Point};
@@ -34,17 +34,19 @@ fn sweeps_as_tables() {
 #[test]
 fn a_table_states_the_guest_and_a_planted_clock() {
     let mut run = synthetic::run(3);
-    for (accelerator, planted_clock, place) in [
-        ("kvm", false, "guest mine, executed by KVM"),
-        ("tcg", false, "guest mine, emulated by TCG"),
-        ("tcg", true, "guest mine, emulated by TCG, with a planted clock"),
+    for (accelerator, clock, place) in [
+        ("kvm", GuestClock::Real, "guest mine, executed by KVM ("),
+        ("kvm", GuestClock::None, "guest mine, executed by KVM on an emulated CPU"),
+        ("tcg", GuestClock::None, "guest mine, emulated by TCG"),
+        ("tcg", GuestClock::Planted, "guest mine, emulated by TCG, with a planted clock"),
     ] {
         let (name, declaration) = ("mine".into(), String::new());
         let accelerator = accelerator.into();
-        run.record.guests = Some(GuestsRecord { name, declaration, accelerator, planted_clock });
+        run.record.guests = Some(GuestsRecord { name, declaration, accelerator, clock });
         let text = shown(&run, &ShowOptions::default(), Page { width: 1000, ..Page::default() });
         assert!(text.contains(place), "{text}");
-        assert_eq!(text.contains("planted clock: its times are not real"), planted_clock, "{text}");
+        let is_planted = clock == GuestClock::Planted;
+        assert_eq!(text.contains("planted clock: its times are not real"), is_planted, "{text}");
     }
     run.record.guests = None;
     run.record.environments.values_mut().for_each(|it| it.emulated = true);

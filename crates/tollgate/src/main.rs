@@ -28,6 +28,9 @@ static LAB: Lab = Lab { suites: SUITES, version: env!("CARGO_PKG_VERSION") };
 fn main() -> ExitCode {
     machine::file::survive_size_limit();
     report_panics();
+    if vm::init::is_init() {
+        let _ = vm::init::main();
+    }
     let result = match arguments::command().try_get_matches() {
         Ok(matches) => match suite_command(&matches) {
             Some((name, command, matches)) => run_suite_command(name, command, matches),
@@ -74,6 +77,7 @@ fn dispatch(command: Command) -> Result<u8, CliError> {
         Command::Export(args) => show::export(&args),
         Command::Completions { shell } => inspect::completions(shell),
         Command::Guest(args) => guest::guest(&args),
+        // As init of a guest, `main` has started it.
         Command::GuestInit => vm::init::main().map(|()| 0).map_err(CliError::failed),
         Command::Worker { probe } => Ok(worker(probe)),
     }

@@ -1,17 +1,15 @@
 //! Files of the host that are the memory of guests' devices.
 
-use std::fmt::Display;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, ErrorKind};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
 use lab::sample::Failure;
-use machine::mapping::{Mapping, Sharing};
 use machine::memfd::Memfd;
-use rustix::fs::{FallocateFlags, OFlags};
+use rustix::fs::{FallocateFlags, OFlags, fstat, fstatvfs};
 use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
 
 /// A file of the host that is a device's memory.
@@ -19,6 +17,8 @@ use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
 pub struct BackingFile {
     /// Name by which arguments refer to it: `{name}`.
     pub name: String,
+    /// Its length in bytes.
+    pub bytes: u64,
     /// Its content, which several guests can share.
     pub content: Arc<Backing>,
 }
@@ -61,7 +61,8 @@ impl FolderLock {
         locked.map(Self).map_err(|why| {
             let (what, fix) = match why.kind() {
                 ErrorKind::WouldBlock => ("another guest uses it".into(), "end that guest"),
-                _ => (why.to_string(), "create the folder"),
+                ErrorKind::NotFound => (why.to_string(), "create the folder"),
+                _ => (why.to_string(), "repair it"),
             };
             let folder = folder.display();
             format!("{folder}: {what}; {fix}, or choose another with --guest-files")
@@ -97,38 +98,46 @@ impl BackingFile {
             (_, ErrorKind::StorageFull | ErrorKind::QuotaExceeded) => {
                 "free space, or choose another folder with --guest-files"
             }
-            _ => "remove the file, or choose another folder with --guest-files",
+            (_, ErrorKind::AlreadyExists) => {
+                "remove the file, or choose another folder with --guest-files"
+            }
+            _ => "choose another folder with --guest-files",
         };
         let content = content
             .map_err(|why| format!("backing file '{name}' of {bytes} B: {why}; {}", fix(&why)))?;
-        Ok(Self { name: name.into(), content: Arc::new(content) })
+        Ok(Self { name: name.into(), bytes, content: Arc::new(content) })
     }
 
-    /// Maps it, for reading and writing.
+    /// Returns it as a file.
     ///
     /// # Errors
-    /// Returns one line if it cannot be mapped.
-    pub(crate) fn map(&self, length: usize) -> Result<Mapping, String> {
-        let failed = |why: &dyn Display| {
-            format!("map backing file '{}': {why}; choose another --guest-files folder", self.name)
-        };
+    /// Returns one line if the process has too many files.
+    pub(crate) fn to_file(&self) -> Result<File, String> {
+        let copy = self.fd().try_clone_to_owned();
+        copy.map(File::from).map_err(|why| format!("backing file '{}': {why}", self.name))
+    }
+
+    fn fd(&self) -> BorrowedFd<'_> {
         match &*self.content {
-            Backing::Memory(memory) => Mapping::shared(memory, length).map_err(|why| failed(&why)),
-            Backing::File { file, .. } => Mapping::open_file(file, length, Sharing::SharedWritable)
-                .map_err(|why| failed(&why)),
+            Backing::Memory(memory) => memory.as_fd(),
+            Backing::File { file, .. } => file.as_fd(),
         }
     }
 
     /// Returns its path as a value of an option of QEMU, which inherits its descriptor; that is added to `held`.
     ///
     /// # Errors
-    /// Returns the error of `fcntl(2)`.
+    /// Returns one line if another process changed its length, and the error of `fcntl(2)`.
     pub(crate) fn path_for_child(&self, held: &mut Vec<OwnedFd>) -> Result<String, Failure> {
-        let fd = match &*self.content {
-            Backing::Memory(memory) => memory.as_fd(),
-            Backing::File { file, .. } => file.as_fd(),
-        };
-        let copy = fd.try_clone_to_owned()?;
+        let copy = self.fd().try_clone_to_owned()?;
+        let found = u64::try_from(fstat(&copy).map_err(io::Error::from)?.st_size).unwrap_or(0);
+        if found != self.bytes {
+            let (name, bytes) = (&self.name, self.bytes);
+            let why = format!(
+                "backing file '{name}' of {bytes} B has {found} B: it was changed meanwhile; remove the file and run again"
+            );
+            return Err(Failure::failed(why));
+        }
         let path = inherited(&copy)?;
         held.push(copy);
         Ok(path)
@@ -141,38 +150,59 @@ pub(crate) fn inherited(fd: &OwnedFd) -> io::Result<String> {
     Ok(format!("/proc/self/fd/{}", fd.as_raw_fd()))
 }
 
-/// Opens a file of this length, or creates it and allocates all its blocks: a store to a block that a full disk lacks would
-/// kill its process. A file that cannot be allocated is removed.
+/// Opens a file of this length, or creates it, with all its blocks: a store to a block that a full disk lacks would kill its
+/// process. Another host of the guest may create it at the same time, so it has its name only once it is complete.
 fn open_in(path: &Path, bytes: u64) -> io::Result<File> {
-    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
-    let mut options = File::options();
-    options.read(true).write(true).custom_flags(flags);
-    match options.clone().create_new(true).open(path) {
-        Ok(file) => {
-            let allocated = rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes);
-            allocated.inspect_err(|_| drop(fs::remove_file(path)))?;
-            Ok(file)
-        }
-        Err(why) if why.kind() == ErrorKind::AlreadyExists => {
-            let file = options.open(path)?;
-            let found = file.metadata()?;
-            let what = match found.len() {
-                _ if !found.is_file() => "is not a regular file".into(),
-                length if length != bytes => format!("has {length} B"),
-                _ => {
-                    // It may have holes.
-                    rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes)?;
-                    return Ok(file);
-                }
-            };
-            Err(io::Error::other(format!("{} exists and {what}", path.display())))
-        }
-        Err(why) => Err(why),
+    if let Some(file) = open_existing(path, bytes)? {
+        return Ok(file);
     }
+    let folder = path.parent().unwrap_or(Path::new("."));
+    let new = tempfile::NamedTempFile::new_in(folder)?;
+    allocate(new.as_file(), bytes)?;
+    match new.persist_noclobber(path) {
+        Ok(file) => Ok(file),
+        Err(why) if why.error.kind() == ErrorKind::AlreadyExists => open_existing(path, bytes)?
+            .ok_or_else(|| io::Error::other(format!("{} was removed meanwhile", path.display()))),
+        Err(why) => Err(why.error),
+    }
+}
+
+/// Opens a file of this length; `None` if there is none.
+fn open_existing(path: &Path, bytes: u64) -> io::Result<Option<File>> {
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+    let file = match File::options().read(true).write(true).custom_flags(flags).open(path) {
+        Ok(file) => file,
+        Err(why) if why.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(why) => return Err(why),
+    };
+    let found = file.metadata()?;
+    let what = match found.len() {
+        _ if !found.is_file() => "is not a regular file".into(),
+        length if length != bytes => format!("has {length} B"),
+        _ => {
+            allocate(&file, bytes)?;
+            return Ok(Some(file));
+        }
+    };
+    let why = format!("{} exists and {what}", path.display());
+    Err(io::Error::new(ErrorKind::AlreadyExists, why))
+}
+
+/// Allocates the blocks that a file lacks; none if there is no space for all.
+fn allocate(file: &File, bytes: u64) -> io::Result<()> {
+    let lacks = bytes.saturating_sub(file.metadata()?.blocks().saturating_mul(512));
+    let disk = fstatvfs(file)?;
+    if disk.f_bavail.saturating_mul(disk.f_frsize) < lacks {
+        return Err(ErrorKind::StorageFull.into());
+    }
+    rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes)?;
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn create(folder: &Path, name: &str, bytes: u64) -> Result<BackingFile, String> {
@@ -202,8 +232,41 @@ mod tests {
         // More than any disk has.
         let why = create(folder.path(), "bar", 1 << 46).unwrap_err();
         assert!(fs::read_dir(folder.path()).unwrap().next().is_none(), "{why}");
-        let full = "free space, or choose another folder";
-        assert!(why.contains(full) || why.contains("File too large"), "{why}");
+        assert!(why.contains("free space, or choose another folder"), "{why}");
+        // A file with holes keeps them.
+        let sparse = File::create(folder.path().join("sparse")).unwrap();
+        sparse.set_len(1 << 43).unwrap();
+        let why = create(folder.path(), "sparse", 1 << 43).unwrap_err();
+        assert!(why.contains("free space"), "{why}");
+        assert!(sparse.metadata().unwrap().blocks() < 100);
+    }
+
+    #[test]
+    fn hosts_that_start_together_have_one_file() {
+        for _ in 0..20 {
+            let folder = tempfile::tempdir().unwrap();
+            let start = std::sync::Barrier::new(4);
+            let open = || {
+                start.wait();
+                let file = create(folder.path(), "bar", 1 << 20).unwrap().to_file().unwrap();
+                file.metadata().unwrap().ino()
+            };
+            let found: std::collections::BTreeSet<u64> = std::thread::scope(|scope| {
+                let threads: Vec<_> = (0..4).map(|_| scope.spawn(open)).collect();
+                threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+            });
+            assert_eq!(found.len(), 1);
+            assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "no other file remains");
+        }
+    }
+
+    #[test]
+    fn a_file_that_was_truncated_meanwhile_is_not_passed_to_a_guest() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = create(folder.path(), "bar", 8192).unwrap();
+        file.to_file().unwrap().set_len(4096).unwrap();
+        let why = file.path_for_child(&mut Vec::new()).unwrap_err().to_string();
+        assert!(why.contains("of 8192 B has 4096 B"), "{why}");
     }
 
     #[test]

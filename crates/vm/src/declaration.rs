@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use lab::data::{DataError, MAX_FILE, is_plain_name, read_toml};
-use lab::guest::{GuestHost, Guests};
+use lab::guest::{GuestClock, GuestHost, Guests};
 use lab::quantity;
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +15,8 @@ use crate::patched_linux::{self, Patch};
 use crate::pool::{HostPool, Pool};
 use crate::rules::{HOSTS, Rules};
 
+/// Maximum length of the kernel's parameters in bytes.
+const MAX_PARAMETERS: usize = 1500;
 /// The embedded declarations, by name.
 const EMBEDDED: &[(&str, &str)] = &[
     ("cxl", include_str!("../guests/cxl.toml")),
@@ -253,6 +255,16 @@ fn check_names(declaration: &Declaration) -> Result<(), String> {
     if let Some(host) = declaration.host.iter().find(|host| !hosts.insert(&host.name)) {
         return Err(format!("host: two hosts are named '{}'; rename one", host.name));
     }
+    let of_pool = |name: &&String| {
+        name.strip_prefix("range-")
+            .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+    };
+    if let Some(name) =
+        declaration.files.keys().find(of_pool).filter(|_| declaration.pool.is_some())
+    {
+        return Err(format!("files: '{name}' is a file of the pool; rename it"));
+    }
+    check_parameters(&declaration.parameters)?;
     let of_hosts = declaration.host.iter().flat_map(|host| &host.arguments);
     for argument in declaration.arguments.iter().chain(of_hosts) {
         let is_unknown = |name: &&str| !declaration.files.contains_key(*name);
@@ -275,6 +287,31 @@ fn check_names(declaration: &Declaration) -> Result<(), String> {
         Some(line) => Err(format!("kernel: options: '{line}' is not of the form CONFIG_NAME=y")),
         None => Ok(()),
     }
+}
+
+impl Declaration {
+    /// Returns the clock of its guests; only an emulator can plant one.
+    fn clock(&self, accelerator: Accelerator) -> GuestClock {
+        match self.planted_clock && accelerator == Accelerator::Tcg {
+            true => GuestClock::Planted,
+            false => accelerator.clock(),
+        }
+    }
+}
+
+/// Checks that Linux takes the parameters of its kernel as such.
+fn check_parameters(parameters: &str) -> Result<(), String> {
+    if parameters.contains(char::is_control) {
+        return Err("parameters: a control character; write one line".into());
+    }
+    if parameters.split_whitespace().any(|word| word == "--") {
+        return Err("parameters: '--' would start the arguments of init; remove it".into());
+    }
+    // Linux cuts a longer line, whose end names init. Some of its 2048 bytes are those of the console.
+    if parameters.len() > MAX_PARAMETERS {
+        return Err(format!("parameters: over {MAX_PARAMETERS} B; shorten them"));
+    }
+    Ok(())
 }
 
 /// Returns the names in braces that an argument contains. Other text in braces, e.g. JSON, is no placeholder.
@@ -305,7 +342,7 @@ impl NamedDeclaration {
             name: self.name.clone(),
             declaration,
             accelerator: how.accelerator.name().into(),
-            planted_clock: self.declaration.planted_clock && how.accelerator == Accelerator::Tcg,
+            clock: self.declaration.clock(how.accelerator),
             hosts: hosts.collect(),
         })
     }
@@ -410,7 +447,7 @@ impl NamedDeclaration {
             memory,
             parameters,
             modules,
-            planted_clock: declaration.planted_clock,
+            clock: self.declaration.clock(accelerator),
             arguments: [self.declaration.arguments.clone(), arguments].concat(),
             files,
             host_files: true,

@@ -5,12 +5,15 @@
 //! changed in the range. A store that changes no byte of the copy is not forwarded, and stores to different words may arrive
 //! in another order.
 
-use std::sync::Arc;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use machine::mapping::Mapping;
+use lab::sample::Failure;
 
 /// Minimum time between two comparisons.
 const MIN_INTERVAL: Duration = Duration::from_millis(1);
@@ -20,42 +23,75 @@ const PAUSE_FACTOR: u32 = 20;
 /// A thread that forwards the stores of one host; it ends when this value is dropped.
 #[derive(Debug)]
 pub struct Forwarder {
-    is_stopped: Arc<AtomicBool>,
+    state: Arc<State>,
     thread: Option<JoinHandle<()>>,
+}
+
+/// What the thread and its owner share.
+#[derive(Debug, Default)]
+struct State {
+    is_stopped: AtomicBool,
+    /// Why the thread ended before it was stopped, in one line.
+    failure: Mutex<Option<String>>,
 }
 
 /// A range that a host may only write.
 #[derive(Debug)]
 pub(crate) struct WriteOnly {
-    /// The host's private copy.
-    copy: Mapping,
+    /// Its name in messages.
+    name: String,
+    /// The host's private copy. It is read, not mapped: another process may truncate it, and then an access to a mapping
+    /// would end this process.
+    copy: File,
     /// The range.
-    range: Mapping,
-    /// The copy's words, as they were forwarded.
-    forwarded: Vec<u64>,
+    range: File,
+    /// The copy's bytes, as they were forwarded.
+    forwarded: Vec<u8>,
+    /// The copy's bytes now.
+    current: Vec<u8>,
 }
 
 impl Forwarder {
     /// Starts to forward what changes in the copies of these ranges from now on.
     pub(crate) fn start(mut ranges: Vec<WriteOnly>) -> Self {
-        let is_stopped = Arc::new(AtomicBool::new(false));
-        let stop = is_stopped.clone();
+        let state = Arc::new(State::default());
+        let shared = state.clone();
         let thread = std::thread::spawn(move || {
-            while !stop.load(Ordering::Relaxed) {
-                let start = Instant::now();
-                ranges.iter_mut().for_each(WriteOnly::forward);
-                std::thread::sleep((start.elapsed() * PAUSE_FACTOR).max(MIN_INTERVAL));
+            if let Err(why) = forward_until_stopped(&mut ranges, &shared.is_stopped) {
+                *shared.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
             }
-            // The last stores of a host that has ended.
-            ranges.iter_mut().for_each(WriteOnly::forward);
         });
-        Self { is_stopped, thread: Some(thread) }
+        Self { state, thread: Some(thread) }
+    }
+
+    /// Checks that it forwards.
+    ///
+    /// # Errors
+    /// Returns why it has ended.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        match &*self.state.failure.lock().unwrap_or_else(PoisonError::into_inner) {
+            None => Ok(()),
+            Some(why) => Err(Failure::failed(why.clone())),
+        }
+    }
+}
+
+fn forward_until_stopped(ranges: &mut [WriteOnly], is_stopped: &AtomicBool) -> Result<(), String> {
+    loop {
+        // After the stop, the last stores of a host that has ended.
+        let is_last = is_stopped.load(Ordering::Relaxed);
+        let start = Instant::now();
+        ranges.iter_mut().try_for_each(WriteOnly::forward)?;
+        if is_last {
+            return Ok(());
+        }
+        std::thread::sleep((start.elapsed() * PAUSE_FACTOR).max(MIN_INTERVAL));
     }
 }
 
 impl Drop for Forwarder {
     fn drop(&mut self) {
-        self.is_stopped.store(true, Ordering::Relaxed);
+        self.state.is_stopped.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -63,57 +99,99 @@ impl Drop for Forwarder {
 }
 
 impl WriteOnly {
-    /// Forwards from `copy` to `range`, two writable mappings of the same number of whole pages.
-    pub(crate) fn new(copy: Mapping, range: Mapping) -> Self {
-        let words = copy.len().min(range.len()) / size_of::<u64>();
-        let mut new = Self { copy, range, forwarded: Vec::new() };
-        new.forwarded = (0..words).map(|index| new.copy_word(index)).collect();
-        new
+    /// Forwards from `copy` to `range`, two files of `length` bytes.
+    ///
+    /// # Errors
+    /// Returns one line if the copy cannot be read.
+    pub(crate) fn new(name: &str, copy: File, range: File, length: usize) -> Result<Self, String> {
+        let mut new = Self {
+            name: name.into(),
+            copy,
+            range,
+            forwarded: vec![0; length],
+            current: vec![0; length],
+        };
+        new.read()?;
+        new.forwarded.copy_from_slice(&new.current);
+        Ok(new)
     }
 
-    fn copy_word(&self, index: usize) -> u64 {
-        // SAFETY: `new` limits the number of words to those of the mapping, which a guest may write at any time; volatile
-        // for that reason.
-        unsafe { self.copy.as_ptr().cast::<u64>().add(index).read_volatile() }
+    fn read(&mut self) -> Result<(), String> {
+        let read = self.copy.read_exact_at(&mut self.current, 0);
+        read.map_err(|why| self.failure("the copy of a host that may only write", &why))
     }
 
-    fn forward(&mut self) {
-        for index in 0..self.forwarded.len() {
-            let (word, before) = (self.copy_word(index), self.forwarded[index]);
-            if word == before {
-                continue;
-            }
-            for (byte, (new, old)) in
-                word.to_le_bytes().into_iter().zip(before.to_le_bytes()).enumerate()
-            {
-                if new != old {
-                    let at = index * size_of::<u64>() + byte;
-                    // SAFETY: `new` limits the number of words to those of the range, which other hosts access at any
-                    // time; volatile for that reason.
-                    unsafe { self.range.as_mut_ptr().add(at).write_volatile(new) };
-                }
-            }
-            self.forwarded[index] = word;
+    fn failure(&self, what: &str, why: &io::Error) -> String {
+        let why = match why.kind() {
+            io::ErrorKind::UnexpectedEof => "another process truncated it".to_owned(),
+            _ => why.to_string(),
+        };
+        format!("{}: {what}: {why}; stores are no longer forwarded, so run again", self.name)
+    }
+
+    /// Stores each changed run of bytes in the range.
+    fn forward(&mut self) -> Result<(), String> {
+        self.read()?;
+        let mut at = 0;
+        while let Some(start) = self.first_change(at) {
+            let is_equal = |at: &usize| self.current[*at] == self.forwarded[*at];
+            let end = (start..self.current.len()).find(is_equal).unwrap_or(self.current.len());
+            let written = self.range.write_all_at(&self.current[start..end], start as u64);
+            written.map_err(|why| self.failure("the range", &why))?;
+            self.forwarded[start..end].copy_from_slice(&self.current[start..end]);
+            at = end;
         }
+        Ok(())
+    }
+
+    /// Returns the first changed byte from `at` on.
+    fn first_change(&self, at: usize) -> Option<usize> {
+        let (now, before) = (&self.current[at..], &self.forwarded[at..]);
+        // Most comparisons find nothing; that of slices is fast.
+        if now == before {
+            return None;
+        }
+        now.iter().zip(before).position(|(now, before)| now != before).map(|index| at + index)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use machine::mapping::PAGE;
+    use std::os::fd::AsFd;
+
+    use machine::mapping::{Mapping, PAGE};
     use machine::memfd::Memfd;
 
     use super::*;
 
+    fn write_only(copy: &Memfd, range: &Memfd) -> WriteOnly {
+        let [copy, range] =
+            [copy, range].map(|it| File::from(it.as_fd().try_clone_to_owned().unwrap()));
+        WriteOnly::new("range", copy, range, PAGE).unwrap()
+    }
+
+    #[test]
+    fn a_truncated_file_ends_forwarding_with_its_cause() {
+        let [copy, range] = ["copy", "range"].map(|name| Memfd::create(name, PAGE).unwrap());
+        let forwarder = Forwarder::start(vec![write_only(&copy, &range)]);
+        forwarder.check().unwrap();
+        File::from(copy.as_fd().try_clone_to_owned().unwrap()).set_len(10).unwrap();
+        let start = Instant::now();
+        while forwarder.check().is_ok() && start.elapsed() < Duration::from_secs(20) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let why = forwarder.check().unwrap_err().to_string();
+        assert!(why.contains("another process truncated it"), "{why}");
+    }
+
     #[test]
     fn changed_bytes_arrive_and_others_keep_their_value() {
-        let mapped = |memfd: &Memfd| Mapping::shared(memfd, PAGE).unwrap();
         let [copy, range] = ["copy", "range"].map(|name| Memfd::create(name, PAGE).unwrap());
-        let (guest, other) = (mapped(&copy), mapped(&range));
+        let [guest, other] = [&copy, &range].map(|memfd| Mapping::shared(memfd, PAGE).unwrap());
         // SAFETY: all bytes are in mappings of one page, accessed by volatile loads and stores.
         unsafe {
             other.as_mut_ptr().write_bytes(0xee, PAGE);
-            let forwarder = Forwarder::start(vec![WriteOnly::new(mapped(&copy), mapped(&range))]);
+            let forwarder = Forwarder::start(vec![write_only(&copy, &range)]);
             guest.as_mut_ptr().add(9).write_volatile(7);
             guest.as_mut_ptr().add(PAGE - 1).write_volatile(8);
             let start = Instant::now();

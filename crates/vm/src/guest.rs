@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use lab::artefact::{self, Artefacts, Recipe};
-use lab::guest::{Guest, HOST_USER, IN_GUEST, Start};
+use lab::guest::{Guest, GuestClock, HOST_USER, IN_GUEST, Start};
 use lab::sample::Failure;
 use machine::child::die_with_parent;
 use machine::cpu::{EMULATED_VARIABLE, PLANTED_CLOCK};
@@ -44,6 +44,14 @@ impl Accelerator {
         match self {
             Self::Kvm => "kvm",
             Self::Tcg => "tcg",
+        }
+    }
+
+    /// Returns the clock of a guest without a planted one. What KVM executes is emulated if this machine is.
+    pub(crate) fn clock(self) -> GuestClock {
+        match self == Self::Tcg || machine::cpu::emulated() {
+            true => GuestClock::None,
+            false => GuestClock::Real,
         }
     }
 
@@ -97,8 +105,8 @@ pub struct LinuxGuest {
     pub parameters: String,
     /// Modules to load, after those they depend on; of names with `|` between them, the first that the machine supports.
     pub modules: Vec<String>,
-    /// Whether times are measured although it is emulated, to test the clock.
-    pub planted_clock: bool,
+    /// The clock of its CPUs.
+    pub clock: GuestClock,
     /// Further arguments of QEMU, in which `{name}` is the path of a backing file.
     pub arguments: Vec<String>,
     /// The backing files.
@@ -132,7 +140,7 @@ impl LinuxGuest {
             kernel,
             parameters: String::new(),
             modules: Vec::new(),
-            planted_clock: false,
+            clock: accelerator.clock(),
             arguments: Vec::new(),
             files: Vec::new(),
             host_files: false,
@@ -151,10 +159,9 @@ impl LinuxGuest {
 
     /// Converts it to a guest of the lab.
     pub fn into_guest(self) -> Guest {
-        let (name, artefacts) = (self.name.clone(), self.recipes());
-        let lacks_time = self.is_emulated() && !self.planted_clock;
+        let (name, artefacts, clock) = (self.name.clone(), self.recipes(), self.clock);
         let start = move |artefacts: &Artefacts| self.start(artefacts);
-        Guest { name, artefacts, lacks_time, start: Arc::new(start) }
+        Guest { name, artefacts, clock, start: Arc::new(start) }
     }
 
     /// Prepares the kernel and returns the command that boots the guest.
@@ -205,6 +212,9 @@ impl LinuxGuest {
             let files = "local,id=files,path=/,security_model=none,readonly=on,multidevs=remap";
             command.args(["-fsdev", files, "-device", &tag]);
         }
+        if let Some(forwarder) = &self.forwarder {
+            forwarder.check()?;
+        }
         let mut paths = BTreeMap::new();
         for file in &self.files {
             let path = file.path_for_child(&mut held)?;
@@ -227,19 +237,17 @@ impl LinuxGuest {
         let set =
             of_host.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?)));
         let variable = |name: &str, value: &str| (name.to_owned(), value.to_owned());
-        let clock = if self.planted_clock { PLANTED_CLOCK } else { "yes" };
-        let emulated = self.is_emulated().then(|| variable(EMULATED_VARIABLE, clock));
+        let emulated = match self.clock {
+            GuestClock::Real => None,
+            GuestClock::None => Some(variable(EMULATED_VARIABLE, "yes")),
+            GuestClock::Planted => Some(variable(EMULATED_VARIABLE, PLANTED_CLOCK)),
+        };
         let user = variable(HOST_USER, &machine::user::id().to_string());
         set.chain([variable(IN_GUEST, "yes")])
             .chain(self.host_files.then_some(user))
             .chain(emulated)
             .chain(self.variables.clone())
             .collect()
-    }
-
-    /// Returns whether its CPU is emulated: by QEMU, or because this machine's is.
-    fn is_emulated(&self) -> bool {
-        self.accelerator == Accelerator::Tcg || machine::cpu::emulated()
     }
 
     fn command_line(&self) -> String {

@@ -14,6 +14,8 @@ use rustix::mount::{MountFlags, mount, mount_bind_recursive};
 use rustix::system::finit_module;
 use serde::{Deserialize, Serialize};
 
+use crate::guest::INIT;
+
 /// Name of the virtio port of the command inside.
 pub(crate) const PORT: &str = "tollgate";
 /// Mount tag of the host's files.
@@ -59,6 +61,12 @@ pub(crate) struct InitConfig {
     pub(crate) variables: BTreeMap<String, String>,
     /// Whether it prints [`STARTED`] and [`ALIVE`].
     pub(crate) is_watched: bool,
+}
+
+/// Returns whether this process is init of a guest. Linux precedes init's arguments by its own parameters that it does not
+/// know.
+pub fn is_init() -> bool {
+    std::process::id() == 1 && std::env::args_os().skip(1).any(|argument| argument == INIT)
 }
 
 /// Runs the command with the port as its standard input and output, then restarts the machine, which ends QEMU.

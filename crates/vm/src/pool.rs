@@ -66,8 +66,13 @@ impl Pool {
                     Permission::WriteOnly => {
                         let copy =
                             BackingFile::create(&format!("{name}-of-{host}"), bytes, folder)?;
-                        let mapped = |file: &BackingFile| file.map(range.length);
-                        write_only.push(WriteOnly::new(mapped(&copy)?, mapped(&file)?));
+                        let files = (copy.to_file()?, file.to_file()?);
+                        write_only.push(WriteOnly::new(
+                            &copy.name,
+                            files.0,
+                            files.1,
+                            range.length,
+                        )?);
                         (copy, false)
                     }
                 };

@@ -17,6 +17,7 @@ use super::{
     Bounds, CarriesOver, Claim, Condition, Published, Quantifier, Setup, Unmet, Verdict,
     VerdictKind,
 };
+use crate::guest::{GuestClock, GuestsRecord};
 use crate::journal::Run;
 use crate::point::{Filter, Point};
 use crate::statistics::{Estimate, estimate_at};
@@ -142,9 +143,12 @@ fn emulated(claim: &Claim, run: Option<&Run>, machine: Option<&Environment>) -> 
         Some(NoVerdict::unmeasurable(Reason::OtherMachine { unmet }))
     };
     match guests {
-        Some(guests) if guests.planted_clock => unmet("a real clock", "a planted clock"),
+        Some(guests) if guests.clock == GuestClock::Planted => {
+            unmet("a real clock", "a planted clock")
+        }
         _ if claim.emulated => None,
-        Some(guests) if guests.is_emulated() => unmet(REAL_CPU, "one emulated by TCG"),
+        Some(guests) if guests.is_emulated_by_tcg() => unmet(REAL_CPU, "one emulated by TCG"),
+        Some(GuestsRecord { clock: GuestClock::None, .. }) => unmet(REAL_CPU, "an emulated one"),
         _ if is_emulated => unmet(REAL_CPU, "an emulated one"),
         _ => None,
     }

@@ -71,9 +71,8 @@ pub(super) fn check_places<'r>(
     mut runs: impl Iterator<Item = &'r Run>,
 ) -> Result<(), CompareError> {
     let Some(first) = runs.next() else { return Ok(()) };
-    let kind = |run: &'r Run| {
-        run.record.guests.as_ref().map(|guests| (&guests.accelerator, guests.planted_clock))
-    };
+    let kind =
+        |run: &'r Run| run.record.guests.as_ref().map(|guests| (&guests.accelerator, guests.clock));
     match runs.find(|run| kind(run) != kind(first)) {
         None => Ok(()),
         Some(second) => Err(CompareError::Elsewhere {

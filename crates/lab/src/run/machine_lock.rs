@@ -27,7 +27,8 @@ pub struct MachineLock(File);
 pub struct LockRequest<'a> {
     /// What the holder does, for the others, e.g. `results in /home/me/results`.
     pub purpose: &'a str,
-    /// Whether other processes that set this too may have the lock at the same time: the hosts of one guest.
+    /// Whether other processes with this purpose that set this too may have the lock at the same time: the hosts of one
+    /// guest.
     pub is_shared: bool,
     /// Whether to wait while another process has it.
     pub waits: bool,
@@ -77,22 +78,41 @@ impl MachineLock {
     /// Takes the lock for this purpose, or returns the description of its holder.
     fn attempt(path: &Path, purpose: &str, is_shared: bool) -> io::Result<Result<Self, String>> {
         let mut file = machine::file::open_shared(path)?;
-        match if is_shared { file.try_lock_shared() } else { file.try_lock() } {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return holder(&file).map(Err),
-            Err(TryLockError::Error(error)) => return Err(error),
+        if is_locked(file.try_lock())? {
+            let (pid, since) = (std::process::id(), now());
+            file.set_len(0)?;
+            write!(file, "pid {pid}, since {since}, {purpose}")?;
+            // Others share the lock from now on. If one of them took it at this moment, it is busy.
+            if !is_shared || is_locked(file.try_lock_shared())? {
+                return Ok(Ok(Self(file)));
+            }
+        } else if is_shared && is_locked(file.try_lock_shared())? {
+            // The first of those that share it described their purpose.
+            let holder = holder(&file)?;
+            if holder.ends_with(&format!("Z, {purpose}")) {
+                return Ok(Ok(Self(file)));
+            }
+            return Ok(Err(holder));
         }
-        let (pid, since) = (std::process::id(), now());
-        file.set_len(0)?;
-        write!(file, "pid {pid}, since {since}, {purpose}")?;
-        Ok(Ok(Self(file)))
+        holder(&file).map(Err)
+    }
+}
+
+/// Returns whether the file is locked, `false` if another process has it.
+fn is_locked(result: Result<(), TryLockError>) -> io::Result<bool> {
+    match result {
+        Ok(()) => Ok(true),
+        Err(TryLockError::WouldBlock) => Ok(false),
+        Err(TryLockError::Error(error)) => Err(error),
     }
 }
 
 impl Drop for MachineLock {
     fn drop(&mut self) {
-        // The next holder would replace it too.
-        let _ = self.0.set_len(0);
+        // Others that share it need its description. The next holder would replace it too.
+        if self.0.try_lock().is_ok() {
+            let _ = self.0.set_len(0);
+        }
         // A process that another thread has just forked shares the file until it executes another program.
         let _ = self.0.unlock();
     }
@@ -125,9 +145,15 @@ mod tests {
         assert!(holder.ends_with("Z, results in /mine"), "{holder}");
         assert!(share().unwrap().is_err());
         drop(first);
-        let hosts = [share().unwrap().unwrap(), share().unwrap().unwrap()];
+        let [first_host, second_host] = [share().unwrap().unwrap(), share().unwrap().unwrap()];
+        let of_another = || MachineLock::attempt(&path, "another one of two hosts", true);
+        assert!(of_another().unwrap().unwrap_err().ends_with("Z, one of two hosts"));
+        // The other host keeps the lock and its description.
+        drop(first_host);
         assert!(take().unwrap().unwrap_err().ends_with("one of two hosts"));
-        drop(hosts);
+        assert!(of_another().unwrap().is_err());
+        drop(second_host);
+        drop(of_another().unwrap().unwrap());
         take().unwrap().unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o666);
         // A killed run leaves its description, but no lock.

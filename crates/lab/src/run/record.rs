@@ -433,7 +433,7 @@ mod tests {
             name: "nested".into(),
             declaration: declaration.into(),
             accelerator: "tcg".into(),
-            planted_clock: false,
+            clock: guest::GuestClock::None,
         };
         let difference = |before: Option<&str>, now: Option<&str>| {
             guest::difference(before.map(guests).as_ref(), now.map(guests).as_ref())

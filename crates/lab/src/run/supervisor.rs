@@ -13,11 +13,12 @@ use machine::environment::Environment;
 use super::RunError;
 use crate::artefact::Artefacts;
 use crate::descendants;
-use crate::guest::{GuestHost, KERNEL_PANIC, MAX_BOOT_TIME, MAX_STARTS, Start};
+use crate::guest::{GuestClock, GuestHost, KERNEL_PANIC, MAX_BOOT_TIME, MAX_STARTS, Start};
 use crate::link::{Build, Link, LinkOutput, Origin};
 use crate::message::{Answer, QUEUE_LENGTH, Request};
 use crate::sample::Failure;
 use crate::side::Side;
+use crate::terminal;
 
 /// How often the lab checks for an interruption.
 pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -130,7 +131,9 @@ impl<'a> Supervisor<'a> {
     pub(super) fn lacks_time(&self) -> bool {
         let in_guests = match &self.location {
             Location::Host => false,
-            Location::Guests { hosts, .. } => hosts.iter().any(|host| host.guest.lacks_time),
+            Location::Guests { hosts, .. } => {
+                hosts.iter().any(|host| host.guest.clock == GuestClock::None)
+            }
         };
         in_guests || machine::cpu::lacks_time()
     }
@@ -225,6 +228,7 @@ impl<'a> Supervisor<'a> {
         self.processes.borrow_mut().insert(link.process());
         self.workers[index].link = Some(link);
         let greeted = self.greeting(index).and_then(|environment| {
+            self.check_guest(index, &environment)?;
             self.keep_origin(index, Origin::of(&environment))?;
             Ok(environment)
         });
@@ -262,6 +266,21 @@ impl<'a> Supervisor<'a> {
             return greeted.map_err(|failure| RunError::Start(self.side.not_started(&failure.why)));
         }
         Err(RunError::Interrupted)
+    }
+
+    /// Checks that a worker in a guest states the guest's host name, and is not emulated if the guest is real.
+    fn check_guest(&self, index: usize, environment: &Environment) -> Result<(), RunError> {
+        let Location::Guests { hosts, .. } = &self.location else { return Ok(()) };
+        let Some(host) = hosts.get(index) else { return Ok(()) };
+        let name = terminal::one_line(&environment.hostname);
+        let why = if environment.hostname != host.name {
+            format!("its host name is '{name}'; remove what changes it from 'prepare'")
+        } else if environment.emulated && !host.guest.clock.is_emulated() {
+            "its CPU is emulated, not executed by KVM; repair qemu-system-x86_64, or use --accelerator tcg".into()
+        } else {
+            return Ok(());
+        };
+        Err(RunError::Start(format!("guest '{}': {why}", host.name)))
     }
 
     /// Checks that a worker runs where it ran before, and that the workers of one host have one environment.

@@ -171,15 +171,10 @@ fn position() -> Vec<Column> {
 
 /// Returns the columns of the guest in which a sample was measured; empty cells for samples of a host.
 fn guests() -> Vec<Column> {
-    let clock = |guests: &GuestsRecord| match (guests.planted_clock, guests.is_emulated()) {
-        (true, _) => "planted clock",
-        (false, true) => "none",
-        (false, false) => "real",
-    };
     vec![
         text("guest", |row| Some(&row.guests?.name)),
         text("guest.accelerator", |row| Some(&row.guests?.accelerator)),
-        text("guest.clock", move |row| row.guests.map(clock)),
+        text("guest.clock", |row| Some(row.guests?.clock.name())),
     ]
 }
 

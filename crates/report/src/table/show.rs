@@ -1,6 +1,7 @@
 //! Results of experiments as tables.
 
 use lab::experiment::{Experiment, suite_name};
+use lab::guest::GuestClock;
 use lab::journal::Run;
 use lab::metric::Better;
 use lab::point::{Filter, Point};
@@ -175,7 +176,8 @@ impl<'a> ShownExperiment<'a> {
         if !shared.is_empty() {
             text += &page.paragraph(&shared, 0, Emphasis::Plain);
         }
-        let is_planted = self.run.record.guests.as_ref().is_some_and(|it| it.planted_clock);
+        let is_planted =
+            self.run.record.guests.as_ref().is_some_and(|it| it.clock == GuestClock::Planted);
         if is_planted {
             text += &page.paragraph(PLANTED_CLOCK, 0, Emphasis::Doubtful);
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use lab::artefact::{Artefacts, find};
 use lab::factor::LevelType;
-use lab::guest::{Guest, IN_GUEST, Start};
+use lab::guest::{Guest, GuestClock, IN_GUEST, Start};
 use lab::measure::{Context, Measurement};
 use lab::method::{Method, Params, Probe};
 use lab::metric::Metric;
@@ -67,7 +67,7 @@ impl Method for InGuest {
         Some(Guest {
             name: place.name().into(),
             artefacts,
-            lacks_time: false,
+            clock: GuestClock::Real,
             start: Arc::new(start),
         })
     }

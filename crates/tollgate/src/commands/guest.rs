@@ -1,7 +1,7 @@
 //! `tollgate guest`: the guests in which experiments can run, and commands of tollgate inside them.
 
 use std::collections::BTreeMap;
-use std::io::{BufReader, Read, Write};
+use std::io::{BufReader, ErrorKind, Read, Write};
 use std::process::Stdio;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -26,6 +26,8 @@ use crate::suites::{PATCHES, SUITES};
 
 /// Environment variables of the host's terminal that the command inside receives.
 const TERMINAL: [&str; 2] = ["COLUMNS", "NO_COLOR"];
+/// Maximum time of the guest's end after that of its command.
+const MAX_END: Duration = Duration::from_secs(15);
 /// Maximum time without output of the command and without work of the guest's CPUs.
 const MAX_SILENCE: Duration = Duration::from_secs(600);
 
@@ -107,7 +109,7 @@ pub(super) fn execute(
     let options = options(&declared)?;
     let is_measuring = command.first().is_some_and(|name| measures(name));
     // The hosts of one guest measure together.
-    let _lock = is_measuring.then(|| lock(name, host.is_some())).transpose()?;
+    let _lock = is_measuring.then(|| lock(name, how, host.is_some())).transpose()?;
     let mut guest = declared.with_command(&start_options(how, &options), host, &command)?;
     let variables =
         TERMINAL.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?)));
@@ -115,6 +117,12 @@ pub(super) fn execute(
     guest
         .variables
         .insert(OF_GUEST.into(), serde_json::to_string(&options).map_err(CliError::failed)?);
+    for recipe in guest.recipes().iter().filter(|recipe| !artefact::is_cached(recipe)) {
+        print_message(&format!(
+            "guest '{name}': preparing {}, once; this takes minutes",
+            recipe.name
+        ));
+    }
     let artefacts = artefact::prepare_all(&guest.recipes(), |_| ());
     let mut starts = 1;
     let status = loop {
@@ -142,9 +150,14 @@ fn measures(command: &str) -> bool {
 }
 
 /// Takes the lock of the machine.
-fn lock(guest: &str, is_shared: bool) -> Result<MachineLock, CliError> {
+fn lock(guest: &str, how: &GuestHow, is_shared: bool) -> Result<MachineLock, CliError> {
     let interrupted = AtomicBool::new(false);
-    let purpose = format!("guest '{}'", one_line(guest));
+    let files = match &how.guest_files {
+        Some(folder) => format!(" with files in {}", folder.display()),
+        None => String::new(),
+    };
+    let purpose = format!("guest '{guest}'{files}");
+    let purpose = one_line(&purpose);
     let request =
         LockRequest { purpose: &purpose, is_shared, waits: false, interrupted: &interrupted };
     MachineLock::take(request, &mut NoObserver).map_err(super::run::error)
@@ -154,13 +167,15 @@ fn lock(guest: &str, is_shared: bool) -> Result<MachineLock, CliError> {
 struct Limits {
     /// Until the command starts.
     boot: Duration,
+    /// From the end of the command, or of all output, to the end of the guest.
+    end: Duration,
     /// Without output of the command and without work of the guest's CPUs.
     silence: Duration,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { boot: MAX_BOOT_TIME, silence: MAX_SILENCE }
+        Self { boot: MAX_BOOT_TIME, end: MAX_END, silence: MAX_SILENCE }
     }
 }
 
@@ -197,7 +212,9 @@ fn relay(start: Start, limits: &Limits) -> Result<u8, RelayError> {
     let Start { mut command, held } = start;
     // QEMU regards an ended input as a closed port.
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut emulator = command.spawn().map_err(|why| failed(why.to_string()))?;
+    let mut emulator = command.spawn().map_err(|why| {
+        failed(format!("start {}: {why}", command.get_program().to_string_lossy()))
+    })?;
     drop(held);
     let (sender, events) = sync_channel(64);
     if let (Some(output), Some(lines)) = (emulator.stdout.take(), emulator.stderr.take()) {
@@ -206,15 +223,26 @@ fn relay(start: Start, limits: &Limits) -> Result<u8, RelayError> {
         std::thread::spawn(move || forward_lines(lines, &of_console));
     }
     let mut console = Console::new(limits);
-    let mut result = follow(&events, &mut console);
-    if result.is_err() {
+    let followed = follow(&events, &mut console);
+    let has_ended = matches!(followed, Ok(Followed::ToEnd))
+        && machine::child::wait_within(&mut emulator, limits.end)
+            .is_ok_and(|status| status.is_some());
+    if !has_ended {
         // It is stopped, or hangs.
         let _ = emulator.kill();
     }
     let ended = emulator.wait().map_err(|why| failed(why.to_string()))?;
+    let mut result = followed.map(drop);
     if result.is_ok() {
-        result = match (ended.success(), console.status) {
+        result = match (ended.success() || !has_ended, console.status) {
             (true, Some(status)) => return Ok(status),
+            (true, None) if !has_ended => {
+                let (limit, last) = (format_duration(limits.end), console.last());
+                let why = format!(
+                    "QEMU closed its output, but did not end in {limit}, so it was killed{last}"
+                );
+                Err(CliError::failed(why))
+            }
             (true, None) => {
                 let last = console.last();
                 Err(CliError::failed(format!("it ended before its command{last}")))
@@ -229,17 +257,36 @@ fn relay(start: Start, limits: &Limits) -> Result<u8, RelayError> {
     result.map(|()| 1).map_err(|error| RelayError { error, is_panic })
 }
 
+/// How the output of a guest ended.
+enum Followed {
+    /// QEMU closed it, and ends soon.
+    ToEnd,
+    /// Nobody reads it, or QEMU hangs after the end of the command.
+    Abandoned,
+}
+
 /// Prints events until the guest closes its output.
-fn follow(events: &Receiver<Event>, console: &mut Console) -> Result<(), CliError> {
+fn follow(events: &Receiver<Event>, console: &mut Console) -> Result<Followed, CliError> {
     loop {
         match events.recv_timeout(console.remaining()) {
             Ok(Event::Output(bytes)) => {
                 console.since = Instant::now();
-                terminal::stdout().write_all(&bytes).map_err(|why| output_error(&why))?;
+                match terminal::stdout().write_all(&bytes) {
+                    Err(why) if why.kind() == ErrorKind::BrokenPipe => {
+                        // The reader has what it wants.
+                        console.status = Some(0);
+                        return Ok(Followed::Abandoned);
+                    }
+                    written => written.map_err(|why| output_error(&why))?,
+                }
             }
             Ok(Event::Line(line)) => console.accept(&line).map_err(CliError::failed)?,
+            // Its command has ended, but QEMU hangs.
+            Err(RecvTimeoutError::Timeout) if console.status.is_some() => {
+                return Ok(Followed::Abandoned);
+            }
             Err(RecvTimeoutError::Timeout) => return Err(CliError::failed(console.timeout())),
-            Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            Err(RecvTimeoutError::Disconnected) => return Ok(Followed::ToEnd),
         }
     }
 }
@@ -289,7 +336,11 @@ impl<'a> Console<'a> {
     }
 
     fn limit(&self) -> Duration {
-        if self.has_started { self.limits.silence } else { self.limits.boot }
+        match (self.status, self.has_started) {
+            (Some(_), _) => self.limits.end,
+            (None, true) => self.limits.silence,
+            (None, false) => self.limits.boot,
+        }
     }
 
     fn remaining(&self) -> Duration {
@@ -309,6 +360,7 @@ impl<'a> Console<'a> {
             self.since = Instant::now();
         } else if let Some(code) = line.strip_prefix(STATUS) {
             self.status = Some(code.parse().unwrap_or(1));
+            self.since = Instant::now();
         } else if line.starts_with(KVM_ERROR) {
             return Err(kvm_failure(line));
         } else if line != ALIVE && !line.contains("reboot: Restarting system") {
@@ -349,7 +401,11 @@ mod tests {
 
     /// Relays a shell script as QEMU.
     fn relayed(script: &str) -> Result<u8, (String, bool)> {
-        let limits = Limits { boot: Duration::from_secs(2), silence: Duration::from_secs(2) };
+        let limits = Limits {
+            boot: Duration::from_secs(2),
+            end: Duration::from_secs(1),
+            silence: Duration::from_secs(2),
+        };
         let mut command = Command::new("sh");
         command.args(["-c", script]);
         relay(command.into(), &limits).map_err(|why| (why.error.to_string(), why.is_panic))
@@ -387,6 +443,15 @@ mod tests {
         // A guest that works is not killed.
         let work = format!("for i in 1 2 3; do sleep 1; echo '{ALIVE}' >&2; done");
         assert_eq!(relayed(&format!("echo '{STARTED}' >&2; {work}; echo '{STATUS}0' >&2")), Ok(0));
+    }
+
+    #[test]
+    fn a_guest_that_does_not_end_after_its_command_is_killed() {
+        let ended = format!("echo '{STARTED}' >&2; echo '{STATUS}3' >&2");
+        assert_eq!(relayed(&format!("{ended}; exec sleep 1000")), Ok(3));
+        assert_eq!(relayed(&format!("{ended}; exec >&- 2>&-; exec sleep 1000")), Ok(3));
+        let (why, _) = relayed("echo 'the last' >&2; exec >&- 2>&-; exec sleep 1000").unwrap_err();
+        assert!(why.starts_with("QEMU closed its output, but did not end in 1.0 s"), "{why}");
     }
 
     #[test]
