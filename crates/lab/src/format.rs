@@ -184,12 +184,7 @@ fn four_digits(value: f64) -> String {
 /// rounds are a range, and a single round has neither.
 pub fn interval(centre: f64, interval: &Interval, unit: &str) -> String {
     let centre = precise(centre, unit);
-    // An end of the ratio of the best points may be open.
-    let ends = match (interval.low, interval.high) {
-        (low, f64::INFINITY) => format!("at least {}", precise(low, unit)),
-        (f64::NEG_INFINITY, high) => format!("at most {}", precise(high, unit)),
-        _ => ends(interval, |end| precise(end, unit)),
-    };
+    let ends = ends(interval, |end| precise(end, unit));
     match interval.kind {
         IntervalKind::Single => centre,
         IntervalKind::Range => format!("{centre} (range {ends})"),
@@ -197,11 +192,14 @@ pub fn interval(centre: f64, interval: &Interval, unit: &str) -> String {
     }
 }
 
-/// Formats both ends of an interval; empty for a single round.
+/// Formats both ends of an interval, e.g. `at least 1.2` if one is open; empty for a single round.
 pub fn ends(interval: &Interval, number: impl Fn(f64) -> String) -> String {
-    match interval.kind {
-        IntervalKind::Single => String::new(),
-        _ => format!("{} to {}", number(interval.low), number(interval.high)),
+    match (interval.kind, interval.low, interval.high) {
+        (IntervalKind::Single, ..) => String::new(),
+        (_, f64::NEG_INFINITY, f64::INFINITY) => "unknown".into(),
+        (_, low, f64::INFINITY) => format!("at least {}", number(low)),
+        (_, f64::NEG_INFINITY, high) => format!("at most {}", number(high)),
+        (_, low, high) => format!("{} to {}", number(low), number(high)),
     }
 }
 

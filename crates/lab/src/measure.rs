@@ -14,6 +14,10 @@ use crate::sample::{Failure, Trial};
 
 /// Covariate that names the metrics whose value is the limit of their search, separated by spaces.
 pub const CAPPED: &str = "capped";
+/// Name of the covariate that states which part limited a sample, e.g. `application`.
+pub const BOTTLENECK: &str = "bottleneck";
+/// Name of the covariate that lists metrics whose values the instrument limited.
+pub const LIMITED: &str = "limited_by_instrument";
 
 /// The conditions under which a probe measures one point.
 pub struct Context<'a> {
@@ -126,6 +130,16 @@ impl Measurement {
     #[must_use]
     pub fn capped(self, metrics: &[&str]) -> Self {
         if metrics.is_empty() { self } else { self.covariate(CAPPED, metrics.join(" ").as_str()) }
+    }
+
+    /// Records which part was the bottleneck, and which metrics the instrument limited: their true values may be better.
+    #[must_use]
+    pub fn bottleneck(self, part: &str, limited: &[&str]) -> Self {
+        let measurement = self.covariate(BOTTLENECK, part);
+        match limited.is_empty() {
+            true => measurement,
+            false => measurement.covariate(LIMITED, limited.join(" ").as_str()),
+        }
     }
 
     /// Adds a histogram of one metric.

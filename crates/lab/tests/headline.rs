@@ -11,6 +11,7 @@ mod made_up;
 
 use lab::headline::{Headline, SlotKind, fill, rounds};
 use lab::journal::Run;
+use lab::measure::LIMITED;
 use lab::point::Point;
 use lab::proximity::ROUND_TRIP;
 use lab::sample::{Failure, Sample};
@@ -63,6 +64,23 @@ fn the_first_sentence_with_all_values_is_stated() {
         let text = sentence(&run(&made_up(), ratio)).unwrap();
         assert!(text.ends_with(" in 20 rounds"), "{text}");
     }
+}
+
+#[test]
+fn a_limited_value_is_a_bound() {
+    let limited = |which: &dyn Fn(&Point) -> bool| {
+        let mut run = run(&made_up(), 2.0);
+        for sample in run.samples.iter_mut().filter(|sample| which(&sample.point)) {
+            sample.covariates.insert(LIMITED.into(), "throughput".into());
+        }
+        sentence(&run).unwrap()
+    };
+    let text = limited(&is_ours);
+    assert!(text.starts_with("ours copies at at least 2") && text.contains(" GB/s ±"), "{text}");
+    assert!(text.ends_with(", at least 2.00 times as fast as glibc"), "{text}");
+    // Glibc may be as fast.
+    let text = limited(&|point| !is_ours(point));
+    assert!(text.starts_with("ours copies at 2") && text.ends_with(" in 20 rounds"), "{text}");
 }
 
 #[test]

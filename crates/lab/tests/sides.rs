@@ -15,6 +15,7 @@ mod made_up;
 use drift::Machine;
 use lab::compare::{ComparedSides, compare_sides};
 use lab::journal::Run;
+use lab::measure::LIMITED;
 use lab::plan;
 use lab::point::Point;
 use lab::proximity::ROUND_TRIP;
@@ -102,6 +103,22 @@ fn equal_sides_differ_in_at_most_one_case_in_twenty_and_effects_are_found() {
         let least = if rounds == 10 { 0.4 } else { 0.9 };
         assert!(found > least, "{rounds}: found {found}");
     }
+}
+
+#[test]
+fn a_limited_side_is_not_the_worse_one() {
+    let limited = |level: &str| {
+        let mut run = run(0.5, 20, 1);
+        for sample in run.samples.iter_mut().filter(|one| one.point.text(FACTOR) == level) {
+            sample.covariates.insert(LIMITED.into(), "latency".into());
+        }
+        changed(&rows(&run)).clone()
+    };
+    // The new side takes longer: the old one may be faster still, the new one may be as fast.
+    assert_eq!(limited(LEVELS[0]).resolution, Some(Resolution::Higher));
+    let new = limited(LEVELS[1]);
+    assert!(matches!(new.resolution, Some(Resolution::Unresolved { .. })), "{new:?}");
+    assert_eq!(new.ratio.unwrap().interval.low, f64::NEG_INFINITY);
 }
 
 #[test]

@@ -7,6 +7,8 @@ mod synthetic;
 use lab::catalogue::DataFile;
 use lab::figure::{Axis, Figure, Y};
 use lab::journal::Run;
+use lab::measure::LIMITED;
+use lab::sample::Sample;
 use report::chart::{ImageFormat, write};
 use report::figure::{Picture, Plot, picture};
 
@@ -35,6 +37,24 @@ fn error_of(text: &str) -> String {
 
 fn near(value: f64, expected: f64) -> bool {
     (value / expected - 1.0).abs() < 0.01
+}
+
+#[test]
+fn limited_values_are_named_below_the_figure() {
+    let mut run = synthetic::run(12);
+    let is_naive = |sample: &&mut Sample| sample.point.text("function") == "naive";
+    for sample in run.samples.iter_mut().filter(is_naive) {
+        sample.covariates.insert(LIMITED.into(), "throughput".into());
+    }
+    let plot = curves(&figure("x = 'length'\nseries = 'function'"), &run);
+    let note =
+        "at least, limited by the instrument or the search: naive 16 B, naive 16 MiB, naive 4 KiB";
+    assert!(plot.notes.iter().any(|line| line.starts_with(note)), "{:?}", plot.notes);
+    let limited = plot.curves.iter().find(|curve| curve.name == "naive").unwrap();
+    for mark in &limited.marks {
+        let (low, high) = mark.interval.unwrap();
+        assert!(low < mark.y && high == mark.y, "{mark:?}");
+    }
 }
 
 #[test]

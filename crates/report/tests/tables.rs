@@ -7,6 +7,7 @@ mod synthetic;
 use lab::claim::{Claim, Verdict};
 use lab::guest::{GuestClock, GuestsRecord};
 use lab::journal::Run;
+use lab::measure::{BOTTLENECK, LIMITED};
 use lab::method::{Method, Params, Probe};
 use lab::point::{Filter, Point};
 use lab::proximity::ROUND_TRIP;
@@ -68,6 +69,28 @@ fn only_alternatives_have_a_best_one() {
     // A function is the best in a row of lengths, a length in a column of functions.
     let (of_rows, of_columns) = (stars(Some("function")), stars(Some("length")));
     assert!(of_rows > 1 && of_columns == 1, "{of_rows} {of_columns}");
+}
+
+#[test]
+fn values_that_the_instrument_limited_are_marked_and_not_beaten() {
+    let mut run = synthetic::run(12);
+    let text = shown(&run, &ShowOptions::default(), Page::default());
+    assert!(!text.contains('≥') && text.contains('*'), "{text}");
+    for sample in &mut run.samples {
+        let limited = format!("other {}", "throughput");
+        sample.covariates.insert(LIMITED.into(), limited.as_str().into());
+        sample.covariates.insert(BOTTLENECK.into(), "NIC".into());
+    }
+    let text = shown(&run, &ShowOptions::default(), Page::default());
+    for part in [
+        "≥ at least: the search or the instrument",
+        "bottleneck: NIC (",
+        "the instrument was the bottleneck in ",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    // Any point may be the best.
+    assert!(!text.contains('*') && !text.contains(LIMITED), "{text}");
 }
 
 #[test]

@@ -6,8 +6,11 @@ use super::evidence::Evidence;
 use super::reason::Reason;
 use super::verdict::{Judgement, MeasuredValue, Statistic, Violations};
 use super::{Bounds, VerdictKind};
+use crate::metric::Better;
 use crate::point::Point;
+use crate::sample::Sample;
 use crate::statistics::{INTERVAL_ROUNDS, rate_upper_limit};
+use crate::summary::Limit;
 
 impl Evidence<'_> {
     /// Judges all samples of all points together: one valid sample outside the bounds contradicts.
@@ -18,6 +21,7 @@ impl Evidence<'_> {
             return Judgement::missing("", self.lack(|_| true));
         }
         let (valid, void, points) = self.outside(bounds);
+        let limited = self.limited_outside(bounds);
         let unit = self.record.unit.clone();
         let mut kind = VerdictKind::Reproduced;
         let mut reasons = vec![Reason::ClaimedAlways { bounds: *bounds, unit }];
@@ -33,7 +37,11 @@ impl Evidence<'_> {
             kind = lack.kind;
             reasons.push(lack.why);
         }
-        if valid.count > 0 {
+        if limited > 0 {
+            kind = VerdictKind::Inconclusive;
+            reasons.push(Reason::Limited { limit: Limit::Instrument, above: limited, below: 0 });
+        }
+        if valid.count > limited {
             kind = VerdictKind::Contradicted;
         }
         // Too few rounds for a rate: the claim is about these samples alone.
@@ -117,6 +125,23 @@ impl Evidence<'_> {
             }
         }
         (valid, void, points)
+    }
+
+    /// Counts the valid samples outside the bounds of which the true value may be within, because the instrument limited
+    /// them.
+    fn limited_outside(&self, bounds: &Bounds) -> usize {
+        let may_be_within = |value: f64| match self.record.better {
+            Better::Higher => bounds.at_least.is_some_and(|bound| value < bound),
+            Better::Lower => bounds.at_most.is_some_and(|bound| value > bound),
+            Better::Neither => true,
+        };
+        let is_limited = |(sample, value): &(&Sample, f64)| {
+            sample.void.is_none()
+                && !bounds.includes(*value)
+                && may_be_within(*value)
+                && Limit::of(sample, self.metric) == Some(Limit::Instrument)
+        };
+        self.every_sample().filter(is_limited).count()
     }
 
     /// Returns the number of rounds with a valid sample that every point with values has.

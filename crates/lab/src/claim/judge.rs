@@ -7,7 +7,6 @@ use std::rc::Rc;
 
 use machine::environment::Environment;
 
-use super::capped::Capped;
 use super::evidence::Evidence;
 use super::measured::WithLost;
 use super::ratio::within_bounds;
@@ -20,8 +19,8 @@ use super::{
 use crate::guest::{GuestClock, GuestsRecord};
 use crate::journal::Run;
 use crate::point::{Filter, Point};
-use crate::statistics::{Estimate, estimate_at};
-use crate::summary::{Rounds, Samples, chosen_state, in_state, resolution};
+use crate::statistics::{Censored, Estimate, estimate_at};
+use crate::summary::{Rounds, Samples, censored, chosen_state, in_state, resolution};
 
 /// Above every value, and small enough that the sum of two is finite.
 const HIGHEST: f64 = f64::MAX / 4.0;
@@ -308,11 +307,14 @@ impl Evidence<'_> {
         let resolution = resolution(rounds);
         let drift = self.observed.drift;
         let (confidence, looks) = self.confidence(rounds);
-        let estimate = |values: &[f64]| {
-            let estimated = estimate_at(values, confidence);
-            estimated.map(|one| one.with_resolution(resolution).with_drift(drift))
+        let estimate = |values: &[f64], rounds: &Rounds| {
+            let estimated = estimate_at(values, confidence).ok()?;
+            let mut censored = censored(rounds);
+            censored.resize(values.len(), Censored::default());
+            let estimated = estimated.with_resolution(resolution).with_drift(drift);
+            Some(estimated.with_censored(values, &censored, confidence))
         };
-        let Ok(estimated) = estimate(&values) else {
+        let Some(estimated) = estimate(&values, rounds) else {
             return MeasuredValue::missing(self.label(point), self.lack_of(point));
         };
         let counts = self.round_counts(&[point]);
@@ -326,24 +328,23 @@ impl Evidence<'_> {
         // A failed round may have had any value.
         let differs = |extreme: f64| {
             let all = values.iter().copied().chain(repeat_n(extreme, counts.failed));
-            let worst = estimate(&all.collect::<Vec<_>>());
-            worst.is_ok_and(|worst| judge(&worst).0 != kind)
+            let worst = estimate(&all.collect::<Vec<_>>(), rounds);
+            worst.is_some_and(|worst| judge(&worst).0 != kind)
         };
         if counts.failed > 0 && (differs(LOWEST) || differs(HIGHEST)) {
             kind = VerdictKind::Inconclusive;
             reasons.push(Reason::FailuresMayDecide { failed: counts.failed });
         }
         let with_lost = || {
-            let all = estimate(&values_of(all_rounds)).ok()?;
+            let all = estimate(&values_of(all_rounds), all_rounds)?;
             let value = (other_sharing > 0).then(|| (all.median, self.record.unit.clone()));
             Some(WithLost { value, kind: judge(&all).0 })
         };
         kind.weigh_lost(lost, values.len() + lost, with_lost, &mut reasons);
-        let capped = Capped { above: self.capped(point), below: 0 };
-        capped.weaken(bounds, &estimated.interval, &mut kind, &mut reasons);
         self.limit_failures_of(point, &mut kind, &mut reasons);
         self.require_rounds(&mut kind, estimated.rounds, &mut reasons);
         self.require_interval(&mut kind, &estimated.interval, estimated.lag_1, &mut reasons);
+        self.add_limits([&[point], &[]], kind, &mut reasons);
         MeasuredValue {
             label: self.label(point),
             value: Some(estimated.median),

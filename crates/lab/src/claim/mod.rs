@@ -3,7 +3,6 @@
 //! Promises of tollgate itself are claims with the source `tollgate`.
 
 mod best;
-mod capped;
 mod check;
 mod classes;
 mod elsewhere;
@@ -11,6 +10,7 @@ mod every_sample;
 mod evidence;
 mod expect;
 mod judge;
+mod limited;
 mod measured;
 mod projection;
 mod ratio;

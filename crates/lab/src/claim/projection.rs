@@ -101,6 +101,7 @@ impl Evidence<'_> {
                 Reason::TooFewRounds { .. }
                 | Reason::RepeatedLooks { .. }
                 | Reason::ManyLost { agrees: true, .. }
+                | Reason::Limited { .. }
                 | Reason::Correlated { .. }
                 | Reason::NoFloor { rounds: Some(_), .. } => {}
                 _ => return None,

@@ -1,6 +1,5 @@
 //! Ratios within rounds: against bounds, and between the neighbours of a ranking.
 
-use super::capped::Capped;
 use super::evidence::{Evidence, Missing};
 use super::measured::WithLost;
 use super::reason::{LeftOut, NoVerdict, Reason, Relation, leave_out};
@@ -206,7 +205,6 @@ impl Evidence<'_> {
         let floor = self.floor(paired);
         let (mut kind, unresolved) = within_bounds(ends(judged), bounds, floor.as_ref());
         let mut reasons: Vec<_> = std::iter::once(claimed).chain(unresolved).collect();
-        self.capped_sides(paired, judged).weaken(bounds, &judged.interval, &mut kind, &mut reasons);
         let judge = |ratio: &Ratio| within_bounds(ends(ratio), bounds, floor.as_ref()).0;
         paired.weigh_lost(judged, judge, &mut kind, &mut reasons);
         self.ratio_value(paired, combination, kind, reasons)
@@ -227,9 +225,6 @@ impl Evidence<'_> {
         let mut kind = verdict_of(resolution);
         let share = floor.map(|noise| noise.floor);
         let mut reasons = vec![Reason::Resolved { relation, resolution, floor: share }];
-        let above_one = Bounds { at_least: Some(1.0), at_most: None };
-        let capped = self.capped_sides(paired, judged);
-        capped.weaken(&above_one, &judged.interval, &mut kind, &mut reasons);
         paired.weigh_lost(
             judged,
             |ratio| verdict_of(resolve(ratio, floor)),
@@ -256,15 +251,6 @@ impl Evidence<'_> {
             }
             Err(error) => Err(Reason::NotSummarised { error }.into()),
         }
-    }
-
-    /// Counts the capped rounds of all points of the sides of `judged`, which is the ratio of two sides or its
-    /// inverse.
-    fn capped_sides(&self, paired: &Paired, judged: &Ratio) -> Capped {
-        let of_side = |side: &Vec<&Point>| side.iter().map(|point| self.capped(point)).sum();
-        let [above, below] = paired.sides.each_ref().map(of_side);
-        let capped = Capped { above, below };
-        if *judged == paired.ratio { capped } else { capped.inverted() }
     }
 
     /// Weakens the result of a ratio: by too few rounds, by failed rounds of any point of its sides, and without an
@@ -298,6 +284,7 @@ impl Evidence<'_> {
     ) -> MeasuredValue {
         let points = paired.points();
         self.require_sides(paired, &mut kind, &mut reasons);
+        self.add_limits(paired.sides.each_ref().map(Vec::as_slice), kind, &mut reasons);
         let has_combinations = self.claim.expect.as_ref().is_some_and(|e| !e.each.is_empty());
         let names = paired.names();
         MeasuredValue {

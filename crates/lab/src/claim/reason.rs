@@ -10,7 +10,7 @@ use crate::experiment::Profile;
 use crate::sample::Failure;
 use crate::sharing::Sharing;
 use crate::statistics::{LostRounds, Ratio, Resolution, StatisticsError};
-use crate::summary::{OtherEnvironment, SummaryError};
+use crate::summary::{Limit, OtherEnvironment, SummaryError};
 
 /// Direction of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -92,8 +92,10 @@ pub enum Reason {
         /// Noise floor, as a share.
         floor: f64,
     },
-    /// Searches ended at their limit, so that the true values may be higher.
-    Capped {
+    /// The search or the instrument limited values, so that the true ones may be better.
+    Limited {
+        /// What limited them.
+        limit: Limit,
         /// Number of rounds of the value, or of the numerator.
         above: usize,
         /// Number of rounds of the denominator.

@@ -12,7 +12,9 @@ use crate::format;
 use crate::journal::Run;
 use crate::point::{Filter, Point};
 use crate::sample::Sample;
-use crate::statistics::{INTERVAL_ROUNDS, NoiseFloor, Ratio, Resolution, resolve};
+use crate::statistics::{
+    INTERVAL_ROUNDS, Interval, NoiseFloor, OpenEnd, Ratio, Resolution, resolve,
+};
 use crate::summary::{Rounds, Samples, Summary, Unit, pairs, summarise};
 
 /// Maximum half-width of a number in a headline, as a share of it. A wider interval has no digit to
@@ -83,6 +85,15 @@ fn filled(sentence: &str, slots: &BTreeMap<&str, Source>, class: Option<Class>) 
         Part::Slot(name) => slots.get(name)?.text(class),
     };
     parts(sentence).ok()?.into_iter().map(text).collect()
+}
+
+/// Returns a number with the direction in which its interval is open, e.g. `at least 1.3`; `None` if it is open in both.
+fn bound(interval: &Interval, number: String) -> Option<String> {
+    match interval.open_end() {
+        None => Some(number),
+        Some(end @ (OpenEnd::High | OpenEnd::Low)) => Some(format!("{} {number}", end.words())),
+        Some(OpenEnd::Both) => None,
+    }
 }
 
 /// A slot with the values of its experiment and metric.
@@ -169,6 +180,7 @@ impl<'a> Source<'a> {
             Some(half * estimate.median.abs()),
             &self.summary.record.unit,
         );
+        let value = bound(&estimate.interval, value)?;
         (half <= MAX_HALF_WIDTH).then(|| format!("{value} {}", format::half_width(half)))
     }
 
@@ -191,14 +203,14 @@ impl<'a> Source<'a> {
         let (ratio, floor) = self.paired(of, to, class)?;
         // Three digits at most.
         let half = ratio.relative_half_width().max(0.005) * ratio.ratio;
-        (resolve(&ratio, floor) == Resolution::Higher)
-            .then(|| format::value(ratio.ratio, Some(half), "1"))
+        let is_higher = resolve(&ratio, floor) == Resolution::Higher;
+        bound(&ratio.interval, format::value(ratio.ratio, Some(half), "1")).filter(|_| is_higher)
     }
 
     fn share(&self, of: &Filter, to: &Filter, class: Option<Class>) -> Option<String> {
         let (Ratio { ratio, interval, .. }, _) = self.paired(of, to, class)?;
-        let [value, low, high] = [ratio, interval.low, interval.high].map(format::percent);
-        Some(format!("{value} ({low} to {high})"))
+        let (value, ends) = (format::percent(ratio), format::ends(&interval, format::percent));
+        bound(&interval, value).map(|value| format!("{value} ({ends})"))
     }
 
     /// Returns the number of valid rounds of a class if every sample of the point is within bounds,

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::correlation::{inflation, lag_1};
 use super::interval::{inflated, interpolated};
-use super::{CONFIDENCE, INTERVAL_ROUNDS, Interval, IntervalKind, StatisticsError};
+use super::{CONFIDENCE, Censored, INTERVAL_ROUNDS, Interval, IntervalKind, StatisticsError};
 
 /// Maximum number of rounds that [`rounds_needed`] returns, which stands for this many or more.
 pub const MAX_PROJECTED_ROUNDS: usize = 10_000;
@@ -41,6 +41,17 @@ impl Estimate {
     #[must_use]
     pub fn with_drift(self, drift: f64) -> Self {
         Self { interval: self.interval.with_drift(self.median, drift), ..self }
+    }
+
+    /// Returns the estimate of censored values, in the order of the rounds, of which this is the estimate with
+    /// `confidence`. Ends of the interval are infinite if they are open.
+    #[must_use]
+    pub fn with_censored(self, values: &[f64], censored: &[Censored], confidence: f64) -> Self {
+        let inflation = inflation(self.lag_1, values.len());
+        Self {
+            interval: self.interval.with_censored(values, censored, inflation, confidence),
+            ..self
+        }
     }
 
     /// Returns half the width of the interval as a share of the median; see

@@ -32,6 +32,37 @@ pub enum IntervalKind {
     Single,
 }
 
+/// Open ends of an interval.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum OpenEnd {
+    /// The upper one: the median is at least something.
+    High,
+    /// The lower one: the median is at most something.
+    Low,
+    /// Both: the median is unknown.
+    Both,
+}
+
+impl OpenEnd {
+    /// Returns it in words.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::High => "at least",
+            Self::Low => "at most",
+            Self::Both => "unknown",
+        }
+    }
+
+    /// Returns its sign before a number.
+    pub fn sign(self) -> &'static str {
+        match self {
+            Self::High => "≥",
+            Self::Low => "≤",
+            Self::Both => "?",
+        }
+    }
+}
+
 /// Interval of a median, in the unit of the median.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Interval {
@@ -97,12 +128,19 @@ impl Interval {
     }
 
     /// Returns half the width as a share of `centre`: 0.02 is plus or minus 2%. Infinite for a
-    /// single round and for a centre of 0, so that neither counts as narrow.
+    /// single round and for a centre of 0, so that neither counts as narrow. Of an interval with an open end, it is the
+    /// distance of the other end; 0 if both are open, because more rounds narrow neither.
     pub fn relative_half_width(&self, centre: f64) -> f64 {
         if self.kind == IntervalKind::Single || centre == 0.0 {
             return f64::INFINITY;
         }
-        (self.high - self.low) / 2.0 / centre.abs()
+        let half = match (self.low.is_finite(), self.high.is_finite()) {
+            (true, true) => (self.high - self.low) / 2.0,
+            (true, false) => centre - self.low,
+            (false, true) => self.high - centre,
+            (false, false) => 0.0,
+        };
+        half / centre.abs()
     }
 
     /// Returns the part of [`relative_half_width`](Self::relative_half_width) that narrows with the number of rounds.
@@ -112,6 +150,17 @@ impl Interval {
             (half_width.powi(2) - self.drift.powi(2)).max(0.0).sqrt()
         } else {
             half_width
+        }
+    }
+
+    /// Returns which ends are open, because the true values are only known to be beyond the recorded ones; `None` if
+    /// none is.
+    pub fn open_end(&self) -> Option<OpenEnd> {
+        match (self.low.is_finite(), self.high.is_finite()) {
+            (true, true) => None,
+            (true, false) => Some(OpenEnd::High),
+            (false, true) => Some(OpenEnd::Low),
+            (false, false) => Some(OpenEnd::Both),
         }
     }
 

@@ -6,6 +6,7 @@
 
 use serde::Serialize;
 
+mod censored;
 mod correlation;
 mod estimate;
 mod interval;
@@ -15,14 +16,15 @@ mod ratio;
 mod spread;
 mod unpaired;
 
+pub use censored::Censored;
 pub use correlation::{NOTABLE_CORRELATION, lag_1};
 pub use estimate::{
     Estimate, MAX_PROJECTED_ROUNDS, clock_drift, estimate, estimate_at, mad, median, minimum,
     quantile, rounds_needed, stopping_half_width,
 };
 pub use interval::{
-    CONFIDENCE, INTERVAL_ROUNDS, Interval, IntervalKind, confidence_of_look, interval_rounds,
-    widening_at_next_look,
+    CONFIDENCE, INTERVAL_ROUNDS, Interval, IntervalKind, OpenEnd, confidence_of_look,
+    interval_rounds, widening_at_next_look,
 };
 pub use rate::rate_upper_limit;
 pub use ratio::{

@@ -11,7 +11,7 @@ use statrs::distribution::{Binomial, DiscreteCDF};
 use super::correlation::{inflation, lag_1};
 use super::estimate::{median_of_sorted, sorted};
 use super::interval::deflated;
-use super::{CONFIDENCE, INTERVAL_ROUNDS, Interval, IntervalKind, StatisticsError};
+use super::{CONFIDENCE, Censored, INTERVAL_ROUNDS, Interval, IntervalKind, StatisticsError};
 
 /// Ratio of two points.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -90,6 +90,28 @@ impl Ratio {
     pub fn with_resolution(self, share: f64) -> Self {
         let (low, high) = (self.ratio * (-share).exp(), self.ratio * share.exp());
         Self { interval: self.interval.including(low, high), ..self }
+    }
+
+    /// Returns the ratio of censored pairs, in the order of the rounds, of which this is the ratio with `confidence`.
+    /// `censored` are the directions in which the true ratios may differ; ends of the interval are infinite if they are
+    /// open.
+    #[must_use]
+    pub fn with_censored(
+        self,
+        pairs: &[(f64, f64)],
+        censored: &[Censored],
+        confidence: f64,
+    ) -> Self {
+        let Ok(logarithms) = logarithms(pairs) else { return self };
+        let inflation = inflation(self.lag_1, pairs.len());
+        let on_log = self.interval.map(f64::ln);
+        let widened = on_log.with_censored(&logarithms, censored, inflation, confidence);
+        let end = |end: f64| if end.is_finite() { end.exp() } else { end };
+        // Ends that did not move keep their value.
+        let moved = |new: f64, old: f64, kept: f64| if new == old { kept } else { end(new) };
+        let low = moved(widened.low, on_log.low, self.interval.low);
+        let high = moved(widened.high, on_log.high, self.interval.high);
+        Self { interval: Interval { low, high, ..self.interval }, ..self }
     }
 
     /// Returns half the width of the interval as a share of the ratio; see

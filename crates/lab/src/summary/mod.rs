@@ -25,11 +25,11 @@ pub use observed::{
     Floors, Observation, Observed, Pairing, Pairs, Rounds, TwinFloor, alike, paired, pairs,
 };
 pub(crate) use observed::{
-    Pair, chosen_state, in_state, quotient, resolution, state_counts, without_conditions,
+    Pair, censored, chosen_state, in_state, quotient, resolution, state_counts, without_conditions,
 };
 pub use row::{CLASS, FailureCount, Outlier, Row};
-pub use samples::Samples;
-pub(crate) use samples::{Limits, is_capped, recorded};
+pub use samples::{Limit, Samples};
+pub(crate) use samples::{Limits, recorded};
 pub use unit::Unit;
 pub use voids::{VoidCount, VoidDifference};
 

@@ -8,8 +8,8 @@ use serde::Serialize;
 use crate::point::Point;
 use crate::sharing::{Sharing, SharingCounts};
 use crate::statistics::{
-    CONFIDENCE, Estimate, IntervalKind, LostRound, LostRounds, NoiseFloor, Ratio, StatisticsError,
-    estimate, paired_ratio_at, sign_test,
+    CONFIDENCE, Censored, Estimate, IntervalKind, LostRound, LostRounds, NoiseFloor, Ratio,
+    StatisticsError, estimate, paired_ratio_at, sign_test,
 };
 
 /// Value of one point in one round.
@@ -25,6 +25,8 @@ pub struct Observation {
     pub session: u32,
     /// Whether a busy SMT sibling shared the core, if known.
     pub sharing: Option<Sharing>,
+    /// How the true value may differ: the value is the limit of its search, or the instrument limited it.
+    pub censored: Censored,
 }
 
 /// Observations of one point by round.
@@ -62,14 +64,15 @@ impl Observed {
     pub(crate) fn estimate(&self, rounds: &Rounds) -> Option<Estimate> {
         let values: Vec<f64> = rounds.values().map(|one| one.value).collect();
         let estimate = estimate(&values).ok()?;
-        Some(estimate.with_resolution(resolution(rounds)).with_drift(self.drift))
+        let estimate = estimate.with_resolution(resolution(rounds)).with_drift(self.drift);
+        Some(estimate.with_censored(&values, &censored(rounds), CONFIDENCE))
     }
 
-    /// Returns the ratio of each point to its twin, if all their values are positive.
+    /// Returns the recorded ratio of each point to its twin, if all their values are positive.
     pub fn twin_ratios(&self) -> Vec<(Point, Ratio)> {
         let ratio = |(point, twin)| {
             let rounds = self.points.get(point)?;
-            Some((Point::clone(point), paired(rounds, twin).ok()?))
+            Some((Point::clone(point), pairs(rounds, twin).as_recorded().ratio().ok()?))
         };
         self.twins.iter().filter_map(ratio).collect()
     }
@@ -127,6 +130,8 @@ pub(crate) struct Pair {
     pub(crate) above: f64,
     /// Value of the denominator.
     pub(crate) below: f64,
+    /// How the true ratio may differ.
+    pub(crate) censored: Censored,
 }
 
 impl Pair {
@@ -147,7 +152,8 @@ impl Pair {
             return Err(LostRound::OtherSharing);
         }
         let sharing = above.sharing.or(below.sharing);
-        Ok(Self { sharing, above: above.value, below: below.value })
+        let censored = Censored::ratio(above.censored, below.censored);
+        Ok(Self { sharing, above: above.value, below: below.value, censored })
     }
 }
 
@@ -168,6 +174,8 @@ pub struct Pairs {
     pub state: Option<Sharing>,
     /// Values of the numerator and the denominator, in the order of the rounds.
     pub pairs: Vec<(f64, f64)>,
+    /// How the true ratio of each pair may differ.
+    pub censored: Vec<Censored>,
     /// Rounds without such a pair.
     pub lost: LostRounds,
     resolution: f64,
@@ -191,17 +199,19 @@ impl Pairing {
 
     /// Returns the pairs whose core was in a state, any without one.
     pub fn in_state(&self, state: Option<Sharing>) -> Pairs {
-        let (mut pairs, mut lost) = (Vec::new(), LostRounds::default());
+        let (mut pairs, mut censored) = (Vec::new(), Vec::new());
+        let mut lost = LostRounds::default();
         for pair in &self.rounds {
             match pair {
                 Ok(pair) if Sharing::counts(pair.sharing, state) => {
                     pairs.push((pair.above, pair.below));
+                    censored.push(pair.censored);
                 }
                 Ok(_) => lost.add(LostRound::OtherSharing),
                 Err(cause) => lost.add(*cause),
             }
         }
-        Pairs { state, pairs, lost, resolution: self.resolution }
+        Pairs { state, pairs, censored, lost, resolution: self.resolution }
     }
 }
 
@@ -220,7 +230,14 @@ impl Pairs {
     /// See [`Pairs::ratio`].
     pub fn ratio_at(&self, confidence: f64) -> Result<Ratio, StatisticsError> {
         let ratio = paired_ratio_at(confidence, &self.pairs, self.lost)?;
-        Ok(ratio.with_resolution(self.resolution))
+        let ratio = ratio.with_resolution(self.resolution);
+        Ok(ratio.with_censored(&self.pairs, &self.censored, confidence))
+    }
+
+    /// Returns the pairs without regard to how the true ratios may differ: twins differ by noise, whatever limits them.
+    #[must_use]
+    pub fn as_recorded(self) -> Self {
+        Self { censored: vec![Censored::default(); self.pairs.len()], ..self }
     }
 
     /// Returns the two-sided p-value of the sign test that the ratio is 1.
@@ -228,7 +245,15 @@ impl Pairs {
     /// # Errors
     /// See [`Pairs::ratio`].
     pub fn sign_test(&self) -> Result<f64, StatisticsError> {
-        sign_test(&self.pairs)
+        // A pair whose true ratio may be on the other side of 1 counts against a difference.
+        let sure = |(pair, censored): (&(f64, f64), &Censored)| {
+            let may_cross = match pair.0 > pair.1 {
+                true => censored.may_be_lower,
+                false => censored.may_be_higher,
+            };
+            if may_cross { (1.0, 1.0) } else { *pair }
+        };
+        sign_test(&self.pairs.iter().zip(&self.censored).map(sure).collect::<Vec<_>>())
     }
 }
 
@@ -253,6 +278,7 @@ pub(crate) fn quotient(above: &Observation, below: &Observation) -> Option<Obser
     let quotient = Observation {
         value,
         resolution: value.abs() * share(above).hypot(share(below)),
+        censored: Censored::ratio(above.censored, below.censored),
         class: above.class.or(below.class),
         session: above.session,
         sharing: above.sharing.or(below.sharing),
@@ -263,6 +289,11 @@ pub(crate) fn quotient(above: &Observation, below: &Observation) -> Option<Obser
 /// Returns the resolution of a value as a share of it.
 fn share(one: &Observation) -> f64 {
     if one.resolution > 0.0 { one.resolution / one.value.abs() } else { 0.0 }
+}
+
+/// Returns how the true value of each round may differ.
+pub(crate) fn censored(rounds: &Rounds) -> Vec<Censored> {
+    rounds.values().map(|one| one.censored).collect()
 }
 
 /// Returns the coarsest resolution of some values, in their unit.
@@ -310,7 +341,8 @@ impl Floors {
         let floors = |(point, twin): (&Point, &Rounds)| {
             let pairing = observed.points.get(point).map(|rounds| Pairing::of(rounds, twin));
             let floor = |state| {
-                let ratio = pairing.as_ref()?.in_state(Some(state)).ratio().ok()?;
+                let pairs = pairing.as_ref()?.in_state(Some(state)).as_recorded();
+                let ratio = pairs.ratio().ok()?;
                 let floor = NoiseFloor::from_twins(&[ratio])?;
                 Some(TwinFloor { point: point.clone(), state, floor })
             };
@@ -363,7 +395,14 @@ mod tests {
     }
 
     fn observation(value: f64, sharing: Sharing) -> Observation {
-        Observation { value, resolution: 0.0, class: None, session: 1, sharing: Some(sharing) }
+        Observation {
+            value,
+            resolution: 0.0,
+            class: None,
+            session: 1,
+            sharing: Some(sharing),
+            censored: Censored::default(),
+        }
     }
 
     #[test]
@@ -393,6 +432,7 @@ mod tests {
             class: None,
             session: 1,
             sharing: None,
+            censored: Censored::default(),
         };
         let both = quotient(&of(200.0, 6.0), &of(100.0, 4.0)).unwrap();
         assert_eq!(both.value, 2.0);

@@ -8,7 +8,8 @@ use serde::Serialize;
 use super::observed::{alike, chosen_state, resolution};
 use super::samples::{recorded, value};
 use super::voids::first_attempts;
-use super::{Observed, RoundCounts, Rounds, Samples, Unit};
+use super::{Limit, Observed, RoundCounts, Rounds, Samples, Unit};
+use crate::measure::{CAPPED, LIMITED};
 use crate::metric::STEP;
 use crate::point::{Level, Point};
 use crate::proximity::ROUND_TRIP;
@@ -43,11 +44,15 @@ pub struct Row {
     pub counts: RoundCounts,
     /// Failures by kind. A round that failed counts even if a later session repeated it.
     pub errors: BTreeMap<FailureKind, FailureCount>,
-    /// Number of valid rounds by level of each covariate. The class of the cores replaces the time of their round trip.
+    /// Number of valid rounds by level of each covariate. The class of the cores replaces the time of their round trip;
+    /// limits are in [`limited`](Self::limited).
     pub covariates: BTreeMap<String, Vec<(Level, usize)>>,
     /// Estimates by proximity of the cores, if there are rounds of several classes: one median
     /// would hide two costs.
     pub by_class: BTreeMap<Class, Estimate>,
+    /// Number of valid rounds whose value is limited, by what limited it. If there are enough, an end of the interval is
+    /// open.
+    pub limited: BTreeMap<Limit, usize>,
     /// Outliers, which stay in the estimate.
     pub outliers: Vec<Outlier>,
     /// Median core clock, Hz.
@@ -142,6 +147,7 @@ impl PointSamples<'_> {
             errors: self.errors(),
             covariates: self.covariates(&valid),
             by_class: self.by_class(),
+            limited: self.limited(&valid),
             outliers: self.outliers(&values),
             core_hertz: median(&clocks().map(|c| c.core_hertz()).collect::<Vec<_>>()),
             step: median(&self.last.iter().filter_map(step).collect::<Vec<_>>()),
@@ -184,7 +190,9 @@ impl PointSamples<'_> {
         let mut seen: BTreeMap<&str, BTreeMap<Level, usize>> = BTreeMap::new();
         for sample in valid {
             let class = self.samples.class(sample).map(|class| (CLASS, Level::from(class.name())));
-            let others = sample.covariates.iter().filter(|(name, _)| *name != ROUND_TRIP);
+            // Limits are counted by metric.
+            let is_shown = |name: &str| ![ROUND_TRIP, CAPPED, LIMITED].contains(&name);
+            let others = sample.covariates.iter().filter(|(name, _)| is_shown(name));
             let others = others.map(|(name, level)| (name.as_str(), level.clone()));
             for (name, level) in others.chain(class) {
                 *seen.entry(name).or_default().entry(level).or_default() += 1;
@@ -193,6 +201,14 @@ impl PointSamples<'_> {
         let listed =
             |(name, levels): (&str, BTreeMap<_, _>)| (name.into(), levels.into_iter().collect());
         seen.into_iter().map(listed).collect()
+    }
+
+    fn limited(&self, valid: &[&Sample]) -> BTreeMap<Limit, usize> {
+        let mut counts = BTreeMap::new();
+        for limit in valid.iter().filter_map(|sample| Limit::of(sample, self.metric)) {
+            *counts.entry(limit).or_default() += 1;
+        }
+        counts
     }
 
     fn by_class(&self) -> BTreeMap<Class, Estimate> {

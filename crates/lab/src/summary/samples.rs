@@ -5,18 +5,19 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use machine::environment::Environment;
 use machine::proximity::Class;
+use serde::Serialize;
 
 use super::environments::{OtherEnvironment, boots};
 use super::{Observation, Observed, Rounds, SummaryError, Unit};
 use crate::experiment::Experiment;
 use crate::journal::Run;
-use crate::measure::CAPPED;
-use crate::metric::{MetricRecord, RESOLUTION};
+use crate::measure::{CAPPED, LIMITED};
+use crate::metric::{Better, MetricRecord, RESOLUTION};
 use crate::point::Point;
 use crate::proximity::Classes;
 use crate::sample::Sample;
 use crate::sharing::{self, Sharing, SharingCounts};
-use crate::statistics;
+use crate::statistics::{self, Censored};
 
 /// Samples of one experiment that belong together, indexed by point, twin and round.
 ///
@@ -251,6 +252,17 @@ impl<'a> Samples<'a> {
         limit().unwrap_or_default()
     }
 
+    /// Returns how the true value of a metric may differ in a sample: it may be better if it is limited.
+    fn censored(&self, sample: &Sample, metric: &str) -> Censored {
+        let better = self.metric(metric).map_or(Better::Neither, |record| record.better);
+        match (Limit::of(sample, metric), better) {
+            (None, _) => Censored::default(),
+            (Some(_), Better::Higher) => Censored { may_be_higher: true, may_be_lower: false },
+            (Some(_), Better::Lower) => Censored { may_be_higher: false, may_be_lower: true },
+            (Some(_), Better::Neither) => Censored { may_be_higher: true, may_be_lower: true },
+        }
+    }
+
     /// Returns the values of a metric by point and round. A round whose sample is void or failed,
     /// or has no clock to convert its value by, has none.
     pub fn observed(&self, metric: &str, unit: Unit) -> Observed {
@@ -265,6 +277,7 @@ impl<'a> Samples<'a> {
                 class: self.class(sample),
                 session: sample.session,
                 sharing: self.sharing_of(sample),
+                censored: self.censored(sample, metric),
             };
             Some((*round, observation))
         };
@@ -284,10 +297,26 @@ impl<'a> Samples<'a> {
     }
 }
 
-/// Returns whether the value of a metric is the limit of its search.
-pub(crate) fn is_capped(sample: &Sample, metric: &str) -> bool {
-    let capped = sample.covariates.get(CAPPED);
-    capped.is_some_and(|metrics| metrics.as_str().split(' ').any(|one| one == metric))
+/// What limited the value of a metric in a sample, so that the true one may be better.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Limit {
+    /// The largest load that the search tries.
+    Search,
+    /// The instrument, which was the bottleneck.
+    Instrument,
+}
+
+impl Limit {
+    /// Returns what limited a metric; `None` if nothing did.
+    pub(crate) fn of(sample: &Sample, metric: &str) -> Option<Self> {
+        let lists = |name: &str| {
+            let metrics = sample.covariates.get(name);
+            metrics.is_some_and(|metrics| metrics.as_str().split(' ').any(|one| one == metric))
+        };
+        let limits = [(CAPPED, Self::Search), (LIMITED, Self::Instrument)];
+        limits.into_iter().find(|(name, _)| lists(name)).map(|(_, limit)| limit)
+    }
 }
 
 /// Returns the finite value of a metric in a valid sample.

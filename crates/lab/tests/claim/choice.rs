@@ -107,7 +107,7 @@ fn the_capped_rounds_of_every_candidate_count() {
         sample.covariates.insert(CAPPED.into(), "throughput".into());
     }
     let verdict = assert_kind(&keys, &run, Inconclusive);
-    let why = r#""reason":"capped","above":20,"below":0"#;
+    let why = r#""reason":"limited","limit":"search","above":20,"below":0"#;
     assert!(reasons(&verdict).contains(why), "{}", reasons(&verdict));
     assert_kind(&format!("expect = {{ {BEST}, at_least = 1.3 }}"), &run, Reproduced);
 }

@@ -11,6 +11,7 @@ mod choice;
 mod classes;
 mod environments;
 mod every_sample;
+mod limited;
 mod made_up;
 #[path = "../mutation/mod.rs"]
 mod mutation;

@@ -382,54 +382,6 @@ fn a_ratio_of_points_that_often_fail_is_inconclusive() {
 }
 
 #[test]
-fn a_value_at_the_limit_of_its_search_decides_in_one_direction() {
-    let made_up = functions(&["glibc", "apex"]);
-    let run = |apex: f64, capped: &[&str]| {
-        let truth =
-            |point: &lab::point::Point| if point.text("function") == "apex" { apex } else { 10e9 };
-        let mut run = made_up.run(truth);
-        for sample in &mut run.samples {
-            if capped.contains(&sample.point.text("function")) {
-                sample.covariates.insert("capped".into(), "ndr throughput".into());
-            }
-        }
-        run
-    };
-    let keys = |bounds: &str| format!("expect = {{ {RATIO}, each = [\"length\"], {bounds} }}");
-    let (both, faster, slower) = (["apex", "glibc"], keys("at_least = 0.9"), keys("at_most = 1.1"));
-    // Equal values say nothing if both are at the limit.
-    for keys in [&faster, &slower, &keys("at_least = 1.1"), &keys("at_most = 0.9")] {
-        let verdict = assert_kind(keys, &run(10e9, &both), Inconclusive);
-        assert!(reasons(&verdict).contains("capped"), "{verdict:?}");
-    }
-    let ranking = "expect = { ranking = [{ function = \"apex\", length = \"4 KiB\" }, { function = \"glibc\", length = \"4 KiB\" }] }";
-    assert_kind(ranking, &run(12e9, &["apex"]), Reproduced);
-    assert_kind(ranking, &run(12e9, &["glibc"]), Inconclusive);
-    // The numerator may be higher.
-    assert_kind(&faster, &run(10e9, &["apex"]), Reproduced);
-    assert_kind(&slower, &run(10e9, &["apex"]), Inconclusive);
-    assert_kind(&keys("at_least = 1.1"), &run(10e9, &["apex"]), Inconclusive);
-    assert_kind(&keys("at_most = 0.9"), &run(10e9, &["apex"]), Contradicted);
-    // The denominator may be higher, so the ratio may be lower.
-    assert_kind(&slower, &run(10e9, &["glibc"]), Reproduced);
-    assert_kind(&faster, &run(10e9, &["glibc"]), Inconclusive);
-    assert_kind(&keys("at_most = 0.9"), &run(10e9, &["glibc"]), Inconclusive);
-    assert_kind(&keys("at_least = 1.1"), &run(10e9, &["glibc"]), Contradicted);
-    // A single value: drift of up to 20% is above 10e9.
-    let value =
-        |bounds: &str| format!("where = {{ function = \"apex\" }}\nexpect = {{ {bounds} }}");
-    assert_kind(&value("at_least = 9e9"), &run(10e9, &["apex"]), Reproduced);
-    assert_kind(&value("at_least = 15e9"), &run(10e9, &["apex"]), Inconclusive);
-    assert_kind(&value("at_most = 15e9"), &run(10e9, &["apex"]), Inconclusive);
-    assert_kind(&value("at_most = 9e9"), &run(10e9, &["apex"]), Contradicted);
-    // Another metric at its limit does not count.
-    let mut other = run(10e9, &both);
-    let samples = other.samples.iter_mut();
-    samples.for_each(|sample| drop(sample.covariates.insert("capped".into(), "ndr".into())));
-    assert_kind(&faster, &other, Reproduced);
-}
-
-#[test]
 fn many_lost_rounds_must_not_decide() {
     let made_up = functions(&["glibc", "apex"]);
     let whole = made_up.run(|point| if point.text("function") == "apex" { 12e9 } else { 10e9 });

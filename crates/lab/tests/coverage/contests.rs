@@ -2,6 +2,7 @@
 
 use lab::metric::Better;
 use lab::point::Point;
+use lab::statistics::Censored;
 use lab::summary::{Contest, Floors, Observation, Observed, Rounds};
 
 use crate::{BASE, CHANGED, POINTS, REPLICATIONS, TWIN, seeds, share, spread_rounds};
@@ -25,6 +26,7 @@ impl Simulated {
                 class: None,
                 session: 1,
                 sharing: None,
+                censored: Censored::default(),
             };
             (0u32..).zip(values.iter().map(one)).collect()
         };

@@ -1,7 +1,7 @@
 //! Cells of a grid: their values, and how these are written and shaded.
 
 use lab::figure::{Axis, Figure};
-use lab::statistics::{Estimate, Interval, IntervalKind, Ratio, Resolution};
+use lab::statistics::{Estimate, Interval, IntervalKind, OpenEnd, Ratio, Resolution};
 
 use super::FigureError;
 use lab::format::{self, Scale};
@@ -94,10 +94,11 @@ impl<'a> CellFormat<'a> {
             CellValue::Value(_) if self.is_boolean => Cell::No,
             CellValue::Value(estimate) => {
                 let (value, half) = self.shades.rounded(estimate.median, &estimate.interval);
-                let text = match &self.scale {
+                let number = match &self.scale {
                     Some(scale) => scale.number(value, half),
                     None => format::value(value, half, self.unit),
                 };
+                let text = open_sign(&estimate.interval).to_owned() + &number;
                 if self.shades.of_ratios {
                     Cell::Plain(text)
                 } else {
@@ -106,7 +107,8 @@ impl<'a> CellFormat<'a> {
             }
             CellValue::Ratio(ratio, resolution) => {
                 let (value, half) = self.shades.rounded(ratio.ratio, &ratio.interval);
-                let text = format!("{}×", format::value(value, half, "1"));
+                let sign = open_sign(&ratio.interval);
+                let text = format!("{sign}{}×", format::value(value, half, "1"));
                 match resolution {
                     Resolution::Unresolved { .. } => Cell::Unresolved(text),
                     _ => Cell::Shaded(text, self.shades.share(ratio.ratio)),
@@ -114,6 +116,11 @@ impl<'a> CellFormat<'a> {
             }
         }
     }
+}
+
+/// Returns the sign of a number whose interval has an open end; empty if it has none.
+fn open_sign(interval: &Interval) -> &'static str {
+    interval.open_end().map_or("", OpenEnd::sign)
 }
 
 impl CellValue {

@@ -5,7 +5,7 @@ use lab::point::Level;
 use lab::statistics::IntervalKind;
 
 use super::FigureError;
-use super::notes::MissingValues;
+use super::notes::{MissingValues, limit_notes};
 use super::select::Selection;
 
 /// One curve.
@@ -57,7 +57,9 @@ impl Curves {
                 let row = selection.rows.get(&(series.clone(), level.clone()))?;
                 let estimate = row.estimate?;
                 let is_single = estimate.interval.kind == IntervalKind::Single;
-                let interval = (estimate.interval.low, estimate.interval.high);
+                // There is no bar towards an open end.
+                let end = |end: f64| if end.is_finite() { end } else { estimate.median };
+                let interval = (end(estimate.interval.low), end(estimate.interval.high));
                 let interval = (!is_single).then_some(interval);
                 Some(Mark { x: *x, y: estimate.median, interval })
             };
@@ -68,7 +70,8 @@ impl Curves {
         curves.retain(|curve| !curve.marks.is_empty());
         let mut missing = MissingValues::default();
         missing.add(selection, metric);
-        let notes = error_bar_note(selection).into_iter().chain(missing.into_lines()).collect();
+        let notes = error_bar_note(selection).into_iter().chain(limit_notes(selection));
+        let notes = notes.chain(missing.into_lines()).collect();
         Ok(Self { curves, levels, x_scale, notes })
     }
 }

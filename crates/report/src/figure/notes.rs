@@ -1,5 +1,7 @@
 //! Notes under a figure: where and how it was measured, and which points have no value.
 
+use std::collections::BTreeMap;
+
 use lab::journal::Run;
 use lab::point::Level;
 use lab::summary::{Row, Summary};
@@ -7,6 +9,22 @@ use lab::summary::{Row, Summary};
 use super::select::Selection;
 use crate::table::{noise_floor, phrase, rounds_of};
 use lab::format::count;
+
+/// Returns one line per direction in which values may differ from the true ones, because the search or the instrument
+/// limited them.
+pub(super) fn limit_notes(selection: &Selection<'_>) -> Vec<String> {
+    let mut open: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for ((series, x), row) in &selection.rows {
+        let Some(estimate) = &row.estimate else { continue };
+        let Some(end) = estimate.interval.open_end() else { continue };
+        let name = [series.as_str(), x.as_str()].join(" ");
+        open.entry(end.words()).or_default().push(name.trim().to_owned());
+    }
+    let line = |(what, names): (&str, Vec<String>)| {
+        format!("{what}, limited by the instrument or the search: {}", names.join(", "))
+    };
+    open.into_iter().map(line).collect()
+}
 
 /// Names without a value, grouped by reason.
 #[derive(Default)]

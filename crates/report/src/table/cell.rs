@@ -93,6 +93,7 @@ impl ValueCell {
         if !row.by_class.is_empty() {
             mark += notes.mark(Mark::Mixed);
         }
+        mark += estimate.interval.open_end().map_or("", |end| notes.mark(Mark::Open(end)));
         Self {
             number: format.number(estimate.median, half(estimate)),
             half_width: format::half_width(estimate.relative_half_width()),

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use lab::point::Point;
 use lab::sample::FailureKind;
-use lab::statistics::NOTABLE_CORRELATION;
-use lab::summary::{CLASS, FailureCount, OtherEnvironment, Row};
+use lab::statistics::{NOTABLE_CORRELATION, OpenEnd};
+use lab::summary::{CLASS, FailureCount, Limit, OtherEnvironment, Row};
 use machine::proximity::Class;
 
 use super::section::phrase;
@@ -31,6 +31,8 @@ pub(crate) enum Mark {
     Range,
     /// The median is over rounds of two classes of cores.
     Mixed,
+    /// The true value may be higher, lower, or both.
+    Open(OpenEnd),
     /// Not measured yet.
     Pending,
 }
@@ -41,6 +43,7 @@ impl Mark {
             Self::Best => "*",
             Self::Range => "r",
             Self::Mixed => "~",
+            Self::Open(end) => end.sign(),
             Self::Pending => "…",
         }
     }
@@ -52,6 +55,15 @@ impl Mark {
             }
             Self::Range => "range: too few rounds for a 95% interval",
             Self::Mixed => "median over rounds with near and with far cores",
+            Self::Open(OpenEnd::High) => {
+                "at least: the search or the instrument limited it, so the true value may be higher"
+            }
+            Self::Open(OpenEnd::Low) => {
+                "at most: the search or the instrument limited it, so the true value may be lower"
+            }
+            Self::Open(OpenEnd::Both) => {
+                "the search or the instrument limited it, so the true value may differ"
+            }
             Self::Pending => "not measured yet: run again to resume",
         }
     }
@@ -133,6 +145,7 @@ pub(crate) fn remarks(rows: &[&Row], baseline: &Point, unit: &str) -> Vec<String
     }
     lines.extend(correlation(rows));
     lines.extend(covariates(rows));
+    lines.extend(limits(rows));
     let outliers: usize = rows.iter().map(|row| row.outliers.len()).sum();
     if outliers > 0 {
         let points = rows.iter().filter(|row| !row.outliers.is_empty()).count();
@@ -171,6 +184,24 @@ fn covariates(rows: &[&Row]) -> Vec<String> {
         format!("{name}: {}", shown.join(", "))
     };
     points.into_iter().map(listed).collect()
+}
+
+/// Returns remarks on the rounds whose value the search or the instrument limited.
+fn limits(rows: &[&Row]) -> impl Iterator<Item = String> {
+    let text = |(limit, what): (Limit, &str)| {
+        let counts: Vec<usize> =
+            rows.iter().filter_map(|row| row.limited.get(&limit)).copied().collect();
+        let (rounds, points) = (counts.iter().sum(), counts.len());
+        (points > 0).then(|| {
+            let (rounds, points) = (format::count(rounds, "round"), format::count(points, "point"));
+            format!("{what} in {rounds} at {points}: true values may be better")
+        })
+    };
+    let limits = [
+        (Limit::Instrument, "the instrument was the bottleneck"),
+        (Limit::Search, "the highest load passed"),
+    ];
+    limits.map(text).into_iter().flatten()
 }
 
 /// Returns a remark on points whose rounds are correlated.

@@ -7,7 +7,7 @@ use lab::format::{count, interval, precise};
 use lab::quantity::format_duration;
 use lab::sharing::Sharing;
 use lab::statistics::{Resolution, Unresolved};
-use lab::summary::SummaryError;
+use lab::summary::{Limit, SummaryError};
 use machine::proximity::Class;
 
 use super::notes::differing;
@@ -102,7 +102,7 @@ pub(super) fn reason(reason: &Reason) -> String {
         Reason::NearBound { floor } => {
             format!("unresolved: closer to the bound than the noise floor of {}", share(*floor))
         }
-        Reason::Capped { above, below } => {
+        Reason::Limited { limit: Limit::Search, above, below } => {
             let searches = match above + below {
                 1 => "1 search is capped".into(),
                 several => format!("{several} searches are capped"),
@@ -110,6 +110,16 @@ pub(super) fn reason(reason: &Reason) -> String {
             format!(
                 "{searches}: the highest load passed, so the true value may be higher; raise it"
             )
+        }
+        Reason::Limited { limit: Limit::Instrument, above, below } => {
+            let rounds = match (above, below) {
+                (above, 0) => count(*above, "round"),
+                (0, below) => format!("{} of the denominator", count(*below, "round")),
+                (above, below) => {
+                    format!("{} and {below} of the denominator", count(*above, "round"))
+                }
+            };
+            format!("the instrument was the bottleneck in {rounds}: the true value may be better")
         }
         Reason::BestEverywhere { level, rounds, .. } => {
             let level = level.as_deref().unwrap_or("no level");

@@ -9,7 +9,7 @@ use lab::journal::Run;
 use lab::metric::Better;
 use lab::point::Point;
 use lab::side::{LEVELS, SideRecord};
-use lab::statistics::{Estimate, IntervalKind, Ratio, Resolution};
+use lab::statistics::{Estimate, IntervalKind, OpenEnd, Ratio, Resolution};
 use lab::table::{ColumnHeader, Emphasis, Page, TableCell};
 use machine::proximity::Class;
 use serde_json::{Value, json};
@@ -70,6 +70,12 @@ fn comparison_text(
     };
     if comparison.rows.iter().any(is_resolved) {
         let note = "note: of 20 equal points, up to 1 differs by chance";
+        text += &page.paragraph(note, 2, Emphasis::Plain);
+    }
+    let is_open = |row: &ComparedSides| row.values.iter().flatten().any(is_limited);
+    if comparison.rows.iter().any(is_open) {
+        let note =
+            "note: the instrument or the search limited some values; ratios of them are bounds";
         text += &page.paragraph(note, 2, Emphasis::Plain);
     }
     for cause in causes(comparison, experiment) {
@@ -138,7 +144,15 @@ fn table(comparison: &SideComparison, section: &Section, page: Page) -> String {
 }
 
 fn value_text(value: Option<Estimate>, format: &ValueFormat<'_>) -> String {
-    value.map_or("—".into(), |value| format.number(value.median, half(&value)))
+    value.map_or("—".into(), |value| {
+        let sign = value.interval.open_end().map_or("", OpenEnd::sign);
+        sign.to_owned() + &format.number(value.median, half(&value))
+    })
+}
+
+/// Returns whether an end of a value's interval is open.
+fn is_limited(value: &Estimate) -> bool {
+    value.interval.open_end().is_some()
 }
 
 /// Returns the ratio, its interval and the number of its rounds.

@@ -172,6 +172,7 @@ mod tests {
 
     use lab::point::Point;
     use lab::sample::Failure;
+    use lab::statistics::Censored;
     use lab::summary::{Observation, Observed};
 
     use super::*;
@@ -187,6 +188,7 @@ mod tests {
                     class: None,
                     sharing: None,
                     session: 1,
+                    censored: Censored::default(),
                 }))
                 .collect();
             observed.points.insert(point, rounds);
