@@ -21,6 +21,8 @@ pub(crate) enum Command<O> {
     DrainDoorbells(ClientId, SyncSender<()>),
     /// Removes a pipe that its client has freed.
     RemovePipe(u32, SyncSender<()>),
+    /// Publishes the counters.
+    Publish(SyncSender<()>),
     /// A command to the wire.
     Wire(O),
 }

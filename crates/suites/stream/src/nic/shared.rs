@@ -70,7 +70,7 @@ impl<O> Shared<O> {
     }
 
     /// Sends a command and waits until it is done or the NIC has stopped.
-    fn ask(&self, command: impl FnOnce(SyncSender<()>) -> Command<O>) {
+    pub(super) fn ask(&self, command: impl FnOnce(SyncSender<()>) -> Command<O>) {
         let (done, answer): (_, Receiver<()>) = sync_channel(1);
         self.commands.send_command(command(done));
         while !self.commands.ended() {

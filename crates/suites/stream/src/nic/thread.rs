@@ -100,6 +100,12 @@ impl<O: Send + 'static> Nic<O> {
         self.shared.published.read()
     }
 
+    /// Returns the counters as of now, or as of its end if the NIC has stopped. Waits for an iteration of its loop.
+    pub fn current_counters(&self) -> Counters {
+        self.shared.ask(Command::Publish);
+        self.counters()
+    }
+
     /// Returns the longest iteration since the last call, in ticks. A long one means that the thread lost its CPU.
     pub fn longest_iteration(&self) -> u64 {
         self.shared.longest_iteration.swap(0, Ordering::Relaxed)
@@ -221,6 +227,10 @@ impl<E: Engine, W: Wire> Running<E, W> {
             }
             Command::RemovePipe(pipe, done) => {
                 self.engine.remove_queue(pipe, ticks(), &mut self.context);
+                let _ = done.send(());
+            }
+            Command::Publish(done) => {
+                self.shared.published.publish(&self.context.counters);
                 let _ = done.send(());
             }
             Command::Wire(command) => self.wire.command(command),
