@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     /// Metrics without a unit of time that derive from times. A name that ends in `_` is the start of several.
-    const FROM_TIME: [&str; 12] = [
+    const FROM_TIME: [&str; 14] = [
         "bounds/confidence",
         "bounds/off_integer",
         "bounds/over_baseline",
@@ -36,7 +36,9 @@ mod tests {
         "crossing/follows_core_clock",
         "crossing/in_over_out",
         "enclave/load_in_ecalls",
+        "stream/busy_",
         "stream/of_ceiling",
+        "stream/polling_",
     ];
 
     #[test]

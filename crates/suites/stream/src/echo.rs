@@ -18,6 +18,16 @@ pub trait Echo {
     /// Returns [`NicClosed`] if the NIC has stopped.
     fn poll(&mut self, each: impl FnMut(&mut [u8])) -> Result<u64, NicClosed>;
 
+    /// Returns how many queues each poll looks at. A notification buffer is one, whatever its number of pipes.
+    fn queues(&self) -> u64 {
+        1
+    }
+
+    /// Returns how many queues the polls that found packets have looked at in vain since the last call.
+    fn misses(&mut self) -> u64 {
+        0
+    }
+
     /// Returns how many pipes or queues get no packets because the NIC's flow table has no space for their flows.
     fn unbound(&self) -> usize;
 }
@@ -118,6 +128,7 @@ pub struct DescriptorsEcho {
     // Dropped before the device, to whose pool its packets return.
     burst: Burst,
     queues: Vec<Queue>,
+    misses: u64,
     unbound: usize,
     _device: descriptors::Device,
 }
@@ -135,7 +146,7 @@ impl DescriptorsEcho {
             unbound += usize::from(is_unbound(queue.bind(*flow))?);
             queues.push(queue);
         }
-        Ok(Self { burst: device.burst(), queues, unbound, _device: device })
+        Ok(Self { burst: device.burst(), queues, misses: 0, unbound, _device: device })
     }
 }
 
@@ -144,17 +155,30 @@ impl Echo for DescriptorsEcho {
         self.unbound
     }
 
+    fn queues(&self) -> u64 {
+        self.queues.len() as u64
+    }
+
+    fn misses(&mut self) -> u64 {
+        std::mem::take(&mut self.misses)
+    }
+
     /// Echoes one burst per queue.
     #[inline(always)]
     fn poll(&mut self, mut each: impl FnMut(&mut [u8])) -> Result<u64, NicClosed> {
-        let mut packets = 0;
+        let (mut packets, mut misses) = (0, 0);
         for queue in &mut self.queues {
             let received = queue.receive(&mut self.burst);
             if received > 0 {
                 packets += received as u64;
                 self.burst.packets().for_each(&mut each);
                 queue.send(&mut self.burst)?;
+            } else {
+                misses += 1;
             }
+        }
+        if packets > 0 {
+            self.misses += misses;
         }
         Ok(packets)
     }

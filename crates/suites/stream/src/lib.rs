@@ -2,9 +2,12 @@
 //! packet.
 
 mod cli;
+pub mod core_use;
 pub mod echo;
 pub mod generator;
 pub mod host;
+pub mod iterations;
+pub mod losses;
 pub mod nic;
 pub mod suite;
 #[cfg(test)]

@@ -10,16 +10,18 @@ use clap::Args;
 use lab::adhoc::{AdhocRun, Measured, OutputArgs, PointValues};
 use lab::experiment::{Effort, Experiment, MAX_ROUNDS, Profile};
 use lab::factor::find;
+use lab::measure::BOTTLENECK;
 use lab::method::{Params, complete};
-use lab::point::Point;
+use lab::point::{Level, Point};
 use lab::proximity;
 use lab::quantity;
-use lab::sample::Sample;
+use lab::sample::{Sample, Trial};
 use lab::suite::Lab;
 use lab::suite::UsageError;
 
 use super::Error;
 use crate::SUITE;
+use crate::losses::Losses;
 use crate::suite::params::SearchParams;
 
 /// Allowed durations of a full trial.
@@ -189,6 +191,28 @@ impl Options {
     }
 }
 
+/// Describes a load that failed, e.g. `lowest load that failed: 62.10 Gbps; NIC core busy 91%, ...`.
+fn failed_load(trial: &Trial) -> String {
+    let value = |name: &str| trial.values.get(name).copied().unwrap_or(0.0);
+    let share = |name: &str| format!("{:.0}%", 100.0 * value(name));
+    let causes: Vec<_> = Losses::default()
+        .named()
+        .iter()
+        .filter(|(name, ..)| value(name) > 0.0)
+        .map(|(name, cause, _)| format!("{cause} {}", value(name)))
+        .collect();
+    format!(
+        "lowest load that failed: {:.2} Gbps; busy: NIC core {}, application {}; looked for packets: \
+         NIC core {}, application {}; lost: {}",
+        trial.level / 1e9,
+        share("busy_nic"),
+        share("busy_application"),
+        share("polling_nic"),
+        share("polling_application"),
+        causes.join(", ")
+    )
+}
+
 /// Results of the searches, for printing.
 struct SearchResult<'a> {
     values: &'a PointValues,
@@ -210,6 +234,21 @@ impl SearchResult<'_> {
         valid.filter_map(proximity::round_trip).map(|time| format!("{time:.0}")).collect()
     }
 
+    /// Describes the lowest load that failed in each valid iteration: the use of the cores, and where packets were lost.
+    fn failed_loads(&self) -> String {
+        let valid = self.samples.iter().filter(|sample| sample.is_valid());
+        let lowest = |sample: &'_ Sample| {
+            let failed = sample.trials.iter().filter(|trial| trial.holds == Some(false));
+            failed.min_by(|a, b| a.level.total_cmp(&b.level)).cloned()
+        };
+        let line = |sample: &Sample| {
+            let text = failed_load(&lowest(sample)?);
+            let bottleneck = sample.covariates.get(BOTTLENECK).map_or("unknown", Level::as_str);
+            Some(format!("{text}; bottleneck: {bottleneck}\n"))
+        };
+        valid.filter_map(line).collect()
+    }
+
     fn text(&self) -> String {
         let round_trips = self.round_trips().join(", ");
         let mut text = format!("{}; round trips between the cores: {round_trips} ns\n", self.given);
@@ -217,6 +256,6 @@ impl SearchResult<'_> {
             let value = self.mpps(metric).map_or("—".into(), |mpps| format!("{mpps:.2}"));
             text += &format!("{value:>9} Mpps  {about}\n");
         }
-        text
+        text + &self.failed_loads()
     }
 }

@@ -22,6 +22,7 @@ use std::time::Duration;
 use machine::Unavailable;
 use machine::tsc::Tsc;
 
+use crate::iterations::{LoopTimes, PacketCost};
 use crate::nic::ticks;
 use crate::wire::traffic::{Packet, Traffic};
 use crate::wire::{PacketRef, TxCount, Wire};
@@ -85,8 +86,10 @@ pub struct Generator {
     answer: Option<SyncSender<Report>>,
     start: u64,
     iterations: IterationTimes,
-    /// Iteration times up to the last sent packet.
-    sending: IterationTimes,
+    /// Iterations up to the last sent packet.
+    sending: LoopTimes,
+    /// See [`Report::empty_iteration`].
+    empty_iteration: Option<f64>,
     ended_sending: u64,
     sent: u64,
     dropped: u64,
@@ -123,8 +126,9 @@ impl Generator {
             trial: Trial::default(),
             answer: None,
             start: 0,
-            iterations: IterationTimes::default(),
-            sending: IterationTimes::default(),
+            iterations: IterationTimes::from(0, PacketCost::known()),
+            sending: LoopTimes::default(),
+            empty_iteration: None,
             ended_sending: 0,
             sent: 0,
             dropped: 0,
@@ -171,7 +175,9 @@ impl Generator {
         self.checked.prepare(&trial);
         self.trial = trial;
         self.answer = Some(answer);
-        self.state = State::Waiting(ticks() + trial.wait);
+        let now = ticks();
+        self.iterations = IterationTimes::from(now, PacketCost::known());
+        self.state = State::Waiting(now + trial.wait);
     }
 
     /// Starts sending once the wait is over and packets of the previous trial have returned.
@@ -189,9 +195,11 @@ impl Generator {
         (self.sent, self.dropped, self.position) = (0, 0, Position::default());
         self.checked.begin();
         self.timing = self.timed_every().map_or(Timing::of_none(), Timing::of_every);
+        self.empty_iteration = self.iterations.times.empty_iteration();
+        let cost = if self.trial.learns { PacketCost::learning() } else { PacketCost::known() };
         self.start = ticks();
         self.paced = Paced::new(self.trial.pace, self.start);
-        self.iterations = IterationTimes::from(self.start);
+        self.iterations = IterationTimes::from(self.start, cost);
         self.state = State::Sending;
     }
 
@@ -204,7 +212,7 @@ impl Generator {
 
     fn stop_sending(&mut self, now: u64) {
         self.end_iteration_at(now);
-        self.sending = self.iterations;
+        self.sending = self.iterations.times;
         self.ended_sending = now;
         self.state = State::Draining(now + self.trial.drain);
     }
@@ -217,9 +225,10 @@ impl Generator {
             start: self.start,
             ended_sending: self.ended_sending,
             ended: now,
-            gap: self.sending.longest,
-            stalled: self.sending.stalled,
-            longest_stall: self.sending.longest_stall,
+            iterations: self.sending,
+            empty_iteration: self.empty_iteration,
+            packet_cost: self.iterations.cost.typical(),
+            core_hertz: machine::core_clock::hertz().ok(),
             timed_every: self.timed_every().unwrap_or_default(),
             ..self.checked.report()
         };
@@ -250,7 +259,7 @@ impl Generator {
     #[cold]
     fn is_over(&mut self, now: u64) -> bool {
         self.end_iteration_at(now);
-        now >= self.start + self.trial.duration + self.iterations.stalled
+        now >= self.start + self.trial.duration + self.iterations.times.stalled
     }
 
     /// Returns the number of packets to send by now, at most `max`.
@@ -341,6 +350,7 @@ mod tests {
     use std::sync::mpsc::sync_channel;
 
     use super::*;
+    use crate::iterations::StallThreshold;
     use crate::nic::layout::FLIT;
     use crate::wire::sample::{SampleTraffic, Sizes};
     use crate::wire::traffic::CacheLine;
@@ -365,7 +375,7 @@ mod tests {
         let trial = Trial {
             pace: Pace::packets(1e6, 88.0, 1e9),
             duration: 10 * STALL,
-            stall: STALL,
+            threshold: StallThreshold::of_ticks(STALL, 0),
             ..Trial::default()
         };
         let due_after = |step: u64| {

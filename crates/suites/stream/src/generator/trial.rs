@@ -7,6 +7,8 @@ use hdrhistogram::Histogram;
 
 use super::pace::Pace;
 use super::packet_checker::{Check, Modification};
+use crate::core_use::CoreUse;
+use crate::iterations::{LoopTimes, StallThreshold};
 use crate::wire::traffic::Traffic;
 
 /// Params of a trial.
@@ -28,11 +30,10 @@ pub struct Trial {
     pub modification: Modification,
     /// Whether round-trip times are measured, of all packets or of one in several.
     pub times: bool,
-    /// An iteration of the loop that takes longer than this, in ticks, plus [`allowed`](Self::allowed) for each of its
-    /// packets, is a stall.
-    pub stall: u64,
-    /// Allowance per packet, in ticks.
-    pub allowed: u64,
+    /// Which iterations of the loop are stalls.
+    pub threshold: StallThreshold,
+    /// Whether to learn what a packet costs in the loop.
+    pub learns: bool,
 }
 
 impl Default for Trial {
@@ -46,8 +47,8 @@ impl Default for Trial {
             check: Check::All,
             modification: Modification::default(),
             times: false,
-            stall: u64::MAX,
-            allowed: 0,
+            threshold: StallThreshold::NEVER,
+            learns: false,
         }
     }
 }
@@ -73,12 +74,14 @@ pub struct Report {
     pub ended_sending: u64,
     /// Time of the last echoed packet, or of the end of the wait for it, in ticks.
     pub ended: u64,
-    /// Longest iteration of the loop while packets were sent, in ticks.
-    pub gap: u64,
-    /// Duration of all stalled iterations while packets were sent, in ticks.
-    pub stalled: u64,
-    /// Duration of the longest of them, in ticks.
-    pub longest_stall: u64,
+    /// Iterations of the loop while packets were sent. Their packets are those sent and those received.
+    pub iterations: LoopTimes,
+    /// Mean duration of an iteration before the trial, without packets, in ticks; `None` if there was no wait.
+    pub empty_iteration: Option<f64>,
+    /// What a packet sent or received costs in the loop, in ticks; `None` if it was not to be learnt.
+    pub packet_cost: Option<u64>,
+    /// Core clock of the loop at the end, in Hz; `None` if it is doubtful.
+    pub core_hertz: Option<f64>,
     /// Round-trip times in ticks, from just before a packet is written to memory until it has been read back. `None` if
     /// not measured.
     pub times: Option<Histogram<u64>>,
@@ -90,6 +93,21 @@ impl Report {
     /// Returns the number of packets that were never echoed.
     pub fn lost(&self) -> u64 {
         self.sent.saturating_sub(self.received)
+    }
+
+    /// Returns how the core of NIC and generator spent the time in which packets were sent.
+    pub fn core_use(&self) -> CoreUse {
+        let Self { iterations, empty_iteration, start, ended_sending, .. } = self;
+        let empty = empty_iteration.or_else(|| iterations.empty_iteration());
+        CoreUse::of(iterations, ended_sending.saturating_sub(*start), empty)
+    }
+
+    /// Returns the core cycles that NIC and generator need to send a packet and to take it back; `None` without packets,
+    /// or if the core clock is doubtful.
+    pub fn cycles_per_packet(&self, ticks_per_second: f64) -> Option<f64> {
+        let LoopTimes { busy, packets, .. } = self.iterations;
+        let cycles = busy as f64 / ticks_per_second * self.core_hertz?;
+        (packets > 0).then(|| 2.0 * cycles / packets as f64)
     }
 
     /// Returns the packets sent per tick.

@@ -11,38 +11,19 @@ use machine::SysError;
 use machine::pin::spawn_pinned;
 
 use super::params::Interface;
-use super::stall::StallThreshold;
 use super::testbed_config::TestbedConfig;
+use crate::core_use::CoreStats;
 use crate::echo::{DescriptorsEcho, Echo, PipesEcho, work};
 use crate::host;
+use crate::iterations::{LoopTimes, PacketCost, StallThreshold};
 use crate::nic::{Port, ticks};
 use crate::wire::Flow;
 
 /// Request number that ends the loop.
 const END: u32 = u32::MAX;
 
-/// Statistics of one core's loop since they were last read.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(super) struct LoopStats {
-    /// Packets echoed in iterations that did not stall.
-    pub worked: u64,
-    /// Duration of those iterations that had packets, in ticks.
-    pub busy: u64,
-    /// Duration of the longest iteration, in ticks.
-    pub gap: u64,
-    /// Duration of all stalled iterations with packets, in ticks. Packets that arrive during a stall show up in that
-    /// iteration or in the next.
-    pub stalled: u64,
-    /// Duration of the longest of them, in ticks.
-    pub longest_stall: u64,
-    /// Duration of the last iteration, in ticks, if it stalled without packets; otherwise 0.
-    last_stall: u64,
-    /// Core clock when the statistics were read, in Hz.
-    pub core_hertz: f64,
-}
-
 /// The loop's answer to a request.
-type Answer = Result<LoopStats, Failure>;
+type Answer = Result<CoreStats, Failure>;
 
 /// One core of the application.
 pub(super) struct Application {
@@ -90,12 +71,12 @@ impl Application {
     ///
     /// # Errors
     /// Returns `failed` if the loop has stopped.
-    pub(super) fn stats(&self) -> Result<LoopStats, Failure> {
+    pub(super) fn stats(&self) -> Result<CoreStats, Failure> {
         self.requests.fetch_add(1, Ordering::Relaxed);
         self.answer()
     }
 
-    fn answer(&self) -> Result<LoopStats, Failure> {
+    fn answer(&self) -> Result<CoreStats, Failure> {
         let gone = || Failure::failed("the application stopped early");
         self.answers.recv().map_err(|_| gone())?
     }
@@ -127,10 +108,10 @@ impl Loop {
         let Self { requests, answer, nops, threshold } = self;
         let mut answered = 0;
         // Reports that the loop runs.
-        if answer.send(Ok(LoopStats::default())).is_err() {
+        if answer.send(Ok(CoreStats::default())).is_err() {
             return;
         }
-        let mut stats = LoopStats::default();
+        let mut record = Record::new(threshold);
         let mut last = ticks();
         loop {
             let request = requests.load(Ordering::Relaxed);
@@ -138,11 +119,11 @@ impl Loop {
             let now = ticks();
             let elapsed = now - last;
             last = now;
-            stats.record(elapsed, packets, &threshold);
+            record.add(elapsed, packets);
             if request != answered && (packets == 0 || request == END) {
                 std::hint::cold_path();
                 answered = request;
-                let taken = stats.take();
+                let taken = record.take(&mut echo);
                 if request == END || answer.send(taken).is_err() {
                     return;
                 }
@@ -195,65 +176,153 @@ fn check_all_bound<E: Echo>(echo: E, flows: &[Flow]) -> Result<E, SysError> {
     })
 }
 
-impl LoopStats {
+/// The record of a loop.
+struct Record {
+    iterations: LoopTimes,
+    /// What the last iteration took too long if it stalled without packets, in ticks; otherwise 0.
+    last_stall: u64,
+    threshold: StallThreshold,
+    cost: PacketCost,
+    has_learnt: bool,
+}
+
+impl Record {
+    fn new(threshold: StallThreshold) -> Self {
+        let (iterations, cost) = (LoopTimes::default(), PacketCost::learning());
+        Self { iterations, last_stall: 0, threshold, cost, has_learnt: false }
+    }
+
     #[inline(always)]
-    fn record(&mut self, elapsed: u64, packets: u64, threshold: &StallThreshold) {
-        let stall = if threshold.is_stall(elapsed, packets) { elapsed } else { 0 };
-        if packets > 0 {
-            if self.last_stall + stall > 0 {
-                std::hint::cold_path();
-                self.stalled += self.last_stall + stall;
-                self.longest_stall = self.longest_stall.max(self.last_stall).max(stall);
-            }
-            if stall == 0 {
-                self.worked += packets;
-                self.busy += elapsed;
-            }
+    fn add(&mut self, elapsed: u64, packets: u64) {
+        let excess = self.iterations.record(elapsed, packets, &self.threshold);
+        if packets == 0 {
+            self.last_stall = excess;
+            return;
         }
-        self.last_stall = if packets == 0 { stall } else { 0 };
-        if elapsed > self.gap {
-            self.gap = elapsed;
+        self.cost.record(elapsed, packets);
+        if self.last_stall + excess > 0 {
+            std::hint::cold_path();
+            // An iteration that stalled without packets took no more than its stall.
+            self.iterations.add_stall(self.last_stall, self.last_stall);
+            let interrupted = if excess > 0 { elapsed } else { 0 };
+            self.iterations.add_stall(excess, interrupted);
+            self.last_stall = 0;
         }
     }
 
-    /// Returns the statistics, with the current core clock, and resets them.
-    fn take(&mut self) -> Answer {
+    /// Returns the statistics, with the current core clock, and resets them. The first packets, those of the warm-up,
+    /// teach what a packet costs.
+    fn take(&mut self, echo: &mut impl Echo) -> Answer {
         let core_hertz = machine::core_clock::hertz()?;
-        let taken = Self { core_hertz, ..*self };
-        *self = Self::default();
-        Ok(taken)
+        let iterations = std::mem::take(&mut self.iterations);
+        if let Some(cost) = self.cost.typical() {
+            self.threshold = self.threshold.with_cost(cost);
+            self.cost = PacketCost::known();
+            self.has_learnt = true;
+        }
+        let (queues, misses) = (echo.queues(), echo.misses());
+        Ok(CoreStats { iterations, queues, misses, core_hertz, has_learnt: self.has_learnt })
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicBool;
+    use std::time::Duration;
+
     use super::*;
+    use crate::host::NicClosed;
+
+    fn record(iterations: &[(u64, u64)]) -> LoopTimes {
+        let mut record = Record::new(StallThreshold::of_ticks(1000, 10));
+        for (elapsed, packets) in iterations {
+            record.add(*elapsed, *packets);
+        }
+        record.iterations
+    }
 
     #[test]
     fn only_iterations_with_packets_count_as_work() {
-        let threshold = StallThreshold { stall: 1000, allowed: 10 };
-        let mut stats = LoopStats::default();
-        stats.record(50, 0, &threshold);
-        stats.record(80, 4, &threshold);
-        stats.record(1500, 100, &threshold);
-        stats.record(1500, 10, &threshold);
-        let LoopStats { worked, busy, gap, stalled, .. } = stats;
-        assert_eq!((worked, busy, gap, stalled), (104, 1580, 1500, 1500));
+        let LoopTimes { packets, busy, longest, stalled, .. } =
+            record(&[(50, 0), (80, 4), (1500, 100), (1500, 10)]);
+        assert_eq!((packets, busy, longest, stalled), (104, 1580, 1500, 1500));
+    }
+
+    /// An echo of 64 packets per poll that spends 300 ns on each, and stalls when told to.
+    struct Slow {
+        each: u64,
+        polls: u32,
+        stall: Arc<AtomicBool>,
+    }
+
+    const STALL: Duration = Duration::from_millis(5);
+
+    impl Echo for Slow {
+        fn poll(&mut self, _: impl FnMut(&mut [u8])) -> Result<u64, NicClosed> {
+            if self.stall.swap(false, Ordering::Relaxed) {
+                std::thread::sleep(STALL);
+            }
+            self.polls += 1;
+            // Requests are answered in polls without packets.
+            if self.polls.is_multiple_of(100) {
+                return Ok(0);
+            }
+            let end = ticks() + 64 * self.each;
+            while ticks() < end {
+                std::hint::spin_loop();
+            }
+            Ok(64)
+        }
+
+        fn unbound(&self) -> usize {
+            0
+        }
+    }
+
+    #[test]
+    fn a_loop_learns_what_its_packets_cost_and_finds_stalls() {
+        let Some(tsc) = machine::untested::tsc("stream: a slow application") else { return };
+        let (requests, stall) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicBool::new(false)));
+        let (answer, answers) = sync_channel(1);
+        let threshold = StallThreshold::new(tsc);
+        let run = Loop { requests: Arc::clone(&requests), answer, nops: 0, threshold };
+        let each = tsc.ticks(Duration::from_nanos(300));
+        let echo = Slow { each, polls: 0, stall: Arc::clone(&stall) };
+        let thread = std::thread::spawn(move || run.run(echo));
+        let next = || {
+            std::thread::sleep(Duration::from_millis(20));
+            requests.fetch_add(1, Ordering::Relaxed);
+            answers.recv().unwrap().map(|stats| stats.iterations)
+        };
+        let _runs = answers.recv();
+        // Fails if the core clock is doubtful.
+        let start = std::time::Instant::now();
+        let warm_up = std::iter::repeat_with(&next).find_map(Result::ok).unwrap();
+        assert_eq!(warm_up.working, 0, "19 us per iteration, before that is known");
+        let learnt = loop {
+            assert!(start.elapsed() < Duration::from_secs(120), "the core clock stays doubtful");
+            if let Ok(learnt) = next() {
+                break learnt;
+            }
+        };
+        assert!(learnt.working > 0, "all iterations are alike: {learnt:?}");
+        stall.store(true, Ordering::Relaxed);
+        let found = std::iter::repeat_with(&next).find_map(Result::ok).unwrap();
+        assert!(found.longest_stall >= tsc.ticks(STALL * 9 / 10), "{found:?}");
+        requests.store(END, Ordering::Relaxed);
+        drop(answers);
+        thread.join().unwrap();
     }
 
     #[test]
     fn a_stall_without_packets_loses_nothing() {
-        let threshold = StallThreshold { stall: 1000, allowed: 10 };
-        let mut stats = LoopStats::default();
-        stats.record(5000, 0, &threshold);
-        stats.record(20, 0, &threshold);
-        stats.record(20, 3, &threshold);
-        assert_eq!((stats.gap, stats.stalled), (5000, 0));
-        stats.record(5000, 0, &threshold);
-        stats.record(1100, 3, &threshold);
-        stats.record(20, 3, &threshold);
+        let harmless = [(5000, 0), (20, 0), (20, 3)];
+        let LoopTimes { longest, stalled, .. } = record(&harmless);
+        assert_eq!((longest, stalled), (5000, 0));
+        let LoopTimes { stalled, longest_stall, .. } =
+            record(&[&harmless[..], &[(5000, 0), (1100, 3), (20, 3)]].concat());
         assert_eq!(
-            (stats.stalled, stats.longest_stall),
+            (stalled, longest_stall),
             (6100, 5000),
             "packets that came during the stall are in the next iteration"
         );

@@ -22,6 +22,14 @@ const fn share(name: &'static str, better: Better, about: &'static str) -> Metri
     Metric::new(name, "share", better, about)
 }
 
+const fn time_share(name: &'static str, about: &'static str) -> Metric {
+    share(name, Better::Neither, about).from_time()
+}
+
+const fn lost(name: &'static str, about: &'static str) -> Metric {
+    Metric::new(name, "1", Better::Lower, about)
+}
+
 /// All metrics of the suite.
 pub const METRICS: &[Metric] = &[
     rate("rate", "echoed packets, from the first sent to the last received"),
@@ -36,7 +44,41 @@ pub const METRICS: &[Metric] = &[
         "cycles_per_packet",
         "cycles",
         Better::Lower,
-        "core cycles per packet of the application's core, in iterations with packets",
+        "core cycles per packet of the application's cores, without polling in vain",
+    ),
+    Metric::new(
+        "cycles_with_polling",
+        "cycles",
+        Better::Lower,
+        "core cycles per echoed packet of the application's cores, polling included",
+    ),
+    Metric::new(
+        "nic_cycles_per_packet",
+        "cycles",
+        Better::Lower,
+        "core cycles of NIC and generator to send a packet and take it back, without polling in vain",
+    ),
+    time_share("busy_nic", "time of the NIC's core in iterations with packets"),
+    time_share(
+        "busy_application",
+        "time of the application's busiest core in iterations with packets",
+    ),
+    time_share("polling_nic", "time in which the NIC's core looked for packets"),
+    time_share(
+        "polling_application",
+        "time in which the application's core that looked least looked for packets",
+    ),
+    Metric::new(
+        "packets_per_iteration_nic",
+        "1",
+        Better::Neither,
+        "packets sent and taken back per iteration of the NIC's loop with packets",
+    ),
+    Metric::new(
+        "packets_per_iteration_application",
+        "1",
+        Better::Neither,
+        "packets per iteration of the application's loops with packets",
     ),
     rate("offered", "packets sent"),
     share("delivered", Better::Higher, "echoed packets, as a share of those to be sent"),
@@ -49,6 +91,11 @@ pub const METRICS: &[Metric] = &[
         "lost packets that testpmd dropped because its transmit ring was full",
     ),
     Metric::time("application_waited", "time that testpmd's threads waited for their CPUs"),
+    lost("lost_not_sent", "lost packets that the generator did not send in time"),
+    lost("lost_no_rule", "lost packets for which the NIC had no rule"),
+    lost("lost_ring_full", "lost packets for which the pipe or descriptor ring was full"),
+    lost("lost_notifications_full", "lost packets for which the notification buffer was full"),
+    lost("lost_not_echoed", "lost packets that the NIC wrote to memory and that were not echoed"),
     Metric::time("rtt", "round-trip time, from memory to memory: median"),
     Metric::time("rtt_p99", "round-trip time: 99th percentile within the round"),
     Metric::time("rtt_p999", "round-trip time: 99.9th percentile within the round"),
@@ -87,48 +134,91 @@ pub const METRICS: &[Metric] = &[
     Metric::count("depth", "packets that each pipe or queue can store"),
 ];
 
+/// Metrics of a trial that would be better with a faster NIC and generator, if their core was the bottleneck.
+const LIMITED: &[&str] = &[
+    "rate",
+    "wire_rate",
+    "of_ceiling",
+    "cycles_with_polling",
+    "delivered",
+    "lost",
+    "dropped",
+    "application_dropped",
+    "rtt",
+    "rtt_p99",
+    "rtt_p999",
+];
+
 /// Returns the metrics of one trial.
 pub(super) fn from_trial(trial: &TrialReport, config: &TestbedConfig, tsc: &Tsc) -> Measurement {
-    let TrialReport { report, application, .. } = trial;
-    let rate = report.rate() * tsc.hertz;
+    let rate = trial.report.rate() * tsc.hertz;
     let measurement = Measurement::default()
         .value("rate", rate)
         .value("wire_rate", rate * config.wire_bits())
         .value("lost", trial.lost() as f64)
-        .value("dropped", report.dropped as f64);
-    let mut measurement = interruptions(trial, tsc)
-        .into_iter()
-        .fold(measurement, |all, (name, ns)| all.value(name, ns));
-    if let Some(testpmd) = trial.testpmd {
-        measurement = measurement.value("application_dropped", testpmd.forward.dropped as f64);
-        if let Some(waited) = testpmd.waited {
-            measurement = measurement.value("application_waited", waited.as_nanos() as f64);
-        }
+        .value("dropped", trial.report.dropped as f64);
+    let named = [&interruptions(trial, tsc)[..], &utilisation(trial, tsc)].concat();
+    let measurement = named.into_iter().fold(measurement, |all, (name, one)| all.value(name, one));
+    match busy_shares(trial) {
+        Some(shares) => measurement.covariate("busy_cores", shares),
+        None => measurement,
     }
-    if application.worked > 0 {
-        let seconds = application.busy as f64 / tsc.hertz;
-        let cycles = seconds * application.core_hertz / application.worked as f64;
-        measurement = measurement.value("cycles_per_packet", cycles);
-    }
-    measurement
+}
+
+/// Records which side was the bottleneck, and which metrics the instrument limited.
+pub(super) fn with_bottleneck(measurement: Measurement, trial: &TrialReport) -> Measurement {
+    let limited = if trial.is_limited() { LIMITED } else { &[] };
+    measurement.bottleneck(trial.bottleneck().name(), limited)
+}
+
+/// Returns the busy share of each application core, e.g. `0.98, 0.42`, if there are several.
+fn busy_shares(trial: &TrialReport) -> Option<String> {
+    let shares = trial.application_use();
+    let text = shares.iter().map(|core| format!("{:.2}", core.busy)).collect::<Vec<_>>();
+    (text.len() > 1).then(|| text.join(", "))
 }
 
 /// Returns the longest iterations and the stalls of the loops, in ns. Those of testpmd are unknown.
 pub(super) fn interruptions(trial: &TrialReport, tsc: &Tsc) -> Vec<(&'static str, f64)> {
-    let TrialReport { report, application, testpmd, .. } = trial;
+    let nic = &trial.report.iterations;
+    let cores = || trial.application.iter().map(|core| &core.iterations);
     let nanoseconds = |(name, ticks): (_, u64)| (name, tsc.nanoseconds(ticks as f64));
     let nic = [
-        ("gap_nic", report.gap),
-        ("stalled_nic", report.stalled),
-        ("longest_stall_nic", report.longest_stall),
+        ("gap_nic", nic.longest),
+        ("stalled_nic", nic.stalled),
+        ("longest_stall_nic", nic.longest_stall),
     ];
     let threads = [
-        ("gap_application", application.gap),
-        ("stalled_application", application.stalled),
-        ("longest_stall_application", application.longest_stall),
+        ("gap_application", cores().map(|it| it.longest).max().unwrap_or(0)),
+        ("stalled_application", cores().map(|it| it.stalled).sum()),
+        ("longest_stall_application", cores().map(|it| it.longest_stall).max().unwrap_or(0)),
     ];
-    let known = if testpmd.is_some() { &[][..] } else { &threads };
+    let known = if trial.testpmd.is_some() { &[][..] } else { &threads };
     nic.iter().chain(known).copied().map(nanoseconds).collect()
+}
+
+/// Returns what each core did in a trial and where packets were lost, as far as it is known.
+pub(super) fn utilisation(trial: &TrialReport, tsc: &Tsc) -> Vec<(&'static str, f64)> {
+    let nic = trial.report.core_use();
+    let cores = trial.application_use();
+    let polling = cores.iter().map(|core| core.polling).reduce(f64::min);
+    let mut named = vec![("busy_nic", nic.busy), ("polling_nic", nic.polling)];
+    named.extend(trial.losses().named().map(|(name, _, packets)| (name, packets as f64)));
+    let testpmd = trial.testpmd.as_ref();
+    let waited = testpmd.and_then(|testpmd| testpmd.waited);
+    let if_known = [
+        ("busy_application", trial.application_busy()),
+        ("polling_application", polling),
+        ("application_dropped", testpmd.map(|testpmd| testpmd.forward.dropped as f64)),
+        ("application_waited", waited.map(|ticks| tsc.nanoseconds(ticks as f64))),
+        ("cycles_per_packet", trial.cycles_per_packet(tsc)),
+        ("cycles_with_polling", trial.cycles_with_polling(tsc)),
+        ("nic_cycles_per_packet", trial.report.cycles_per_packet(tsc.hertz)),
+        ("packets_per_iteration_nic", nic.packets_per_iteration),
+        ("packets_per_iteration_application", trial.packets_per_iteration()),
+    ];
+    named.extend(if_known.into_iter().filter_map(|(name, value)| Some((name, value?))));
+    named
 }
 
 /// Adds the metrics that describe the testbed: its ceiling and its depth.

@@ -13,6 +13,9 @@ mod single_trial;
 pub mod stall;
 mod testbed;
 pub mod testbed_config;
+#[cfg(test)]
+mod tests;
+mod utilisation;
 
 use std::time::Duration;
 

@@ -29,13 +29,12 @@ pub(super) fn measure_window(
     tsc: &Tsc,
 ) -> Result<Measurement, Failure> {
     let window = params.window.min(config.max_window());
-    let testbed = Testbed::new(config, cpus, tsc)?;
-    testbed.closed(window, budget / WARM_UP)?;
+    let mut testbed = Testbed::new(config, cpus, tsc)?;
+    testbed.warm_up(|testbed| testbed.closed(window, budget / WARM_UP))?;
     let trial = testbed.closed(window, budget)?;
     let mut measurement = metrics::from_trial(&trial, config, tsc);
-    let stalled = trial.application.stalled + trial.waited(tsc);
-    measurement.void = stall::void_rate(&trial.report, stalled);
-    Ok(measurement)
+    measurement.void = stall::void_rate(&trial);
+    Ok(metrics::with_bottleneck(measurement, &trial))
 }
 
 /// Measures one point of `line-rate` or, with round-trip times, of `rtt-vs-load`.
@@ -49,18 +48,19 @@ pub(super) fn measure_rate<const TIMES: bool>(
     budget: Duration,
     tsc: &Tsc,
 ) -> Result<Measurement, Failure> {
-    let testbed = Testbed::new(config, cpus, tsc)?;
-    testbed.offer(params.load.0, budget / WARM_UP, TIMES)?;
+    let mut testbed = Testbed::new(config, cpus, tsc)?;
+    testbed.warm_up(|testbed| testbed.offer(params.load.0, budget / WARM_UP, TIMES))?;
     let trial = testbed.offer(params.load.0, budget, TIMES)?;
     let (lost, report) = (trial.lost(), &trial.report);
     let mut measurement = metrics::from_trial(&trial, config, tsc)
         .value("offered", report.offered() * tsc.hertz)
         .value("delivered", 1.0 - lost as f64 / trial.asked as f64);
     measurement.void = stall::void(&trial, tsc);
-    match &report.times {
-        Some(times) if !times.is_empty() => with_times(measurement, times, tsc),
-        _ => Ok(measurement),
-    }
+    let measurement = match &report.times {
+        Some(times) if !times.is_empty() => with_times(measurement, times, tsc)?,
+        _ => measurement,
+    };
+    Ok(metrics::with_bottleneck(measurement, &trial))
 }
 
 fn with_times(

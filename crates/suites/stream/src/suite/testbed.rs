@@ -7,20 +7,21 @@ use std::time::Duration;
 use lab::sample::Failure;
 use machine::tsc::Tsc;
 
-use super::application::{Application, LoopStats};
+use super::application::Application;
 use super::dpdk::{self, Testpmd, TestpmdStats};
 use super::params::Interface;
-use super::stall::StallThreshold;
 use super::testbed_config::{Cpus, TestbedConfig};
+use crate::core_use::CoreStats;
 use crate::generator::{Generator, GeneratorCommand, LiveCounters, Pace, Report, Trial};
+use crate::iterations::StallThreshold;
 use crate::nic::descriptors::Descriptors;
 use crate::nic::flow_table::looked_up;
 use crate::nic::pipes::Pipes;
-use crate::nic::{self, Nic, NicParams};
-use crate::wire::Flow;
+use crate::nic::{self, Counters, Nic, NicParams};
 use crate::wire::packet::FLIT;
 use crate::wire::sample::{SampleTraffic, Sizes};
 use crate::wire::traffic::Packet;
+use crate::wire::{Flow, Wire};
 
 /// Wait before the first packet of a trial, in which packets of earlier trials return.
 const WAIT: Duration = Duration::from_micros(200);
@@ -31,6 +32,9 @@ const CLOSED_DRAIN: Duration = Duration::from_secs(1);
 /// Maximum delay of the last packet of an offered load, besides stalls of the NIC; later ones count as not sent in time.
 const MAX_DELAY: Duration = Duration::from_micros(20);
 
+/// Maximum number of warm-ups.
+const MAX_WARM_UPS: u32 = 8;
+
 /// A running NIC, generator and application.
 pub(super) struct Testbed {
     // Dropped in this order: applications before their NIC.
@@ -38,6 +42,7 @@ pub(super) struct Testbed {
     nic: Nic<GeneratorCommand>,
     config: TestbedConfig,
     tsc: Tsc,
+    /// Which iterations of the NIC's loop are stalls; the warm-up teaches what its packets cost.
     threshold: StallThreshold,
 }
 
@@ -50,29 +55,20 @@ enum Applications {
 }
 
 /// Result of a trial.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct TrialReport {
     /// The generator's report.
     pub report: Report,
     /// Packets that were to be sent.
     pub asked: u64,
-    /// Statistics of the application, all cores together.
-    pub application: LoopStats,
-    /// Statistics of testpmd, if it is the application. Its longest iterations are unknown.
+    /// Whether it was a closed loop.
+    pub is_closed: bool,
+    /// The NIC's counters of the trial.
+    pub nic: Counters,
+    /// Statistics of each application core; none of testpmd.
+    pub application: Vec<CoreStats>,
+    /// Statistics of testpmd, if it is the application.
     pub testpmd: Option<TestpmdStats>,
-}
-
-impl TrialReport {
-    /// Returns the number of packets that were to be sent and were not echoed.
-    pub(super) fn lost(&self) -> u64 {
-        self.asked.saturating_sub(self.report.received)
-    }
-
-    /// Returns how long testpmd waited for its CPUs, in ticks; 0 if it is not the application, or unknown.
-    pub(super) fn waited(&self, tsc: &Tsc) -> u64 {
-        let waited = self.testpmd.and_then(|testpmd| testpmd.waited);
-        waited.map_or(0, |waited| tsc.ticks(waited))
-    }
 }
 
 impl Testbed {
@@ -81,6 +77,19 @@ impl Testbed {
     /// # Errors
     /// Returns `failed` if the traffic cannot be generated or a part cannot run.
     pub(super) fn new(config: &TestbedConfig, cpus: &Cpus, tsc: &Tsc) -> Result<Self, Failure> {
+        Self::with_wire(config, cpus, tsc, |generator| generator)
+    }
+
+    /// Starts all parts, with a wire made of the generator.
+    ///
+    /// # Errors
+    /// See [`Testbed::new`].
+    pub(super) fn with_wire<W: Wire<Command = GeneratorCommand>>(
+        config: &TestbedConfig,
+        cpus: &Cpus,
+        tsc: &Tsc,
+        wire: impl FnOnce(Generator) -> W,
+    ) -> Result<Self, Failure> {
         let sample = SampleTraffic {
             // As in the Ensō evaluation: one packet to each destination, replayed endlessly.
             packets: config.pipes,
@@ -94,20 +103,20 @@ impl Testbed {
         let generator = generator.map_err(|why| failed(&why))?;
         let rule = |packet: &Packet| looked_up(&packet.flow, packet.syn);
         let flows: Vec<Flow> = traffic.packets().iter().map(rule).collect();
-        let threshold = StallThreshold::new(tsc);
         let testbed = |applications, nic| Self {
             applications,
             nic,
             config: config.clone(),
             tsc: *tsc,
-            threshold,
+            threshold: StallThreshold::NEVER,
         };
         if let Interface::Dpdk = config.interface {
-            let (nic, testpmd) = dpdk::start(config, cpus, generator, flows.into())?;
+            let (nic, testpmd) = dpdk::start(config, cpus, wire(generator), flows.into())?;
             return Ok(testbed(Applications::Testpmd(Box::new(RefCell::new(testpmd))), nic));
         }
-        let nic = start_nic(cpus.nic, config, generator);
+        let nic = start_nic(cpus.nic, config, wire(generator));
         let nic = nic.map_err(|why| failed(&why))?;
+        let threshold = StallThreshold::new(tsc);
         let each = flows.chunks(config.pipes_per_core()).zip(&cpus.applications);
         let applications = each
             .map(|(flows, cpu)| {
@@ -117,6 +126,27 @@ impl Testbed {
         Ok(testbed(Applications::Threads(applications), nic))
     }
 
+    /// Runs warm-ups until each loop has learnt what its packets cost, which takes more than one if the host interrupts
+    /// them or if iterations are long. Until then no iteration of the NIC's loop is a stall. Testpmd learns nothing.
+    ///
+    /// # Errors
+    /// Returns those of the trial.
+    pub(super) fn warm_up(
+        &mut self,
+        trial: impl Fn(&Self) -> Result<TrialReport, Failure>,
+    ) -> Result<(), Failure> {
+        let mut cost = None;
+        for _ in 0..MAX_WARM_UPS {
+            let TrialReport { report, application, .. } = trial(self)?;
+            cost = report.packet_cost.or(cost);
+            if cost.is_some() && application.iter().all(|core| core.has_learnt) {
+                break;
+            }
+        }
+        self.threshold = StallThreshold::new(&self.tsc).with_cost(cost.unwrap_or(0));
+        Ok(())
+    }
+
     /// Runs a closed loop: sends a packet whenever one is echoed, with `window` packets in flight, for `duration`.
     ///
     /// # Errors
@@ -124,10 +154,8 @@ impl Testbed {
     pub(super) fn closed(&self, window: u64, duration: Duration) -> Result<TrialReport, Failure> {
         let pace = Pace::Closed { window };
         let (duration, drain) = (self.tsc.ticks(duration), self.tsc.ticks(CLOSED_DRAIN));
-        let trial = Trial { pace, duration, drain, ..self.trial() };
-        let mut trial = self.run(trial)?;
-        trial.asked = trial.report.sent;
-        Ok(trial)
+        let trial = self.run(Trial { pace, duration, drain, ..self.trial() })?;
+        Ok(TrialReport { asked: trial.report.sent, is_closed: true, ..trial })
     }
 
     /// Runs an open loop: sends at `load` bit/s on the wire for `duration`, with round-trip times if `times`.
@@ -148,10 +176,8 @@ impl Testbed {
             times,
             ..self.trial()
         };
-        let mut trial = self.run(trial)?;
         // Includes packets that the generator did not send because it stalled.
-        trial.asked = asked.max(1);
-        Ok(trial)
+        Ok(TrialReport { asked: asked.max(1), ..self.run(trial)? })
     }
 
     fn trial(&self) -> Trial {
@@ -160,18 +186,20 @@ impl Testbed {
             drain: self.tsc.ticks(DRAIN),
             check: self.config.check,
             modification: self.config.modification(),
-            stall: self.threshold.stall,
-            allowed: self.threshold.allowed,
+            threshold: self.threshold,
+            learns: self.threshold == StallThreshold::NEVER,
             ..Trial::default()
         }
     }
 
     fn run(&self, trial: Trial) -> Result<TrialReport, Failure> {
         self.clear()?;
+        let before = self.nic.current_counters();
         let (answer, report) = std::sync::mpsc::sync_channel(1);
         self.nic.command(GeneratorCommand::Start(trial, answer));
         let report = report.recv().map_err(|_| Failure::failed("the NIC stopped early"))?;
         let (application, testpmd) = self.stats()?;
+        let nic = self.nic.current_counters().since(&before);
         let Report { received, corrupted, late, .. } = report;
         if corrupted + late > 0 {
             return Err(Failure::check(format!(
@@ -179,47 +207,31 @@ impl Testbed {
                  or out of order"
             )));
         }
-        Ok(TrialReport { report, asked: 0, application, testpmd })
+        Ok(TrialReport { report, asked: 0, is_closed: false, nic, application, testpmd })
     }
 
     /// Sets the statistics of the application to zero.
     fn clear(&self) -> Result<(), Failure> {
         match &self.applications {
-            Applications::Threads(threads) => loop_stats(threads).map(|_| ()),
+            Applications::Threads(threads) => core_stats(threads).map(|_| ()),
             Applications::Testpmd(testpmd) => testpmd.borrow_mut().clear(),
         }
     }
 
     /// Returns the statistics of the application since they were set to zero.
-    fn stats(&self) -> Result<(LoopStats, Option<TestpmdStats>), Failure> {
+    fn stats(&self) -> Result<(Vec<CoreStats>, Option<TestpmdStats>), Failure> {
         match &self.applications {
-            Applications::Threads(threads) => Ok((loop_stats(threads)?, None)),
+            Applications::Threads(threads) => Ok((core_stats(threads)?, None)),
             Applications::Testpmd(testpmd) => {
-                let mut testpmd = testpmd.borrow_mut();
-                let stats = testpmd.stats()?;
-                let mut loops = LoopStats::default();
-                (loops.worked, loops.busy) = (stats.forward.worked, stats.forward.busy);
-                loops.core_hertz = testpmd.core_hertz();
-                Ok((loops, Some(stats)))
+                Ok((Vec::new(), Some(testpmd.borrow_mut().stats(&self.tsc)?)))
             }
         }
     }
 }
 
-/// Returns the statistics of all cores since the last call.
-fn loop_stats(applications: &[Application]) -> Result<LoopStats, Failure> {
-    let mut all = LoopStats::default();
-    for application in applications {
-        let LoopStats { worked, busy, gap, stalled, longest_stall, core_hertz, .. } =
-            application.stats()?;
-        all.worked += worked;
-        all.busy += busy;
-        all.gap = all.gap.max(gap);
-        all.stalled += stalled;
-        all.longest_stall = all.longest_stall.max(longest_stall);
-        all.core_hertz += core_hertz / applications.len() as f64;
-    }
-    Ok(all)
+/// Returns the statistics of each core since the last call.
+fn core_stats(applications: &[Application]) -> Result<Vec<CoreStats>, Failure> {
+    applications.iter().map(Application::stats).collect()
 }
 
 /// Starts a NIC with the configured interface.
@@ -229,14 +241,14 @@ fn loop_stats(applications: &[Application]) -> Result<LoopStats, Failure> {
 fn start_nic(
     cpu: usize,
     config: &TestbedConfig,
-    generator: Generator,
+    wire: impl Wire<Command = GeneratorCommand>,
 ) -> Result<Nic<GeneratorCommand>, nic::Error> {
     let params = NicParams { cpu, doorbell: config.doorbell, transfer: config.transfer };
     match config.interface.notify() {
         Some(notify) => {
             let pipes = Pipes::new(notify, (config.ring / FLIT) as u32, config.notifications);
-            Nic::start(params, pipes, generator)
+            Nic::start(params, pipes, wire)
         }
-        None => Nic::start(params, Descriptors::new(config.depth, config.depth), generator),
+        None => Nic::start(params, Descriptors::new(config.depth, config.depth), wire),
     }
 }

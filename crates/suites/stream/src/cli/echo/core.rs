@@ -4,10 +4,13 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use machine::SysError;
+use machine::tsc::Tsc;
 
+use crate::core_use::{CoreStats, CoreUse};
 use crate::echo::{DescriptorsEcho, Echo, PipesEcho, work};
 use crate::host::{self, descriptors};
-use crate::nic::{InterfaceConfig, Port};
+use crate::iterations::StallThreshold;
+use crate::nic::{InterfaceConfig, Port, ticks};
 use crate::wire::Flow;
 
 /// State that the cores share with the main thread.
@@ -101,30 +104,35 @@ impl Core<'_> {
         flows: &[Flow],
         prefetch: bool,
         last: impl FnOnce(),
-    ) -> Result<(), SysError> {
-        match config {
+    ) -> Result<CoreRecord, SysError> {
+        let record = match config {
             InterfaceConfig::Pipes { ring, notifications, .. } => {
                 let sizes = host::Sizes { ring, notifications };
-                self.echo(&mut PipesEcho::new(port, sizes, flows, prefetch)?, last);
+                self.echo(&mut PipesEcho::new(port, sizes, flows, prefetch)?, last)
             }
             InterfaceConfig::Descriptors { rx, tx } => {
                 let sizes = descriptors::Sizes { rx, tx };
-                self.echo(&mut DescriptorsEcho::new(port, sizes, flows)?, last);
+                self.echo(&mut DescriptorsEcho::new(port, sizes, flows)?, last)
             }
             // Programs attach to such a NIC by vhost-user.
-            InterfaceConfig::Virtio { .. } => {}
-        }
-        Ok(())
+            InterfaceConfig::Virtio { .. } => CoreRecord::default(),
+        };
+        Ok(record)
     }
 
-    fn echo(&mut self, echo: &mut impl Echo, last: impl FnOnce()) {
+    fn echo(&mut self, echo: &mut impl Echo, last: impl FnOnce()) -> CoreRecord {
         let shared = self.barriers.shared;
         shared.unbound.fetch_add(echo.unbound(), Ordering::Relaxed);
         self.barriers.ready();
         let (mut echoed, nops) = (0_u64, self.nops);
+        let mut record = CoreRecord::default();
+        let mut start = ticks();
         while !shared.stop.load(Ordering::Relaxed) {
             // The main thread notices a closed NIC too.
             let Ok(packets) = echo.poll(|packet| work(packet, nops)) else { break };
+            let now = ticks();
+            record.add(start, now, packets);
+            start = now;
             if packets > 0 {
                 echoed = echoed.wrapping_add(packets);
                 self.count.store(echoed, Ordering::Relaxed);
@@ -132,6 +140,53 @@ impl Core<'_> {
         }
         self.barriers.end();
         last();
+        record.end(echo)
+    }
+}
+
+/// What a core did from its first packet to its last one.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct CoreRecord {
+    pub(super) stats: CoreStats,
+    /// Start of the first iteration with packets and end of the last one, in ticks; 0 without packets.
+    first: u64,
+    last: u64,
+}
+
+impl CoreRecord {
+    #[inline(always)]
+    fn add(&mut self, start: u64, end: u64, packets: u64) {
+        let elapsed = end.saturating_sub(start);
+        self.stats.iterations.record(elapsed, packets, &StallThreshold::NEVER);
+        if packets > 0 {
+            if self.first == 0 {
+                std::hint::cold_path();
+                self.first = start;
+            }
+            self.last = end;
+        }
+    }
+
+    /// Adds what is read at the end. The core clock is 0 if it is doubtful.
+    fn end(self, echo: &mut impl Echo) -> Self {
+        let core_hertz = machine::core_clock::hertz().unwrap_or(0.0);
+        let stats =
+            CoreStats { queues: echo.queues(), misses: echo.misses(), core_hertz, ..self.stats };
+        Self { stats, ..self }
+    }
+
+    /// Returns how the core spent its time.
+    pub(super) fn core_use(&self) -> CoreUse {
+        let iterations = &self.stats.iterations;
+        CoreUse::of(iterations, self.last.saturating_sub(self.first), iterations.empty_iteration())
+    }
+
+    /// Returns the core cycles per packet, without polling in vain; `None` without packets, or if a clock is doubtful.
+    pub(super) fn cycles_per_packet(&self) -> Option<f64> {
+        let CoreStats { iterations, core_hertz, .. } = self.stats;
+        let seconds = self.stats.work() / Tsc::get().ok()?.hertz;
+        let is_known = iterations.packets > 0 && core_hertz > 0.0;
+        is_known.then(|| seconds * core_hertz / iterations.packets as f64)
     }
 }
 

@@ -29,6 +29,8 @@ use testbed::Testbed;
 
 /// Wait for the last packets once all are sent.
 const DRAIN: Duration = Duration::from_secs(1);
+/// Wait before the first packet, in which the cost of polling without packets is measured.
+const WAIT: Duration = Duration::from_millis(1);
 /// Maximum duration of a run.
 const MAX_DURATION: Duration = Duration::from_secs(24 * 3600);
 /// Memory regions that one client may register: those of 8192 rings, with a margin.
@@ -197,6 +199,7 @@ impl Run<'_> {
             pace: self.options.rate.pace(self.wire_bytes, tsc.hertz),
             count: self.options.count.unwrap_or(u64::MAX),
             duration: tsc.ticks(MAX_DURATION),
+            wait: tsc.ticks(WAIT),
             drain: tsc.ticks(DRAIN),
             check: self.options.check,
             times: self.options.rtt || self.options.rtt_hist.is_some(),

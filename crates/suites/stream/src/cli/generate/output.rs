@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 
 use crate::cli::Error;
 use crate::generator::{CounterSnapshot, Report};
+use crate::losses::Losses;
 use crate::nic::{Counters, InterfaceConfig};
 
 /// Progress since the last line, about a second ago.
@@ -168,10 +169,12 @@ impl RunResult {
             );
         }
         text += &format!(
-            "{:>10} {} packets, of them {dropped} dropped by the NIC\n",
+            "{:>10} {} packets, of them {dropped} dropped by the NIC{}\n",
             "lost",
-            self.report.lost()
+            self.report.lost(),
+            self.causes()
         );
+        text += &format!("{:>10} {}\n", "NIC core", self.nic_text());
         text +=
             &format!("{:>10} {corrupted} packets, and {late} late or duplicated\n", "corrupted");
         if let Some(times) = self.report.times.as_ref().filter(|times| !times.is_empty()) {
@@ -198,6 +201,12 @@ impl RunResult {
             .into_iter()
             .map(|(name, count)| (name.into(), count.into()))
             .collect();
+        let losses: Map<String, Value> = self
+            .losses()
+            .named()
+            .into_iter()
+            .map(|(_, cause, packets)| (cause.into(), packets.into()))
+            .collect();
         let times = times.as_ref().filter(|times| !times.is_empty());
         let times = times.map(|times| {
             self.times(times)
@@ -212,6 +221,8 @@ impl RunResult {
             "received": received,
             "lost": self.report.lost(),
             "dropped": dropped,
+            "lost_by_cause": losses,
+            "nic_core": self.nic_json(),
             "corrupted": corrupted,
             "late": late,
             "sent_mpps": sent_rate / 1e6,
@@ -221,6 +232,39 @@ impl RunResult {
             "rtt_ns": times,
             "rtt_of_one_in": self.report.timed_every,
             "counters": counters,
+        })
+    }
+
+    /// Returns the lost packets by cause. The generator sends all packets, however late.
+    fn losses(&self) -> Losses {
+        Losses::of(self.report.sent, &self.report, &self.counters)
+    }
+
+    /// Lists the causes of lost packets, e.g. ` (ring full 12, not echoed 3)`; empty if none was lost.
+    fn causes(&self) -> String {
+        let named = self.losses().named().into_iter().filter(|(.., packets)| *packets > 0);
+        let causes: Vec<_> =
+            named.map(|(_, cause, packets)| format!("{cause} {packets}")).collect();
+        if causes.is_empty() { String::new() } else { format!(" ({})", causes.join(", ")) }
+    }
+
+    fn nic_text(&self) -> String {
+        let used = self.report.core_use();
+        let Some(packets) = used.packets_per_iteration else { return "no packets".into() };
+        let cycles = self.report.cycles_per_packet(self.hertz);
+        let cycles = cycles.map(|cycles| format!(", {cycles:.1} cycles per packet"));
+        let cycles = cycles.unwrap_or_default();
+        format!("{}; {packets:.1} packets per iteration{cycles}", used.describe())
+    }
+
+    fn nic_json(&self) -> Value {
+        let used = self.report.core_use();
+        json!({
+            "busy": used.busy,
+            "polling": used.polling,
+            "saturated": used.is_saturated(),
+            "packets_per_iteration": used.packets_per_iteration,
+            "cycles_per_packet": self.report.cycles_per_packet(self.hertz),
         })
     }
 

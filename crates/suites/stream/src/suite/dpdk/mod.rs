@@ -16,15 +16,16 @@ use lab::sample::Failure;
 use machine::huge_pages;
 
 use super::testbed_config::{Cpus, TestbedConfig};
-use crate::generator::{Generator, GeneratorCommand, Modification};
+use crate::generator::{GeneratorCommand, Modification};
 use crate::nic::vhost::{VhostControl, VirtioNet};
 use crate::nic::{Nic, NicParams};
-use crate::wire::Flow;
+use crate::wire::{Flow, Wire};
 
 use process::Socket;
 pub(super) use process::Testpmd;
-pub use process::TestpmdStats;
-pub use statistics::ForwardStats;
+#[cfg(test)]
+pub(super) use statistics::ForwardStats;
+pub(super) use statistics::TestpmdStats;
 
 /// The program.
 pub(crate) const TESTPMD: Program = Program {
@@ -178,13 +179,13 @@ impl DpdkParams {
 pub(super) fn start(
     config: &TestbedConfig,
     cpus: &Cpus,
-    generator: Generator,
+    wire: impl Wire<Command = GeneratorCommand>,
     flows: Arc<[Flow]>,
 ) -> Result<(Nic<GeneratorCommand>, Testpmd), Failure> {
     let control = VhostControl::default();
     let engine = VirtioNet::new(config.pipes, flows, control.clone());
     let params = NicParams { cpu: cpus.nic, ..NicParams::default() };
-    let nic = Nic::start(params, engine, generator);
+    let nic = Nic::start(params, engine, wire);
     let nic = nic.map_err(|why| Failure::failed(why.to_string()))?;
     let socket = Socket::listen(config.pipes, control)?;
     let testpmd = Testpmd::start(&config.dpdk, config, &cpus.applications, socket)?;

@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 use lab::sample::Failure;
 use machine::child::Console;
 use machine::pin::spawn_pinned;
+use machine::tsc::Tsc;
 use tempfile::TempDir;
 
-use super::statistics::ForwardStats;
+use super::statistics::{ForwardStats, TestpmdStats};
 use super::waiting::Workers;
 use super::{DpdkParams, Forward, Pages, TESTPMD, Virtqueue};
 use crate::nic::vhost::{VhostControl, VhostServer};
@@ -50,16 +51,6 @@ impl Socket {
     }
 }
 
-/// Statistics of testpmd over a trial.
-#[derive(Debug, Clone, Copy)]
-pub struct TestpmdStats {
-    /// Its packets.
-    pub forward: ForwardStats,
-    /// How long its forwarding threads were ready to run while others had their CPUs, together. `None` if the kernel does
-    /// not report it.
-    pub waited: Option<Duration>,
-}
-
 /// A testpmd that forwards packets. Dropping it kills it.
 pub(in crate::suite) struct Testpmd {
     // Dropped in this order: the program before the end of its connection.
@@ -70,6 +61,8 @@ pub(in crate::suite) struct Testpmd {
     waited: Option<Duration>,
     /// Clock of the first application core, in Hz, before testpmd started there.
     core_hertz: f64,
+    /// Number of cores that forward.
+    cores: usize,
 }
 
 impl Testpmd {
@@ -94,7 +87,8 @@ impl Testpmd {
         console.read_until(PROMPT, START).map_err(|why| failed(&why))?;
         let Socket { server, control, folder } = socket;
         let workers = Workers::of(console.id());
-        let mut testpmd = Self { console, _server: server, workers, waited: None, core_hertz };
+        let (waited, cores) = (None, config.cores);
+        let mut testpmd = Self { console, _server: server, workers, waited, core_hertz, cores };
         testpmd.await_rings(&control, config.pipes.saturating_mul(2))?;
         // From here on nothing is left behind, however this process ends. The socket's lock is in the folder too.
         folder.close().map_err(|why| failed(&format!("leaves its folder: {why}")))?;
@@ -131,19 +125,15 @@ impl Testpmd {
     ///
     /// # Errors
     /// Returns `failed` if it has ended, does not answer, or prints something else.
-    pub(in crate::suite) fn stats(&mut self) -> Result<TestpmdStats, Failure> {
+    pub(in crate::suite) fn stats(&mut self, tsc: &Tsc) -> Result<TestpmdStats, Failure> {
         let (before, now) = (self.waited, self.workers.waited());
-        let waited = now.zip(before).map(|(now, before)| now.saturating_sub(before));
+        let waited = now.zip(before).map(|(now, before)| tsc.ticks(now.saturating_sub(before)));
         let text = self.command("show fwd stats all")?;
         let forward = ForwardStats::parse(&text).ok_or_else(|| {
             Failure::failed("testpmd's statistics have another form than those of DPDK 22.11")
         })?;
-        Ok(TestpmdStats { forward, waited })
-    }
-
-    /// Returns the clock of the first application core before testpmd started there, in Hz.
-    pub(in crate::suite) fn core_hertz(&self) -> f64 {
-        self.core_hertz
+        let Self { cores, core_hertz, .. } = *self;
+        Ok(TestpmdStats { forward, waited, cores, core_hertz })
     }
 
     fn command(&mut self, line: &str) -> Result<String, Failure> {

@@ -1,8 +1,8 @@
-//! The statistics that testpmd prints.
+//! The statistics that testpmd prints, and what follows from them.
 
 /// Packets forwarded by testpmd since its statistics were cleared.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct ForwardStats {
+pub(in crate::suite) struct ForwardStats {
     /// Received packets.
     pub received: u64,
     /// Sent packets.
@@ -32,6 +32,45 @@ impl ForwardStats {
             busy,
             worked,
         })
+    }
+}
+
+/// Statistics of testpmd over a trial. Its iterations are unknown, except for the time of those with packets.
+#[derive(Debug, Clone, Copy, Default)]
+pub(in crate::suite) struct TestpmdStats {
+    /// Its packets.
+    pub(in crate::suite) forward: ForwardStats,
+    /// How long its forwarding threads were ready to run while others had their CPUs, together, in ticks. `None` if the
+    /// kernel does not report it.
+    pub(in crate::suite) waited: Option<u64>,
+    /// Number of its cores that forward.
+    pub(in crate::suite) cores: usize,
+    /// Clock of the first of them, in Hz.
+    pub(in crate::suite) core_hertz: f64,
+}
+
+impl TestpmdStats {
+    /// Returns the share of `elapsed` ticks that its core spent in iterations with packets, without the time that it waited
+    /// for its CPU. `None` if it has several cores, because it reports the sum of their cycles, or if a part is unknown.
+    pub(in crate::suite) fn busy(&self, elapsed: u64) -> Option<f64> {
+        let ForwardStats { busy, worked, .. } = self.forward;
+        let is_known = self.cores == 1 && worked > 0;
+        // A wait within an iteration with packets is in its cycles, so this is the share at most.
+        let available = elapsed.saturating_sub(self.waited?).max(busy).max(1);
+        is_known.then(|| busy as f64 / available as f64)
+    }
+
+    /// Returns the core cycles per packet in iterations with packets; `None` without packets.
+    pub(in crate::suite) fn cycles_per_packet(&self, ticks_per_second: f64) -> Option<f64> {
+        let ForwardStats { busy, worked, .. } = self.forward;
+        (worked > 0).then(|| busy as f64 / ticks_per_second * self.core_hertz / worked as f64)
+    }
+
+    /// Returns the core cycles of all cores in `elapsed` ticks, without the time that they waited for their CPUs; `None` if
+    /// that is unknown.
+    pub(in crate::suite) fn cycles(&self, elapsed: u64, ticks_per_second: f64) -> Option<f64> {
+        let available = elapsed.saturating_mul(self.cores as u64).saturating_sub(self.waited?);
+        Some(available as f64 / ticks_per_second * self.core_hertz)
     }
 }
 
@@ -73,6 +112,23 @@ mod tests {
         for broken in ["", "RX-packets: 1", &PRINTED.replace("TX-dropped", "TX-lost")] {
             assert_eq!(ForwardStats::parse(broken), None);
         }
+    }
+
+    #[test]
+    fn the_busy_share_is_that_of_one_core_without_its_waits() {
+        let forward = ForwardStats { busy: 600, worked: 100, ..ForwardStats::default() };
+        let stats = TestpmdStats { forward, waited: Some(200), cores: 1, core_hertz: 2e9 };
+        assert_eq!(stats.busy(1000), Some(0.75));
+        // Packets that were left are processed later.
+        assert_eq!(stats.busy(700), Some(1.0));
+        assert_eq!(TestpmdStats { cores: 2, ..stats }.busy(1000), None);
+        assert_eq!(TestpmdStats { waited: None, ..stats }.busy(1000), None);
+        let none = TestpmdStats { forward: ForwardStats::default(), ..stats };
+        assert_eq!((none.busy(1000), none.cycles_per_packet(1e9)), (None, None));
+        // The clock is twice as fast as the counter.
+        assert_eq!(stats.cycles_per_packet(1e9), Some(12.0));
+        assert_eq!(TestpmdStats { cores: 2, ..stats }.cycles(1000, 1e9), Some(3600.0));
+        assert_eq!(TestpmdStats { waited: None, ..stats }.cycles(1000, 1e9), None);
     }
 
     proptest! {

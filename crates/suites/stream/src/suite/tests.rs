@@ -1,0 +1,299 @@
+//! Bottlenecks and stalls of real loops: planted work on either side, planted stalls, and honest long iterations.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use lab::method::Params;
+use lab::point::Point;
+use lab::sample::{Failure, FailureKind};
+use machine::tsc::Tsc;
+
+use super::metrics::utilisation;
+use super::params::{CommonParams, Interface};
+use super::stall;
+use super::testbed::{Testbed, TrialReport};
+use super::testbed_config::{Cpus, TestbedConfig};
+use super::utilisation::Bottleneck;
+use crate::generator::{Generator, GeneratorCommand};
+use crate::nic::ticks;
+use crate::wire::traffic::Packet;
+use crate::wire::{PacketRef, TxCount, Wire};
+
+const INTERFACES: [Interface; 4] =
+    [Interface::Pipes, Interface::PipesPerPacket, Interface::PipesPrefetch, Interface::Descriptors];
+/// Duration of a trial: short, so that on a busy machine both loops keep their CPUs in some.
+const BUDGET: Duration = Duration::from_millis(2);
+/// Time limit for valid trials: on a busy machine most are void.
+const SOON: Duration = Duration::from_secs(60);
+/// Number of trials that are judged together.
+const TRIALS: usize = 5;
+/// Packets in flight: more than one core processes at a time, so that the other one has some too.
+const WINDOW: u64 = 511;
+
+/// A wire that is slower than its generator by some ticks per packet, and stalls when told to.
+struct SlowWire {
+    generator: Generator,
+    per_packet: u64,
+    stall: Arc<AtomicBool>,
+}
+
+impl SlowWire {
+    fn spend(&self, packets: u64) {
+        let end = ticks() + self.per_packet * packets;
+        while ticks() < end {
+            std::hint::spin_loop();
+        }
+    }
+}
+
+impl Wire for SlowWire {
+    type Command = GeneratorCommand;
+    type RxBurst<'a> = <Generator as Wire>::RxBurst<'a>;
+
+    fn command(&mut self, command: GeneratorCommand) {
+        self.generator.command(command);
+    }
+
+    fn packets(&self) -> (u64, &[Packet]) {
+        self.generator.packets()
+    }
+
+    fn next_burst(&mut self, now: u64, max: u32) -> Self::RxBurst<'_> {
+        self.generator.next_burst(now, max)
+    }
+
+    unsafe fn on_transmit(&mut self, start: *const u8, bytes: usize) -> TxCount {
+        // SAFETY: the caller guarantees the same.
+        let taken = unsafe { self.generator.on_transmit(start, bytes) };
+        self.spend(taken.packets);
+        taken
+    }
+
+    unsafe fn on_transmit_scattered(&mut self, packets: &[PacketRef]) {
+        // SAFETY: the caller guarantees the same.
+        unsafe { self.generator.on_transmit_scattered(packets) };
+        self.spend(packets.len() as u64);
+    }
+
+    fn end_iteration(&mut self, now: u64) {
+        if self.stall.swap(false, Ordering::Relaxed) {
+            std::thread::sleep(STALL);
+        }
+        self.generator.end_iteration(now);
+    }
+}
+
+/// Duration of a planted stall.
+const STALL: Duration = Duration::from_millis(3);
+
+/// Returns the level of an interface. One that is added here belongs into [`INTERFACES`] too, unless its application is
+/// another process, which does no planted work.
+fn level(interface: Interface) -> &'static str {
+    match interface {
+        Interface::Pipes => "pipes",
+        Interface::PipesPerPacket => "pipes-per-packet",
+        Interface::PipesPrefetch => "pipes-prefetch",
+        Interface::Descriptors => "descriptors",
+        Interface::Dpdk => "dpdk",
+    }
+}
+
+/// What the tests share: two CPUs and the time-stamp counter; `None` if the machine lacks them.
+fn machine(what: &str) -> Option<(Cpus, &'static Tsc)> {
+    let tsc = machine::untested::tsc(what)?;
+    let cpus = Cpus::select(&machine::topology::allowed_cpus(), 1);
+    let cpus = cpus.inspect_err(|why| machine::untested::note(what, why)).ok()?;
+    Some((cpus, tsc))
+}
+
+fn config(levels: &[(&str, &str)]) -> TestbedConfig {
+    let levels = [&[("depth", "1024")], levels].concat();
+    let point: Point =
+        levels.iter().map(|(name, at)| ((*name).to_string(), (*at).into())).collect();
+    TestbedConfig::new(&CommonParams::with_defaults(&point).unwrap())
+}
+
+/// Returns the testbed of a point after its warm-up.
+fn testbed(levels: &[(&str, &str)], slower: Duration) -> Option<(Testbed, Arc<AtomicBool>)> {
+    let (cpus, tsc) = machine("stream: bottlenecks")?;
+    let stall = Arc::new(AtomicBool::new(false));
+    let per_packet = if slower.is_zero() { 0 } else { tsc.ticks(slower) };
+    let wire = |generator| SlowWire { generator, per_packet, stall: Arc::clone(&stall) };
+    let mut testbed = Testbed::with_wire(&config(levels), &cpus, tsc, wire).unwrap();
+    let start = Instant::now();
+    while let Err(why) = testbed.warm_up(|testbed| testbed.closed(WINDOW, BUDGET)) {
+        assert!(why.kind == FailureKind::Void && start.elapsed() < SOON, "{why}");
+    }
+    Some((testbed, stall))
+}
+
+/// One test at a time: all use the same CPUs.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Returns trials until the time limit. Those during which the core clock is doubtful have no report.
+fn trials(run: impl Fn() -> Result<TrialReport, Failure>) -> impl Iterator<Item = TrialReport> {
+    let start = Instant::now();
+    let each = std::iter::repeat_with(run).take_while(move |_| start.elapsed() < SOON);
+    each.filter_map(|trial| match trial {
+        Ok(trial) => Some(trial),
+        Err(why) if why.kind == FailureKind::Void => None,
+        Err(why) => panic!("{why}"),
+    })
+}
+
+/// Returns the first valid trials of a closed loop; `None` if a busy machine does not permit them.
+fn valid_trials(testbed: &Testbed) -> Option<Vec<TrialReport>> {
+    let all = trials(|| testbed.closed(WINDOW, BUDGET));
+    let valid: Vec<_> =
+        all.filter(|trial| stall::void_rate(trial).is_none()).take(TRIALS).collect();
+    if valid.len() < TRIALS {
+        machine::untested::note("stream: bottlenecks", &"other programs have the CPUs");
+    }
+    (valid.len() == TRIALS).then_some(valid)
+}
+
+/// Returns the bottleneck of most of some trials.
+fn bottleneck(trials: &[TrialReport]) -> Bottleneck {
+    let all: Vec<_> = trials.iter().map(TrialReport::bottleneck).collect();
+    let of = |one: &Bottleneck| all.iter().filter(|other| *other == one).count();
+    *all.iter().max_by_key(|one| of(one)).unwrap()
+}
+
+/// Returns the least cycles per packet of the application in some trials, and the share of the packets that were in iterations
+/// that did not stall.
+fn costs(levels: &[(&str, &str)], tsc: &Tsc) -> Option<(f64, f64)> {
+    let (testbed, _) = testbed(levels, Duration::ZERO)?;
+    let all: Vec<_> = trials(|| testbed.closed(WINDOW, BUDGET)).take(3 * TRIALS).collect();
+    // Other load on the core only adds to them.
+    let cycles = all.iter().filter_map(|it| it.cycles_per_packet(tsc)).reduce(f64::min)?;
+    let received: u64 = all.iter().map(|trial| trial.report.received).sum();
+    let worked: u64 = all.iter().map(|trial| trial.application[0].iterations.packets).sum();
+    Some((cycles, worked as f64 / received as f64))
+}
+
+#[test]
+fn long_honest_iterations_are_no_stalls_and_cost_what_they_do() {
+    let _alone = alone();
+    let Some((_, tsc)) = machine("stream: NOPs") else { return };
+    for interface in INTERFACES.map(level) {
+        let of = |nops| {
+            let costs = costs(&[("interface", interface), ("nops", nops)], tsc);
+            // The CPU is lost in few iterations, however long.
+            let (cycles, share) = costs.expect("a trial in a minute");
+            assert!(share > 0.7, "{interface}, {nops} NOPs: {share} of the packets without stall");
+            cycles
+        };
+        let [none, some, many] = ["0", "200", "1000"].map(of);
+        // No CPU executes more than 16 NOPs per cycle; 1000 cost five times as much as 200.
+        assert!(many - none > 1000.0 / 16.0, "{interface}: {none} and {many} cycles");
+        let ratio = (many - none) / (some - none);
+        assert!((1.5..20.0).contains(&ratio), "{interface}: {none}, {some} and {many} cycles");
+    }
+}
+
+#[test]
+fn the_side_with_planted_work_is_the_bottleneck() {
+    let _alone = alone();
+    for interface in INTERFACES.map(level) {
+        let of = |nops, slower| {
+            let (testbed, _) = testbed(&[("interface", interface), ("nops", nops)], slower)?;
+            Some(bottleneck(&valid_trials(&testbed)?))
+        };
+        let Some(application) = of("1000", Duration::ZERO) else { return };
+        assert_eq!(application, Bottleneck::Application, "{interface}, 1000 NOPs per packet");
+        let Some(wire) = of("0", Duration::from_nanos(300)) else { return };
+        assert_eq!(wire, Bottleneck::Nic, "{interface}, a wire with 300 ns per packet");
+    }
+}
+
+#[test]
+fn what_testpmd_does_not_report_is_absent_and_the_bottleneck_is_that_of_the_known_side() {
+    let _alone = alone();
+    let Some((_, tsc)) = machine("stream: the bottleneck of testpmd") else { return };
+    let interface = level(Interface::Dpdk);
+    let levels = [("interface", interface), ("virtqueue", "split"), ("pages", "4 KiB")];
+    if let Err(why) = config(&levels).cpus(&machine::topology::allowed_cpus()) {
+        return machine::untested::note("stream: the bottleneck of testpmd", &why);
+    }
+    let of = |slower| {
+        let (testbed, _) = testbed(&levels, slower)?;
+        valid_trials(&testbed)
+    };
+    let Some(slow) = of(Duration::from_nanos(300)) else { return };
+    assert_eq!(bottleneck(&slow), Bottleneck::Nic, "a wire with 300 ns per packet");
+    for trial in &slow {
+        let known: BTreeMap<_, _> = utilisation(trial, tsc).into_iter().collect();
+        let absent = ["polling_application", "packets_per_iteration_application"];
+        assert!(absent.iter().all(|name| !known.contains_key(name)), "{known:?}");
+        assert!(known["cycles_per_packet"] > 0.0 && known["busy_nic"] > 0.0, "{known:?}");
+        let busy = known.get("busy_application");
+        assert_eq!(busy.is_some(), trial.testpmd.unwrap().waited.is_some(), "{known:?}");
+        assert!(busy.is_none_or(|busy| (0.0..=1.0).contains(busy)), "{known:?}");
+    }
+    let Some(fast) = of(Duration::ZERO) else { return };
+    assert_ne!(bottleneck(&fast), Bottleneck::Application, "it is unknown");
+    assert!(fast.iter().all(TrialReport::is_limited), "a closed loop of an unknown application");
+}
+
+#[test]
+fn the_nic_is_the_bottleneck_if_it_compares_every_byte_of_long_packets() {
+    let _alone = alone();
+    let levels = [("check", "all"), ("packet_bytes", "1518")];
+    let Some((testbed, _)) = testbed(&levels, Duration::ZERO) else { return };
+    let Some(trials) = valid_trials(&testbed) else { return };
+    assert_eq!(bottleneck(&trials), Bottleneck::Nic);
+}
+
+#[test]
+fn a_load_that_is_carried_has_no_bottleneck() {
+    let _alone = alone();
+    let Some((testbed, _)) = testbed(&[], Duration::ZERO) else { return };
+    let is_undisturbed =
+        |trial: &TrialReport| trial.lost() == 0 && stall::void_rate(trial).is_none();
+    let mut all = trials(|| testbed.offer(0.1e9, BUDGET, false));
+    let Some(trial) = all.find(is_undisturbed) else {
+        return machine::untested::note("stream: bottlenecks", &"other programs have the CPUs");
+    };
+    assert_eq!(trial.bottleneck(), Bottleneck::Neither);
+    let [nic, application] = [trial.report.core_use(), trial.application_use()[0]];
+    assert!(!nic.is_saturated() && !application.is_saturated(), "{nic:?} {application:?}");
+}
+
+#[test]
+fn lost_packets_have_causes() {
+    let _alone = alone();
+    // An application that is far too slow for the load.
+    let Some((testbed, _)) = testbed(&[("nops", "1000")], Duration::ZERO) else { return };
+    let trial = trials(|| testbed.offer(50e9, BUDGET, false)).next().expect("a trial in a minute");
+    let losses = trial.losses();
+    let each = losses.named().map(|(.., packets)| packets);
+    assert_eq!(each.iter().sum::<u64>(), trial.lost(), "{losses:?}");
+    assert!(losses.ring_full > 0 && losses.no_rule == 0, "{losses:?}");
+}
+
+#[test]
+fn a_planted_stall_of_the_nic_is_found() {
+    let _alone = alone();
+    let Some((_, tsc)) = machine("stream: planted stalls") else { return };
+    for nops in ["0", "1000"] {
+        let Some((testbed, stall)) = testbed(&[("nops", nops)], Duration::ZERO) else { return };
+        // During the trial or before it: until it is during the trial.
+        let found = trials(|| {
+            let stall = Arc::clone(&stall);
+            let planted = std::thread::spawn(move || {
+                std::thread::sleep(BUDGET);
+                stall.store(true, Ordering::Relaxed);
+            });
+            let trial = testbed.closed(WINDOW, 8 * BUDGET);
+            planted.join().unwrap();
+            trial
+        })
+        .find(|trial| trial.report.iterations.longest_stall >= tsc.ticks(STALL * 9 / 10));
+        assert!(stall::void(&found.expect("the planted stall"), tsc).is_some(), "{nops}");
+    }
+}

@@ -1,0 +1,244 @@
+//! Which side was the bottleneck of a trial, and what its packets cost.
+
+use machine::tsc::Tsc;
+
+use super::testbed::TrialReport;
+use crate::core_use::{CoreStats, CoreUse};
+use crate::generator::Report;
+use crate::iterations::LoopTimes;
+use crate::losses::Losses;
+
+/// The side that limited a trial.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Bottleneck {
+    /// Neither core was saturated, or the offered load was carried.
+    Neither,
+    /// An application core.
+    Application,
+    /// The core of NIC and generator, which is the instrument.
+    Nic,
+    /// Both were saturated.
+    Both,
+    /// The core of NIC and generator was not saturated, and of the application it is unknown.
+    Unknown,
+}
+
+impl Bottleneck {
+    /// Returns its name in samples.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Neither => "none",
+            Self::Application => "application",
+            Self::Nic => "NIC",
+            Self::Both => "NIC and application",
+            Self::Unknown => "unknown",
+        }
+    }
+
+    /// Returns its number in trials: 1 for the application plus 2 for the NIC, or 4 if it is unknown.
+    pub(super) fn code(self) -> f64 {
+        match self {
+            Self::Neither => 0.0,
+            Self::Application => 1.0,
+            Self::Nic => 2.0,
+            Self::Both => 3.0,
+            Self::Unknown => 4.0,
+        }
+    }
+
+    /// Returns the bottleneck with a number. A side that is known to be one takes precedence over an unknown one.
+    pub(super) fn of_code(code: f64) -> Self {
+        let code = code as u8;
+        let application = match (code & 1 != 0, code & 4 != 0) {
+            (false, true) => None,
+            (saturated, _) => Some(saturated),
+        };
+        Self::of_sides(code & 2 != 0, application)
+    }
+
+    /// Returns the bottleneck of several trials.
+    pub(super) fn and(self, other: Self) -> Self {
+        Self::of_code(f64::from(self.code() as u8 | other.code() as u8))
+    }
+
+    /// Returns the bottleneck of which it is known whether the sides are saturated; `None` if that is unknown.
+    fn of_sides(nic: bool, application: Option<bool>) -> Self {
+        match (nic, application) {
+            (false, Some(false)) => Self::Neither,
+            (false, Some(true)) => Self::Application,
+            (false, None) => Self::Unknown,
+            (true, Some(false) | None) => Self::Nic,
+            (true, Some(true)) => Self::Both,
+        }
+    }
+
+    /// Returns whether the instrument limited an offered load, alone or together with the application.
+    pub(super) fn is_instrument(self) -> bool {
+        match self {
+            Self::Neither | Self::Application | Self::Unknown => false,
+            Self::Nic | Self::Both => true,
+        }
+    }
+}
+
+impl TrialReport {
+    /// Returns the number of packets that were to be sent and were not echoed.
+    pub(super) fn lost(&self) -> u64 {
+        self.asked.saturating_sub(self.report.received)
+    }
+
+    /// Returns the packets that were not echoed, by cause.
+    pub(super) fn losses(&self) -> Losses {
+        Losses::of(self.asked, &self.report, &self.nic)
+    }
+
+    /// Returns how long testpmd waited for its CPUs, in ticks; 0 if it is not the application, or unknown.
+    pub(super) fn waited(&self) -> u64 {
+        self.testpmd.and_then(|testpmd| testpmd.waited).unwrap_or(0)
+    }
+
+    /// Returns the use of each application core; of none if it is testpmd, whose polling is unknown.
+    pub(super) fn application_use(&self) -> Vec<CoreUse> {
+        let elapsed = self.application_time();
+        let of_core = |core: &CoreStats| {
+            CoreUse::of(&core.iterations, elapsed, core.iterations.empty_iteration())
+        };
+        self.application.iter().map(of_core).collect()
+    }
+
+    /// Returns the share of the time in iterations with packets of the busiest application core; `None` if it is unknown.
+    pub(super) fn application_busy(&self) -> Option<f64> {
+        match &self.testpmd {
+            Some(testpmd) => testpmd.busy(self.application_time()),
+            None => self.application_use().iter().map(|core| core.busy).reduce(f64::max),
+        }
+    }
+
+    /// Returns the time in which the application had packets to process, in ticks. The wait for lost packets is no part
+    /// of it.
+    pub(super) fn application_time(&self) -> u64 {
+        let Report { start, ended_sending, ended, .. } = self.report;
+        let end = if self.lost() == 0 { ended } else { ended_sending };
+        end.saturating_sub(start)
+    }
+
+    /// Returns whether the instrument limited the trial. In a closed loop it did unless the application was the bottleneck:
+    /// if no core was saturated, each waited for the other, and a faster NIC would shorten the round trip. This may be so if
+    /// it is unknown whether the application was saturated.
+    pub(super) fn is_limited(&self) -> bool {
+        match self.bottleneck() {
+            Bottleneck::Application => false,
+            Bottleneck::Neither | Bottleneck::Unknown => self.is_closed,
+            Bottleneck::Nic | Bottleneck::Both => true,
+        }
+    }
+
+    /// Returns the side that limited the rate. An offered load that was carried has none.
+    pub(super) fn bottleneck(&self) -> Bottleneck {
+        if !self.is_closed && self.lost() == 0 {
+            return Bottleneck::Neither;
+        }
+        // A generator that is behind its schedule at the end cannot send at this load.
+        let is_late = self.losses().not_sent > self.lost() / 2;
+        let nic = is_late || self.report.core_use().is_saturated();
+        Bottleneck::of_sides(nic, self.is_application_saturated())
+    }
+
+    /// Returns whether an application core was saturated; `None` if it is unknown.
+    fn is_application_saturated(&self) -> Option<bool> {
+        match &self.testpmd {
+            Some(testpmd) => {
+                let busy = testpmd.busy(self.application_time())?;
+                (!CoreUse::may_be_saturated(busy)).then_some(false)
+            }
+            None => Some(self.application_use().iter().any(CoreUse::is_saturated)),
+        }
+    }
+}
+
+impl TrialReport {
+    /// Returns the core cycles that the application needs per packet, without polling in vain; `None` without packets.
+    pub(super) fn cycles_per_packet(&self, tsc: &Tsc) -> Option<f64> {
+        if let Some(testpmd) = &self.testpmd {
+            return testpmd.cycles_per_packet(tsc.hertz);
+        }
+        let packets: u64 = self.application.iter().map(|core| core.iterations.packets).sum();
+        let cycles = |core: &CoreStats| core.work() / tsc.hertz * core.core_hertz;
+        let cycles: f64 = self.application.iter().map(cycles).sum();
+        (packets > 0).then(|| cycles / packets as f64)
+    }
+
+    /// Returns the core cycles that the application's cores spend per echoed packet, without stalls; `None` without packets,
+    /// or if it is unknown.
+    pub(super) fn cycles_with_polling(&self, tsc: &Tsc) -> Option<f64> {
+        let time = self.application_time();
+        let cycles = |core: &CoreStats| {
+            let available = time.saturating_sub(core.iterations.interrupted);
+            available as f64 / tsc.hertz * core.core_hertz
+        };
+        let cycles = match &self.testpmd {
+            Some(testpmd) => testpmd.cycles(time, tsc.hertz)?,
+            None => self.application.iter().map(cycles).sum(),
+        };
+        let packets = self.report.received;
+        (packets > 0).then(|| cycles / packets as f64)
+    }
+
+    /// Returns the packets per iteration with packets of all application cores; `None` if it is unknown.
+    pub(super) fn packets_per_iteration(&self) -> Option<f64> {
+        let sum = |of: fn(&LoopTimes) -> u64| -> u64 {
+            self.application.iter().map(|core| of(&core.iterations)).sum()
+        };
+        let (packets, working) = (sum(|it| it.packets), sum(|it| it.working));
+        (working > 0).then(|| packets as f64 / working as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::suite::dpdk::{ForwardStats, TestpmdStats};
+
+    /// A closed loop of 1000 ticks with testpmd, whose core is busy for some of them, and a NIC that is or is not saturated.
+    fn trial(busy: u64, nic: u64, cores: usize) -> TrialReport {
+        let iterations = LoopTimes { working: 1, packets: 10, busy: nic, ..LoopTimes::default() };
+        let (sent, received, ended_sending, ended) = (10, 10, 1000, 1000);
+        let report =
+            Report { sent, received, ended_sending, ended, iterations, ..Report::default() };
+        let forward = ForwardStats { busy, worked: 10, ..ForwardStats::default() };
+        let testpmd = TestpmdStats { forward, waited: Some(0), cores, core_hertz: 1e9 };
+        let (asked, testpmd, is_closed) = (sent, Some(testpmd), true);
+        TrialReport { report, asked, testpmd, is_closed, ..TrialReport::default() }
+    }
+
+    #[test]
+    fn an_application_that_may_be_saturated_is_unknown_unless_the_nic_is() {
+        for (busy, nic, cores, bottleneck) in [
+            (800, 500, 1, Bottleneck::Neither),
+            (980, 500, 1, Bottleneck::Unknown),
+            // Of several cores, one may be busy.
+            (800, 500, 2, Bottleneck::Unknown),
+            (980, 990, 1, Bottleneck::Nic),
+            (800, 990, 1, Bottleneck::Nic),
+        ] {
+            let trial = trial(busy, nic, cores);
+            assert_eq!(trial.bottleneck(), bottleneck, "{busy} of {cores} cores, {nic}");
+            // The application is never known to be the bottleneck.
+            assert!(trial.is_limited());
+            assert_eq!(Bottleneck::of_code(bottleneck.code()), bottleneck);
+            let is_instrument = bottleneck == Bottleneck::Nic;
+            assert_eq!(bottleneck.is_instrument(), is_instrument, "of an offered load");
+        }
+        let carried = TrialReport { is_closed: false, ..trial(980, 990, 1) };
+        assert_eq!(carried.bottleneck(), Bottleneck::Neither);
+    }
+
+    #[test]
+    fn several_trials_have_the_bottlenecks_of_each() {
+        let [neither, nic, unknown] = [Bottleneck::Neither, Bottleneck::Nic, Bottleneck::Unknown];
+        assert_eq!(neither.and(unknown), unknown);
+        assert_eq!(unknown.and(nic), nic);
+        assert_eq!(unknown.and(Bottleneck::Application), Bottleneck::Application);
+        assert_eq!(nic.and(Bottleneck::Application), Bottleneck::Both);
+    }
+}
