@@ -101,7 +101,8 @@ fn compared(summary: &Summary, point: &Point) -> Vec<ComparedSides> {
 fn row(observed: &Observed, point: &Point, sides: &[Point; 2], is_judged: bool) -> ComparedSides {
     let none = Rounds::new();
     let [old, new] = [0, 1].map(|side| observed.points.get(&sides[side]).unwrap_or(&none));
-    let pairs = pairs(new, old);
+    // If the instrument limited both sides, which are perhaps builds of it, their ratio is that of the instrument.
+    let pairs = pairs(new, old).with_common_limits();
     // The medians and the noise floor are of the same state of the core as the ratio.
     let summarised = |rounds: &Rounds| observed.estimate(&in_state(rounds, pairs.state));
     let floors = Floors::of(observed);

@@ -240,6 +240,17 @@ impl Pairs {
         Self { censored: vec![Censored::default(); self.pairs.len()], ..self }
     }
 
+    /// Returns the pairs with exact ratios if both values are limited: what limits them is compared.
+    #[must_use]
+    pub(crate) fn with_common_limits(mut self) -> Self {
+        for one in &mut self.censored {
+            if one.may_be_higher && one.may_be_lower {
+                *one = Censored::default();
+            }
+        }
+        self
+    }
+
     /// Returns the two-sided p-value of the sign test that the ratio is 1.
     ///
     /// # Errors

@@ -74,8 +74,8 @@ fn comparison_text(
     }
     let is_open = |row: &ComparedSides| row.values.iter().flatten().any(is_limited);
     if comparison.rows.iter().any(is_open) {
-        let note =
-            "note: the instrument or the search limited some values; ratios of them are bounds";
+        let note = "note: the instrument or the search limited some values; if it limited both sides, the \
+                    ratio is that of the instrument, else a bound";
         text += &page.paragraph(note, 2, Emphasis::Plain);
     }
     for cause in causes(comparison, experiment) {
