@@ -9,6 +9,7 @@ use std::os::fd::AsRawFd;
 use std::process::{Output, Stdio};
 
 use harness::{Bench, TIMEOUT, file, full_device, was_made};
+use lab::measure::{BOTTLENECK, LIMITED};
 use lab::proximity::ROUND_TRIP;
 use lab::sample::{FailureKind, Sample};
 
@@ -88,9 +89,16 @@ fn packets_are_echoed_and_samples_have_all_metrics() {
             continue;
         }
         if has_values(sample) {
-            for metric in ["rate", "gap_nic", "gap_application"] {
+            for metric in ["rate", "gap_nic", "gap_application", "busy_nic"] {
                 assert!(value(sample, metric) > 0.0, "{metric}");
             }
+            for metric in ["busy_application", "polling_nic", "polling_application"] {
+                assert!((0.0..=1.0).contains(&value(sample, metric)), "{metric}: {sample:?}");
+            }
+            // A closed loop is limited unless the application is the bottleneck.
+            let bottleneck = sample.covariates[BOTTLENECK].as_str();
+            let is_limited = sample.covariates.contains_key(LIMITED);
+            assert_eq!(is_limited, bottleneck != "application", "{sample:?}");
             // Both are missing if other processes occupy the CPUs.
             match &sample.void {
                 Some(cause) => {
@@ -128,7 +136,13 @@ fn packets_are_echoed_and_samples_have_all_metrics() {
         }
         // 0.2 Gbps of 84 B on the wire.
         assert!(value(sample, "pdr") <= 0.2e9 / 672.0 + 1.0);
-        assert!(sample.trials.iter().all(|trial| trial.values.contains_key("lost")));
+        for trial in &sample.trials {
+            let of = |name: &str| trial.values[name];
+            let causes = trial.values.keys().filter(|name| name.starts_with("lost_"));
+            let lost: f64 = causes.map(|name| of(name)).sum();
+            assert_eq!(lost, of("lost"), "{trial:?}");
+            assert!(of("bottleneck") == 0.0 || of("lost") > 0.0, "{trial:?}");
+        }
     }
 }
 

@@ -177,6 +177,9 @@ fn a_thousand_packets_are_echoed() {
         );
         let echoed = echo.ends_with_json();
         assert_eq!(number(&echoed, "packets"), 1000);
+        let core = &echoed["core_use"][0];
+        assert!(core["busy"].as_f64().unwrap() > 0.0, "{echoed}");
+        assert!(core["packets_per_iteration"].as_f64().unwrap() >= 1.0, "{echoed}");
         assert_eq!(echoed["ended"], "the NIC stopped");
     }
     assert!(
