@@ -85,7 +85,7 @@ fn values_that_the_instrument_limited_are_marked_and_not_beaten() {
     for part in [
         "≥ at least: the search or the instrument",
         "bottleneck: NIC (",
-        "the instrument was the bottleneck in ",
+        "the instrument may have limited the value in ",
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }

@@ -198,7 +198,7 @@ fn limits(rows: &[&Row]) -> impl Iterator<Item = String> {
         })
     };
     let limits = [
-        (Limit::Instrument, "the instrument was the bottleneck"),
+        (Limit::Instrument, "the instrument may have limited the value"),
         (Limit::Search, "the highest load passed"),
     ];
     limits.map(text).into_iter().flatten()

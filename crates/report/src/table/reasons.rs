@@ -119,7 +119,7 @@ pub(super) fn reason(reason: &Reason) -> String {
                     format!("{} and {below} of the denominator", count(*above, "round"))
                 }
             };
-            format!("the instrument was the bottleneck in {rounds}: the true value may be better")
+            format!("the instrument may have limited {rounds}: the true value may be better")
         }
         Reason::BestEverywhere { level, rounds, .. } => {
             let level = level.as_deref().unwrap_or("no level");

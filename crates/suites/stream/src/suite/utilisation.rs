@@ -147,10 +147,7 @@ impl TrialReport {
     /// Returns whether an application core was saturated; `None` if it is unknown.
     fn is_application_saturated(&self) -> Option<bool> {
         match &self.testpmd {
-            Some(testpmd) => {
-                let busy = testpmd.busy(self.application_time())?;
-                (!CoreUse::may_be_saturated(busy)).then_some(false)
-            }
+            Some(testpmd) => testpmd.is_saturated(self.application_time()),
             None => Some(self.application_use().iter().any(CoreUse::is_saturated)),
         }
     }
@@ -199,37 +196,41 @@ mod tests {
     use super::*;
     use crate::suite::dpdk::{ForwardStats, TestpmdStats};
 
-    /// A closed loop of 1000 ticks with testpmd, whose core is busy for some of them, and a NIC that is or is not saturated.
-    fn trial(busy: u64, nic: u64, cores: usize) -> TrialReport {
+    /// A closed loop of 1000 ticks with testpmd, whose core is busy for some of them and found full bursts in some of its
+    /// iterations, and a NIC that is or is not saturated.
+    fn trial(busy: u64, full: f64, nic: u64, cores: usize) -> TrialReport {
         let iterations = LoopTimes { working: 1, packets: 10, busy: nic, ..LoopTimes::default() };
         let (sent, received, ended_sending, ended) = (10, 10, 1000, 1000);
         let report =
             Report { sent, received, ended_sending, ended, iterations, ..Report::default() };
-        let forward = ForwardStats { busy, worked: 10, ..ForwardStats::default() };
+        let forward =
+            ForwardStats { busy, worked: 10, full: Some(full), ..ForwardStats::default() };
         let testpmd = TestpmdStats { forward, waited: Some(0), cores, core_hertz: 1e9 };
         let (asked, testpmd, is_closed) = (sent, Some(testpmd), true);
         TrialReport { report, asked, testpmd, is_closed, ..TrialReport::default() }
     }
 
     #[test]
-    fn an_application_that_may_be_saturated_is_unknown_unless_the_nic_is() {
-        for (busy, nic, cores, bottleneck) in [
-            (800, 500, 1, Bottleneck::Neither),
-            (980, 500, 1, Bottleneck::Unknown),
+    fn testpmd_is_saturated_if_it_is_always_busy_with_full_bursts() {
+        for (busy, full, nic, cores, bottleneck) in [
+            (800, 1.0, 500, 1, Bottleneck::Neither),
+            (980, 1.0, 500, 1, Bottleneck::Application),
+            // It may find few packets in each of many iterations.
+            (980, 0.7, 500, 1, Bottleneck::Unknown),
             // Of several cores, one may be busy.
-            (800, 500, 2, Bottleneck::Unknown),
-            (980, 990, 1, Bottleneck::Nic),
-            (800, 990, 1, Bottleneck::Nic),
+            (800, 1.0, 500, 2, Bottleneck::Unknown),
+            (980, 0.7, 990, 1, Bottleneck::Nic),
+            (980, 1.0, 990, 1, Bottleneck::Both),
+            (800, 1.0, 990, 1, Bottleneck::Nic),
         ] {
-            let trial = trial(busy, nic, cores);
-            assert_eq!(trial.bottleneck(), bottleneck, "{busy} of {cores} cores, {nic}");
-            // The application is never known to be the bottleneck.
-            assert!(trial.is_limited());
+            let trial = trial(busy, full, nic, cores);
+            assert_eq!(trial.bottleneck(), bottleneck, "{busy} of {cores} cores, {full}, {nic}");
+            assert_eq!(trial.is_limited(), bottleneck != Bottleneck::Application);
             assert_eq!(Bottleneck::of_code(bottleneck.code()), bottleneck);
-            let is_instrument = bottleneck == Bottleneck::Nic;
+            let is_instrument = matches!(bottleneck, Bottleneck::Nic | Bottleneck::Both);
             assert_eq!(bottleneck.is_instrument(), is_instrument, "of an offered load");
         }
-        let carried = TrialReport { is_closed: false, ..trial(980, 990, 1) };
+        let carried = TrialReport { is_closed: false, ..trial(980, 1.0, 990, 1) };
         assert_eq!(carried.bottleneck(), Bottleneck::Neither);
     }
 

@@ -63,6 +63,8 @@ pub(in crate::suite) struct Testpmd {
     core_hertz: f64,
     /// Number of cores that forward.
     cores: usize,
+    /// Maximum number of packets that it takes at a time.
+    burst: u32,
 }
 
 impl Testpmd {
@@ -87,8 +89,15 @@ impl Testpmd {
         console.read_until(PROMPT, START).map_err(|why| failed(&why))?;
         let Socket { server, control, folder } = socket;
         let workers = Workers::of(console.id());
-        let (waited, cores) = (None, config.cores);
-        let mut testpmd = Self { console, _server: server, workers, waited, core_hertz, cores };
+        let mut testpmd = Self {
+            console,
+            _server: server,
+            workers,
+            waited: None,
+            core_hertz,
+            cores: config.cores,
+            burst: params.burst,
+        };
         testpmd.await_rings(&control, config.pipes.saturating_mul(2))?;
         // From here on nothing is left behind, however this process ends. The socket's lock is in the folder too.
         folder.close().map_err(|why| failed(&format!("leaves its folder: {why}")))?;
@@ -129,7 +138,7 @@ impl Testpmd {
         let (before, now) = (self.waited, self.workers.waited());
         let waited = now.zip(before).map(|(now, before)| tsc.ticks(now.saturating_sub(before)));
         let text = self.command("show fwd stats all")?;
-        let forward = ForwardStats::parse(&text).ok_or_else(|| {
+        let forward = ForwardStats::parse(&text, self.burst).ok_or_else(|| {
             Failure::failed("testpmd's statistics have another form than those of DPDK 22.11")
         })?;
         let Self { cores, core_hertz, .. } = *self;
@@ -210,6 +219,7 @@ fn arguments(
         // One port, which sends what it receives.
         "--port-topology=loop".into(),
         "--record-core-cycles".into(),
+        "--record-burst-stats".into(),
         // Without this, `start` discards packets that have already arrived.
         "--no-flush-rx".into(),
     ]);
