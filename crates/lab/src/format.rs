@@ -1,6 +1,6 @@
 //! Formatting of values: scaled to a readable unit, with no more digits than the interval supports.
 
-use crate::statistics::{Interval, IntervalKind};
+use crate::statistics::{Interval, IntervalKind, OpenEnd};
 
 /// Maximum number of significant digits.
 const MAX_DIGITS: i32 = 4;
@@ -186,7 +186,11 @@ pub fn interval(centre: f64, interval: &Interval, unit: &str) -> String {
     let centre = precise(centre, unit);
     let ends = ends(interval, |end| precise(end, unit));
     match interval.kind {
-        IntervalKind::Single => centre,
+        IntervalKind::Single => match interval.open_end() {
+            None => centre,
+            Some(OpenEnd::Both) => format!("{centre} ({})", OpenEnd::Both.words()),
+            Some(end) => format!("{} {centre}", end.words()),
+        },
         IntervalKind::Range => format!("{centre} (range {ends})"),
         IntervalKind::Confidence => format!("{centre} ({ends})"),
     }

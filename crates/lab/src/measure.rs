@@ -18,6 +18,9 @@ pub const CAPPED: &str = "capped";
 pub const BOTTLENECK: &str = "bottleneck";
 /// Name of the covariate that lists metrics whose values the instrument limited.
 pub const LIMITED: &str = "limited_by_instrument";
+/// Name of the covariate that lists the busy share of each core, e.g. `0.98, 0.42`. Tables do not show it: it has another
+/// value in each round.
+pub const BUSY_CORES: &str = "busy_cores";
 
 /// The conditions under which a probe measures one point.
 pub struct Context<'a> {

@@ -84,13 +84,38 @@ fn values_that_the_instrument_limited_are_marked_and_not_beaten() {
     let text = shown(&run, &ShowOptions::default(), Page::default());
     for part in [
         "≥ at least: the search or the instrument",
-        "bottleneck: NIC (",
+        "bottleneck: NIC (all points)\n",
         "the instrument may have limited the value in ",
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
     // Any point may be the best.
     assert!(!text.contains('*') && !text.contains(LIMITED), "{text}");
+    // A single round is no more than a bound either.
+    run.samples.retain(|sample| sample.round == 0);
+    let text = shown(&run, &ShowOptions::default(), Page::default());
+    assert!(text.contains('≥'), "{text}");
+}
+
+#[test]
+fn points_with_another_bottleneck_are_named() {
+    let mut run = synthetic::run(12);
+    for sample in &mut run.samples {
+        let of = if sample.point.text("length") == "64 KiB" { "application" } else { "NIC" };
+        sample.covariates.insert(BOTTLENECK.into(), of.into());
+    }
+    let mut options = ShowOptions::default();
+    for one in ["threads=0,2", "memory=heap", "function=glibc", "direction=write"] {
+        options.filter.add(one).unwrap();
+    }
+    let text = shown(&run, &options, Page::default());
+    let line = text.lines().find(|line| line.starts_with("bottleneck: ")).unwrap();
+    assert!(
+        line.contains("NIC (") && line.ends_with("application (baseline; 2 threads)"),
+        "{line}"
+    );
+    let all = shown(&run, &ShowOptions::default(), Page::default());
+    assert!(all.contains("bottleneck: NIC (") && all.contains(" points), application ("), "{all}");
 }
 
 #[test]

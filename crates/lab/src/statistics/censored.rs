@@ -60,7 +60,8 @@ impl Interval {
         let open = |end: f64| if end.abs() > OPEN { end.signum() * f64::INFINITY } else { end };
         let low = extreme(|one| one.may_be_lower, -EXTREME).low;
         let high = extreme(|one| one.may_be_higher, EXTREME).high;
-        self.including(open(low), open(high))
+        // Of a single round too, which has no interval, but whose value is no more than a bound.
+        Self { low: self.low.min(open(low)), high: self.high.max(open(high)), ..self }
     }
 }
 
@@ -90,6 +91,20 @@ mod tests {
         for many in [10, 20] {
             assert_eq!(ends(many), (exact.0, f64::INFINITY));
         }
+    }
+
+    #[test]
+    fn a_single_censored_value_is_a_bound() {
+        let of = |censored: Censored| {
+            let one = estimate(&[7.0]).unwrap().with_censored(&[7.0], &[censored], CONFIDENCE);
+            let pair = paired_ratio(&[(7.0, 2.0)], LostRounds::default()).unwrap();
+            let pair = pair.with_censored(&[(7.0, 2.0)], &[censored], CONFIDENCE);
+            assert_eq!(pair.interval.open_end(), one.interval.open_end());
+            (one.interval.low, one.interval.high)
+        };
+        assert_eq!(of(EXACT), (7.0, 7.0));
+        assert_eq!(of(HIGHER), (7.0, f64::INFINITY));
+        assert_eq!(of(Censored { may_be_lower: true, ..EXACT }), (f64::NEG_INFINITY, 7.0));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use super::observed::{alike, chosen_state, resolution};
 use super::samples::{recorded, value};
 use super::voids::first_attempts;
 use super::{Limit, Observed, RoundCounts, Rounds, Samples, Unit};
-use crate::measure::{CAPPED, LIMITED};
+use crate::measure::{BUSY_CORES, CAPPED, LIMITED};
 use crate::metric::STEP;
 use crate::point::{Level, Point};
 use crate::proximity::ROUND_TRIP;
@@ -191,7 +191,7 @@ impl PointSamples<'_> {
         for sample in valid {
             let class = self.samples.class(sample).map(|class| (CLASS, Level::from(class.name())));
             // Limits are counted by metric.
-            let is_shown = |name: &str| ![ROUND_TRIP, CAPPED, LIMITED].contains(&name);
+            let is_shown = |name: &str| ![ROUND_TRIP, CAPPED, LIMITED, BUSY_CORES].contains(&name);
             let others = sample.covariates.iter().filter(|(name, _)| is_shown(name));
             let others = others.map(|(name, level)| (name.as_str(), level.clone()));
             for (name, level) in others.chain(class) {

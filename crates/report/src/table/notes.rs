@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use lab::measure::BOTTLENECK;
 use lab::point::Point;
 use lab::sample::FailureKind;
 use lab::statistics::{NOTABLE_CORRELATION, OpenEnd};
@@ -14,6 +15,8 @@ use lab::table::{Emphasis, Page};
 
 /// Maximum number of levels of a covariate that a remark lists.
 const MAX_LEVELS: usize = 6;
+/// Maximum number of points with a bottleneck that are named.
+const MAX_POINTS: usize = 4;
 
 /// Notes on the tables of one experiment.
 #[derive(Debug, Default)]
@@ -145,6 +148,7 @@ pub(crate) fn remarks(rows: &[&Row], baseline: &Point, unit: &str) -> Vec<String
     }
     lines.extend(correlation(rows));
     lines.extend(covariates(rows));
+    lines.extend(bottlenecks(rows, baseline));
     lines.extend(limits(rows));
     let outliers: usize = rows.iter().map(|row| row.outliers.len()).sum();
     if outliers > 0 {
@@ -164,11 +168,12 @@ pub(crate) fn remarks(rows: &[&Row], baseline: &Point, unit: &str) -> Vec<String
 }
 
 /// Returns a remark on each covariate: its levels, and the number of points with rounds of each, e.g.
-/// `memory_type: uncached-minus (4 points), write-back (1 point)`. The class of the cores has its own remark.
+/// `memory_type: uncached-minus (4 points), write-back (1 point)`. The class of the cores and the bottleneck have their own
+/// remarks.
 fn covariates(rows: &[&Row]) -> Vec<String> {
     let mut points: BTreeMap<&str, BTreeMap<&str, usize>> = BTreeMap::new();
     for (name, levels) in rows.iter().flat_map(|row| &row.covariates) {
-        for (level, _) in levels.iter().filter(|_| name != CLASS) {
+        for (level, _) in levels.iter().filter(|_| name != CLASS && name != BOTTLENECK) {
             *points.entry(name).or_default().entry(level.as_str()).or_default() += 1;
         }
     }
@@ -184,6 +189,29 @@ fn covariates(rows: &[&Row]) -> Vec<String> {
         format!("{name}: {}", shown.join(", "))
     };
     points.into_iter().map(listed).collect()
+}
+
+/// Returns a remark on the part that limited each point, in some or all of its rounds, e.g. `bottleneck: NIC (baseline; 2
+/// pipes), application (4 of 6 points)`.
+fn bottlenecks(rows: &[&Row], baseline: &Point) -> Option<String> {
+    let mut points: BTreeMap<&str, Vec<&Point>> = BTreeMap::new();
+    let known: Vec<_> = rows.iter().filter(|row| row.covariates.contains_key(BOTTLENECK)).collect();
+    for row in &known {
+        for (level, _) in &row.covariates[BOTTLENECK] {
+            points.entry(level.as_str()).or_default().push(&row.point);
+        }
+    }
+    let part = |(part, points): (&&str, &Vec<&Point>)| {
+        let named = || points.iter().map(|point| difference(point, baseline)).collect::<Vec<_>>();
+        let at = match (points.len(), known.len()) {
+            (some, all) if some == all => "all points".into(),
+            (some, _) if some <= MAX_POINTS => named().join("; "),
+            (some, all) => format!("{some} of {all} points"),
+        };
+        format!("{part} ({at})")
+    };
+    let parts: Vec<_> = points.iter().map(part).collect();
+    (!parts.is_empty()).then(|| format!("bottleneck: {}", parts.join(", ")))
 }
 
 /// Returns remarks on the rounds whose value the search or the instrument limited.

@@ -68,8 +68,7 @@ impl CoreUse {
     /// Describes it, e.g. `busy 42%, looked for packets for 60% of the time`.
     pub fn describe(&self) -> String {
         let [busy, polling] = [self.busy, self.polling].map(|share| 100.0 * share);
-        let saturated = if self.is_saturated() { ": saturated" } else { "" };
-        format!("busy {busy:.0}%, looked for packets for {polling:.0}% of the time{saturated}")
+        format!("busy {busy:.0}%, looked for packets for {polling:.0}% of the time")
     }
 
     /// Returns whether the loop had at least as much work as it can do.

@@ -191,25 +191,29 @@ impl Options {
     }
 }
 
-/// Describes a load that failed, e.g. `lowest load that failed: 62.10 Gbps; NIC core busy 91%, ...`.
+/// Describes a load that failed, e.g. `lowest load that failed: 62.10 Gbps; NIC core busy 91%, ...`. What testpmd does not
+/// report is left out.
 fn failed_load(trial: &Trial) -> String {
-    let value = |name: &str| trial.values.get(name).copied().unwrap_or(0.0);
-    let share = |name: &str| format!("{:.0}%", 100.0 * value(name));
-    let causes: Vec<_> = Losses::default()
-        .named()
-        .iter()
-        .filter(|(name, ..)| value(name) > 0.0)
-        .map(|(name, cause, _)| format!("{cause} {}", value(name)))
-        .collect();
+    let value = |name: &str| trial.values.get(name).copied();
+    let shares = |what: &str, of: [&str; 2]| {
+        let share = |(core, name): (&str, &str)| {
+            value(name).map(|share| format!("{core} {:.0}%", 100.0 * share))
+        };
+        let known: Vec<_> =
+            ["NIC core", "application"].into_iter().zip(of).filter_map(share).collect();
+        if known.is_empty() { String::new() } else { format!("; {what}: {}", known.join(", ")) }
+    };
+    let named = Losses::default().named();
+    let causes = named.iter().filter_map(|(name, cause, _)| {
+        let packets = value(name).filter(|packets| *packets > 0.0)?;
+        Some(format!("{cause} {packets}"))
+    });
     format!(
-        "lowest load that failed: {:.2} Gbps; busy: NIC core {}, application {}; looked for packets: \
-         NIC core {}, application {}; lost: {}",
+        "lowest load that failed: {:.2} Gbps{}{}; lost: {}",
         trial.level / 1e9,
-        share("busy_nic"),
-        share("busy_application"),
-        share("polling_nic"),
-        share("polling_application"),
-        causes.join(", ")
+        shares("busy", ["busy_nic", "busy_application"]),
+        shares("looked for packets", ["polling_nic", "polling_application"]),
+        causes.collect::<Vec<_>>().join(", ")
     )
 }
 
@@ -257,5 +261,39 @@ impl SearchResult<'_> {
             text += &format!("{value:>9} Mpps  {about}\n");
         }
         text + &self.failed_loads()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_load_states_only_what_is_known() {
+        let trial = |values: &[(&str, f64)]| Trial {
+            level: 62.1e9,
+            holds: Some(false),
+            void: None,
+            values: values.iter().map(|(name, value)| ((*name).to_string(), *value)).collect(),
+        };
+        let all = [
+            ("busy_nic", 0.91),
+            ("busy_application", 0.5),
+            ("polling_nic", 0.12),
+            ("polling_application", 0.6),
+            ("lost_not_sent", 0.0),
+            ("lost_ring_full", 7.0),
+            ("lost_not_echoed", 2.0),
+        ];
+        let head = "lowest load that failed: 62.10 Gbps; busy: NIC core 91%";
+        let lost = "lost: ring full 7, not echoed 2";
+        let known = format!(
+            "{head}, application 50%; looked for packets: NIC core 12%, application 60%; {lost}"
+        );
+        assert_eq!(failed_load(&trial(&all)), known);
+        // Of testpmd.
+        let some = all.into_iter().filter(|(name, _)| !name.ends_with("application"));
+        let unknown = format!("{head}; looked for packets: NIC core 12%; {lost}");
+        assert_eq!(failed_load(&trial(&some.collect::<Vec<_>>())), unknown);
     }
 }

@@ -1,6 +1,6 @@
 //! The metrics of the suite.
 
-use lab::measure::Measurement;
+use lab::measure::{BUSY_CORES, Measurement};
 use lab::metric::{Better, Metric};
 use machine::tsc::Tsc;
 
@@ -160,7 +160,7 @@ pub(super) fn from_trial(trial: &TrialReport, config: &TestbedConfig, tsc: &Tsc)
     let named = [&interruptions(trial, tsc)[..], &utilisation(trial, tsc)].concat();
     let measurement = named.into_iter().fold(measurement, |all, (name, one)| all.value(name, one));
     match busy_shares(trial) {
-        Some(shares) => measurement.covariate("busy_cores", shares),
+        Some(shares) => measurement.covariate(BUSY_CORES, shares),
         None => measurement,
     }
 }

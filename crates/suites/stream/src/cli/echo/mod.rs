@@ -254,13 +254,18 @@ impl Options {
     }
 }
 
-/// Describes how a core spent its time, e.g. `busy 42%, looked for packets for 60%; 17 packets per iteration, 8.1 cycles
-/// each`.
+/// Describes how a core spent its time, e.g. `busy 42%, looked for packets for 60% of the time, so it waited for packets; 17
+/// packets per iteration, 8.1 cycles each`.
 fn use_text(record: &CoreRecord) -> String {
     let used = record.core_use();
     let Some(packets) = used.packets_per_iteration else { return "no packets".into() };
     let cycles = record.cycles_per_packet().map(|cycles| format!(", {cycles:.1} cycles each"));
-    format!("{}; {packets:.1} packets per iteration{}", used.describe(), cycles.unwrap_or_default())
+    let bottleneck = match used.is_saturated() {
+        true => "application-bound: this core had no time left",
+        false => "so it waited for packets",
+    };
+    let (used, cycles) = (used.describe(), cycles.unwrap_or_default());
+    format!("{used}, {bottleneck}; {packets:.1} packets per iteration{cycles}")
 }
 
 fn use_json(record: &CoreRecord) -> Value {

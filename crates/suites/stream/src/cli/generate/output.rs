@@ -175,6 +175,7 @@ impl RunResult {
             self.causes()
         );
         text += &format!("{:>10} {}\n", "NIC core", self.nic_text());
+        text += &format!("{:>10} {}\n", "bottleneck", self.bottleneck());
         text +=
             &format!("{:>10} {corrupted} packets, and {late} late or duplicated\n", "corrupted");
         if let Some(times) = self.report.times.as_ref().filter(|times| !times.is_empty()) {
@@ -246,6 +247,18 @@ impl RunResult {
         let causes: Vec<_> =
             named.map(|(_, cause, packets)| format!("{cause} {packets}")).collect();
         if causes.is_empty() { String::new() } else { format!(" ({})", causes.join(", ")) }
+    }
+
+    /// Names the side that limited the run, as far as this side knows it.
+    fn bottleneck(&self) -> &'static str {
+        let used = self.report.core_use();
+        if used.packets_per_iteration.is_some() && used.is_saturated() {
+            "NIC-bound: the core of NIC and generator had no time left"
+        } else if self.report.lost() > 0 {
+            "not NIC-bound: its core had time left; 'stream echo' states whether the application had"
+        } else {
+            "none: the load was carried"
+        }
     }
 
     fn nic_text(&self) -> String {
