@@ -28,11 +28,15 @@ pub(super) fn void(trial: &TrialReport, tsc: &Tsc) -> Option<String> {
 
 /// Returns why a rate is void, or `None` if it is valid: its loops stalled for too much of the time.
 pub(super) fn void_rate(trial: &TrialReport) -> Option<String> {
+    (stalled_share(trial) > MAX_SHARE)
+        .then(|| format!("host stall: loops stalled for over {:.0}%", MAX_SHARE * 100.0))
+}
+
+/// Returns the time for which the loops of a trial stalled, as a share of its duration.
+pub(super) fn stalled_share(trial: &TrialReport) -> f64 {
     let Report { start, ended, .. } = trial.report;
     let stalled = loops(trial).map(|it| it.stalled).sum::<u64>() + trial.waited();
-    let share = stalled as f64 / (ended.saturating_sub(start).max(1)) as f64;
-    (share > MAX_SHARE)
-        .then(|| format!("host stall: loops stalled for over {:.0}%", MAX_SHARE * 100.0))
+    stalled as f64 / (ended.saturating_sub(start).max(1)) as f64
 }
 
 /// Returns the iterations of each loop: the NIC's and those of the application, except testpmd's, which are unknown.

@@ -16,6 +16,7 @@ use super::stall;
 use super::testbed::{Testbed, TrialReport};
 use super::testbed_config::{Cpus, TestbedConfig};
 use super::utilisation::Bottleneck;
+use crate::core_use::CoreUse;
 use crate::generator::{Generator, GeneratorCommand};
 use crate::nic::ticks;
 use crate::wire::traffic::Packet;
@@ -121,10 +122,19 @@ fn testbed(levels: &[(&str, &str)], slower: Duration) -> Option<(Testbed, Arc<At
     let stall = Arc::new(AtomicBool::new(false));
     let per_packet = if slower.is_zero() { 0 } else { tsc.ticks(slower) };
     let wire = |generator| SlowWire { generator, per_packet, stall: Arc::clone(&stall) };
-    let mut testbed = Testbed::with_wire(&config(levels), &cpus, tsc, wire).unwrap();
     let start = Instant::now();
-    while let Err(why) = testbed.warm_up(|testbed| testbed.closed(WINDOW, BUDGET)) {
+    // Void while the core clock is doubtful.
+    let check = |why: &Failure| {
         assert!(why.kind == FailureKind::Void && start.elapsed() < SOON, "{why}");
+    };
+    let mut testbed = loop {
+        match Testbed::with_wire(&config(levels), &cpus, tsc, wire) {
+            Ok(testbed) => break testbed,
+            Err(why) => check(&why),
+        }
+    };
+    while let Err(why) = testbed.warm_up(|testbed| testbed.closed(WINDOW, BUDGET)) {
+        check(&why);
     }
     Some((testbed, stall))
 }
@@ -146,11 +156,15 @@ fn trials(run: impl Fn() -> Result<TrialReport, Failure>) -> impl Iterator<Item 
     })
 }
 
-/// Returns the first valid trials of a closed loop; `None` if a busy machine does not permit them.
+/// Maximum share of the time for which either side may stall: the other one looks for packets meanwhile, and is no longer
+/// saturated at 5%.
+const UNDISTURBED: f64 = 0.01;
+
+/// Returns the first undisturbed trials of a closed loop; `None` if a busy machine does not permit them.
 fn valid_trials(testbed: &Testbed) -> Option<Vec<TrialReport>> {
     let all = trials(|| testbed.closed(WINDOW, BUDGET));
-    let valid: Vec<_> =
-        all.filter(|trial| stall::void_rate(trial).is_none()).take(TRIALS).collect();
+    let is_undisturbed = |trial: &TrialReport| stall::stalled_share(trial) <= UNDISTURBED;
+    let valid: Vec<_> = all.filter(is_undisturbed).take(TRIALS).collect();
     if valid.len() < TRIALS {
         machine::untested::note("stream: bottlenecks", &"other programs have the CPUs");
     }
@@ -225,7 +239,8 @@ fn what_testpmd_does_not_report_is_absent_and_the_bottleneck_is_that_of_the_know
         valid_trials(&testbed)
     };
     let Some(slow) = of(Duration::from_nanos(300)) else { return };
-    assert_eq!(bottleneck(&slow), Bottleneck::Nic, "a wire with 300 ns per packet");
+    let found = bottleneck(&slow);
+    assert_eq!(found, Bottleneck::Nic, "a wire with 300 ns per packet: {slow:?}");
     for trial in &slow {
         let known: BTreeMap<_, _> = utilisation(trial, tsc).into_iter().collect();
         let absent = ["polling_application", "packets_per_iteration_application"];
@@ -237,9 +252,11 @@ fn what_testpmd_does_not_report_is_absent_and_the_bottleneck_is_that_of_the_know
     }
     let Some(fast) = of(Duration::ZERO) else { return };
     for trial in fast {
-        let full = trial.testpmd.unwrap().forward.full.expect("bursts with packets");
-        assert!((0.0..=1.0).contains(&full), "{full}");
-        assert_eq!(trial.is_limited(), trial.bottleneck() != Bottleneck::Application);
+        let full = trial.testpmd.unwrap().forward.full;
+        assert!(full.is_none_or(|full| (0.0..=1.0).contains(&full)), "{full:?}");
+        let may_be = trial.application_busy().is_none_or(CoreUse::may_be_saturated);
+        let is_application = trial.bottleneck() == Bottleneck::Application;
+        assert!(may_be || !is_application, "it had time left: {trial:?}");
     }
 }
 

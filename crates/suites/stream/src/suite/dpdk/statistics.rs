@@ -15,8 +15,8 @@ pub(in crate::suite) struct ForwardStats {
     pub busy: u64,
     /// Packets of those iterations.
     pub worked: u64,
-    /// Share of those iterations that found as many packets as testpmd takes at a time, or more. The exact share is at
-    /// least this, because testpmd prints whole percents. `None` without packets.
+    /// Share of those iterations that found as many packets as testpmd takes at a time, or more. `None` without packets, or
+    /// if so few iterations had some that the whole percents that testpmd prints say nothing.
     pub full: Option<f64>,
 }
 
@@ -42,11 +42,14 @@ impl ForwardStats {
     }
 }
 
-/// Returns the share of bursts with packets that have `burst` packets, of all queues: a bound, because shares are printed in
-/// whole percents, rounded down. The last one is the remainder. `None` in the result if there were no packets, `None` if the
-/// text has another form.
+/// Minimum percentage of bursts with packets. Shares are printed in whole percents, rounded down, and the last one, the
+/// remainder, is up to 2 too large: of 20, that is a tenth.
+const MIN_PERCENT: u8 = 20;
+
+/// Returns the share of bursts with packets that have `burst` packets, of all queues. `None` in the result if too few had
+/// packets, `None` if the text has another form.
 fn full(text: &str, burst: u32) -> Option<Option<f64>> {
-    let (mut full, mut working) = (0.0, 0.0);
+    let (mut full, mut working, mut is_exact) = (0.0, 0.0, true);
     let queues = text.lines().filter_map(|line| line.trim().strip_prefix("RX-bursts :"));
     for queue in queues {
         // E.g. `38314 [10% of 0 pkts + 80% of 32 pkts + 10% of other]`.
@@ -63,10 +66,12 @@ fn full(text: &str, burst: u32) -> Option<Option<f64>> {
                 percent_empty = percent;
             }
         }
+        let percent = 100_u8.saturating_sub(percent_empty);
+        is_exact &= percent == 0 || percent >= MIN_PERCENT;
         full += bursts as f64 * f64::from(percent_full);
-        working += bursts as f64 * f64::from(100_u8.saturating_sub(percent_empty));
+        working += bursts as f64 * f64::from(percent);
     }
-    Some((working > 0.0).then(|| full / working))
+    Some((working > 0.0 && is_exact).then(|| full / working))
 }
 
 /// A core that is always busy is saturated if at least this share of its iterations left packets in the queue, or took the
@@ -189,6 +194,9 @@ mod tests {
         assert_eq!(full(&(busy + &half), 32), Some(Some(325.0 / 350.0)));
         assert_eq!(full(&half, 64), Some(Some(0.0)));
         assert_eq!((full(&idle, 32), full("", 32)), (Some(None), Some(None)));
+        // 98.9, 0.6 and 0.5 percent.
+        let few = line("1000 [98% of 0 pkts + 0% of 7 pkts + 2% of 32 pkts]");
+        assert_eq!(full(&few, 32), Some(None));
     }
 
     #[test]
