@@ -15,6 +15,13 @@ const PER_PACKET: Duration = Duration::from_nanos(50);
 /// less than this.
 const SLOWER: u64 = 2;
 
+/// The same for a loop that learns nothing: an iteration that takes longer has lost its CPU to another process.
+const LOST_CPU: Duration = Duration::from_millis(1);
+/// Allowance per packet of such a loop: many times what comparing all of its bytes needs.
+const ANY_PACKET: Duration = Duration::from_micros(2);
+/// Allowance per NOP instruction: several times what the slowest CPU needs.
+const PER_NOP: Duration = Duration::from_nanos(2);
+
 /// Criterion for a stalled iteration, in ticks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StallThreshold {
@@ -33,6 +40,13 @@ impl StallThreshold {
     /// Returns the criterion for a loop of which nothing is known.
     pub fn new(tsc: &Tsc) -> Self {
         Self { base: tsc.ticks(STALL), allowed: tsc.ticks(PER_PACKET), cost: 0 }
+    }
+
+    /// Returns the criterion for a loop that does not learn what its packets cost and executes `nops` NOPs for each: only
+    /// the loss of its CPU is a stall.
+    pub fn of_lost_cpu(tsc: &Tsc, nops: u32) -> Self {
+        let allowed = tsc.ticks(ANY_PACKET).saturating_add(tsc.ticks(PER_NOP * nops));
+        Self { base: tsc.ticks(LOST_CPU), allowed, cost: 0 }
     }
 
     /// Returns the criterion of durations in ticks.

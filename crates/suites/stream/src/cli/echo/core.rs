@@ -123,15 +123,17 @@ impl Core<'_> {
     fn echo(&mut self, echo: &mut impl Echo, last: impl FnOnce()) -> CoreRecord {
         let shared = self.barriers.shared;
         shared.unbound.fetch_add(echo.unbound(), Ordering::Relaxed);
-        self.barriers.ready();
         let (mut echoed, nops) = (0_u64, self.nops);
+        let of_lost_cpu = |tsc| StallThreshold::of_lost_cpu(tsc, nops);
+        let threshold = Tsc::get().map_or(StallThreshold::NEVER, of_lost_cpu);
+        self.barriers.ready();
         let mut record = CoreRecord::default();
         let mut start = ticks();
         while !shared.stop.load(Ordering::Relaxed) {
             // The main thread notices a closed NIC too.
             let Ok(packets) = echo.poll(|packet| work(packet, nops)) else { break };
             let now = ticks();
-            record.add(start, now, packets);
+            record.add(start, now, packets, &threshold);
             start = now;
             if packets > 0 {
                 echoed = echoed.wrapping_add(packets);
@@ -151,19 +153,28 @@ pub(super) struct CoreRecord {
     /// Start of the first iteration with packets and end of the last one, in ticks; 0 without packets.
     first: u64,
     last: u64,
+    /// Duration of the stalls since the last packets, in ticks: they count once packets follow.
+    lost: u64,
 }
 
 impl CoreRecord {
     #[inline(always)]
-    fn add(&mut self, start: u64, end: u64, packets: u64) {
+    fn add(&mut self, start: u64, end: u64, packets: u64, threshold: &StallThreshold) {
         let elapsed = end.saturating_sub(start);
-        self.stats.iterations.record(elapsed, packets, &StallThreshold::NEVER);
+        let excess = self.stats.iterations.record(elapsed, packets, threshold);
+        if excess > 0 {
+            std::hint::cold_path();
+            self.lost += elapsed;
+        }
         if packets > 0 {
             if self.first == 0 {
                 std::hint::cold_path();
                 self.first = start;
+                self.lost = if excess > 0 { elapsed } else { 0 };
             }
             self.last = end;
+            self.stats.iterations.interrupted += self.lost;
+            self.lost = 0;
         }
     }
 
@@ -225,6 +236,26 @@ mod tests {
             self.here(Self::BeforeReady);
             0
         }
+    }
+
+    #[test]
+    fn time_without_a_cpu_is_neither_work_nor_polling() {
+        let threshold = StallThreshold::of_ticks(1000, 10);
+        let mut record = CoreRecord::default();
+        // Stalls before the first packet, between two iterations with packets, and after the last one.
+        for (start, end, packets) in [
+            (0, 5000, 0),
+            (5000, 5010, 0),
+            (5010, 5510, 64),
+            (5510, 9510, 0),
+            (9510, 10_010, 64),
+            (10_010, 19_010, 0),
+        ] {
+            record.add(start, end, packets, &threshold);
+        }
+        assert_eq!(record.stats.iterations.interrupted, 4000);
+        let used = record.core_use();
+        assert!(used.is_saturated() && (used.busy - 1.0).abs() < 1e-9, "{used:?}");
     }
 
     #[test]

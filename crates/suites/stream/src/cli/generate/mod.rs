@@ -20,6 +20,7 @@ use super::Error;
 use super::rate::Rate;
 use super::{Interrupted, say, until};
 use crate::generator::{Check, GeneratorCommand, LiveCounters, Report, Trial};
+use crate::iterations::StallThreshold;
 use crate::nic::Counters;
 use crate::nic::remote::{Limits, MemoryUse, Server};
 use crate::suite::params::MAX_MODELLED;
@@ -203,6 +204,7 @@ impl Run<'_> {
             drain: tsc.ticks(DRAIN),
             check: self.options.check,
             times: self.options.rtt || self.options.rtt_hist.is_some(),
+            threshold: StallThreshold::of_lost_cpu(tsc, 0),
             ..Trial::default()
         };
         let (answer, reports) = sync_channel(1);
