@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lab::sample::Failure;
 use machine::tsc::Tsc;
@@ -34,6 +34,8 @@ const MAX_DELAY: Duration = Duration::from_micros(20);
 
 /// Maximum number of warm-ups.
 const MAX_WARM_UPS: u32 = 8;
+/// No warm-up starts later than this: a machine on which the loops get no CPU must not make the sample time out.
+const WARM_UPS: Duration = Duration::from_secs(1);
 
 /// A running NIC, generator and application.
 pub(super) struct Testbed {
@@ -135,11 +137,12 @@ impl Testbed {
         &mut self,
         trial: impl Fn(&Self) -> Result<TrialReport, Failure>,
     ) -> Result<(), Failure> {
-        let mut cost = None;
+        let (mut cost, start) = (None, Instant::now());
         for _ in 0..MAX_WARM_UPS {
             let TrialReport { report, application, .. } = trial(self)?;
             cost = report.packet_cost.or(cost);
-            if cost.is_some() && application.iter().all(|core| core.has_learnt) {
+            let has_learnt = cost.is_some() && application.iter().all(|core| core.has_learnt);
+            if has_learnt || start.elapsed() > WARM_UPS {
                 break;
             }
         }

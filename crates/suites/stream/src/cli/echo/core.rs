@@ -164,7 +164,7 @@ impl CoreRecord {
         let excess = self.stats.iterations.record(elapsed, packets, threshold);
         if excess > 0 {
             std::hint::cold_path();
-            self.lost += elapsed;
+            self.lost = self.lost.saturating_add(elapsed);
         }
         if packets > 0 {
             if self.first == 0 {
@@ -173,7 +173,8 @@ impl CoreRecord {
                 self.lost = if excess > 0 { elapsed } else { 0 };
             }
             self.last = end;
-            self.stats.iterations.interrupted += self.lost;
+            let interrupted = &mut self.stats.iterations.interrupted;
+            *interrupted = interrupted.saturating_add(self.lost);
             self.lost = 0;
         }
     }
