@@ -146,6 +146,30 @@ impl RxPipe {
         self.shared.request_notification(self.id);
     }
 
+    /// Takes the device's notifications, so that packets of any of its pipes can be received. [`Device::next`] does so
+    /// too, and still returns these pipes.
+    #[inline(always)]
+    pub fn poll(&mut self) {
+        self.shared.poll();
+    }
+
+    /// Returns the number of bytes that can be confirmed.
+    #[inline(always)]
+    pub fn unconfirmed(&self) -> usize {
+        self.arrived() as usize * FLIT
+    }
+
+    /// Returns the number of confirmed bytes that are neither freed nor sent.
+    #[inline(always)]
+    pub fn confirmed(&self) -> usize {
+        self.held as usize * FLIT
+    }
+
+    /// Returns whether the NIC has stopped.
+    pub fn is_closed(&self) -> bool {
+        self.shared.port.is_closed()
+    }
+
     /// Returns the flits that have arrived and are not confirmed.
     #[inline(always)]
     pub(super) fn arrived(&self) -> u32 {
@@ -264,8 +288,8 @@ impl TxPipe {
         self.shared.send(&self.ring, start, flits, CompletionTarget::Tx(self.index, flits))
     }
 
-    /// Returns the number of free bytes.
-    fn free(&self) -> usize {
+    /// Returns the number of free bytes, without those released since completions were last processed.
+    pub fn free(&self) -> usize {
         let in_flight = self.sent.wrapping_sub(self.returned.get());
         self.shared.sizes.ring - in_flight as usize * FLIT
     }
@@ -340,6 +364,29 @@ impl RxTxPipe {
     #[inline(always)]
     pub fn prefetch(&mut self) {
         self.0.prefetch();
+    }
+
+    /// As [`RxPipe::poll`].
+    #[inline(always)]
+    pub fn poll(&mut self) {
+        self.0.poll();
+    }
+
+    /// As [`RxPipe::unconfirmed`].
+    #[inline(always)]
+    pub fn unconfirmed(&self) -> usize {
+        self.0.unconfirmed()
+    }
+
+    /// As [`RxPipe::confirmed`].
+    #[inline(always)]
+    pub fn confirmed(&self) -> usize {
+        self.0.confirmed()
+    }
+
+    /// As [`RxPipe::is_closed`].
+    pub fn is_closed(&self) -> bool {
+        self.0.is_closed()
     }
 
     /// Sends the oldest `bytes` confirmed bytes and frees them once they have been sent. Does nothing for 0 bytes, not

@@ -90,7 +90,7 @@ impl InterfaceConfig {
     }
 
     /// Returns whether a NIC can have the configuration.
-    pub(crate) fn is_possible(self) -> bool {
+    pub fn is_possible(self) -> bool {
         match self {
             Self::Pipes { ring, notifications, .. } => {
                 let rings = (PAGE..=1 << 30).contains(&ring) && ring.is_power_of_two();

@@ -85,6 +85,23 @@ impl Device {
     pub fn configure(&self, configuration: Configuration) -> Result<(), ConfigError> {
         self.shared.configure(configuration)
     }
+
+    /// As [`Device::next`], but returns the NIC's ID of the pipe.
+    #[inline(always)]
+    pub fn next_id(&self) -> Option<u32> {
+        self.shared.next_id()
+    }
+
+    /// Returns the number of requests to send that the NIC has not completed, as of the last call that processed
+    /// completions.
+    pub fn in_flight(&self) -> usize {
+        self.shared.in_flight() as usize
+    }
+
+    /// Returns whether the NIC has stopped.
+    pub fn is_closed(&self) -> bool {
+        self.shared.port.is_closed()
+    }
 }
 
 /// Checks that the NIC has the configuration of a device with these sizes.

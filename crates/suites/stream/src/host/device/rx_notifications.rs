@@ -54,6 +54,13 @@ impl Shared {
     /// Returns the index of the next pipe that has received packets.
     #[inline(always)]
     pub(super) fn next(&self) -> Option<usize> {
+        let pipe = self.next_id()?;
+        Some(self.rx_notifications.indices[pipe as usize].get() as usize)
+    }
+
+    /// Returns the ID of the next pipe that has received packets.
+    #[inline(always)]
+    pub(super) fn next_id(&self) -> Option<u32> {
         let rx_notifications = &self.rx_notifications;
         let mut ready = rx_notifications.ready.borrow_mut();
         if ready.is_empty() {
@@ -62,7 +69,14 @@ impl Shared {
         }
         let pipe = ready.pop_front()?;
         rx_notifications.is_ready[pipe as usize].set(false);
-        Some(rx_notifications.indices[pipe as usize].get() as usize)
+        Some(pipe)
+    }
+
+    /// Takes notifications without returning their pipes, which stay ready.
+    #[inline(always)]
+    pub(in crate::host) fn poll(&self) {
+        self.complete();
+        self.take_notifications(&mut self.rx_notifications.ready.borrow_mut());
     }
 
     /// Takes up to one batch of notifications. Returns their number.

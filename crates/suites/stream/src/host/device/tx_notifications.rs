@@ -102,6 +102,12 @@ impl Shared {
         self.wait(|| self.tx_notifications.head.get() == self.tx_notifications.tail.get())
     }
 
+    /// Returns the number of requests in flight.
+    pub(super) fn in_flight(&self) -> u32 {
+        let Self { mask, tx_notifications: TxNotificationState { head, tail, .. }, .. } = self;
+        tail.get().wrapping_sub(head.get()) & mask
+    }
+
     /// Returns the next free slot. Waits while all are in flight.
     #[inline(always)]
     fn slot(&self) -> Result<u32, NicClosed> {

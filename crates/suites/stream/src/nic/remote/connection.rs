@@ -90,10 +90,10 @@ impl Connection {
             Ok(Some((Reply::Refused(why), _))) => return Err(refused(&why)),
             Ok(None) => return Err(refused("it stopped; start it again")),
             Err(why) if why.kind() == io::ErrorKind::TimedOut => {
-                return Err(refused("it does not answer; name a NIC's socket with --nic"));
+                return Err(refused("it does not answer; use the socket of a NIC"));
             }
             Ok(_) | Err(_) => {
-                return Err(refused("invalid answer; name a NIC's socket with --nic"));
+                return Err(refused("invalid answer; use the socket of a NIC"));
             }
         };
         let (answers, shared) = (channel(), Arc::new(Shared::default()));
