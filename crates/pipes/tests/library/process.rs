@@ -29,6 +29,8 @@ pub(crate) struct Running {
 impl Running {
     /// Starts a program in a folder.
     pub(crate) fn start(folder: &Path, command: &mut Command) -> Self {
+        // Cargo's path may have the library of an older build, which `cargo build` made.
+        command.env_remove("LD_LIBRARY_PATH");
         let pipes = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = pipes.current_dir(folder).spawn().unwrap();
         let errors = BufReader::new(child.stderr.take().unwrap());
