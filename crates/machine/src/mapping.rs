@@ -169,12 +169,25 @@ impl Mapping {
     /// # Errors
     /// Returns the error of `mmap(2)`.
     pub fn open_file(file: impl AsFd, length: usize, how: Sharing) -> Result<Self, SysError> {
+        Self::open_file_at(file, 0, length, how)
+    }
+
+    /// Maps `length` bytes of an open file or of another object, e.g. a socket, from `start`.
+    ///
+    /// # Errors
+    /// Returns the error of `mmap(2)`.
+    pub fn open_file_at(
+        file: impl AsFd,
+        start: u64,
+        length: usize,
+        how: Sharing,
+    ) -> Result<Self, SysError> {
         let (writable, flags) = match how {
             Sharing::Private => (false, MapFlags::PRIVATE),
             Sharing::Shared => (false, MapFlags::SHARED),
             Sharing::SharedWritable => (true, MapFlags::SHARED),
         };
-        Self::of_file(file.as_fd(), 0, length, writable, flags).map_err(|why| {
+        Self::of_file(file.as_fd(), start, length, writable, flags).map_err(|why| {
             SysError::new(format!("map {length} B of a file"), why, "free memory or request less")
         })
     }

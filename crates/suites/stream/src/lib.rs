@@ -7,6 +7,7 @@ pub mod echo;
 pub mod generator;
 pub mod host;
 pub mod iterations;
+pub mod link;
 pub mod losses;
 pub mod nic;
 pub mod suite;
@@ -14,12 +15,21 @@ pub mod suite;
 mod tests;
 pub mod wire;
 
+use lab::option::{OptionValue, SuiteOption};
 use lab::suite::{Suite, SuiteCommand};
 
 use suite::{METHODS, dpdk, testbed_config};
 
 /// Numbers of application cores that claims need: one, and eight as in the Ensō evaluation.
 const CORES: [usize; 2] = [1, 8];
+
+/// Options of the suite.
+const OPTIONS: &[SuiteOption] = &[SuiteOption {
+    name: link::ALLOW_NETWORK,
+    enables: "takes the packets of network interfaces: attaches XDP programs, sets interfaces promiscuous and up, \
+              creates TAP interfaces and network namespaces",
+    value: OptionValue::Text,
+}];
 
 /// The suite.
 pub static SUITE: Suite = Suite::new(
@@ -32,4 +42,5 @@ pub static SUITE: Suite = Suite::new(
     let cores = CORES.iter().map(|cores| testbed_config::capability(*cores));
     cores.chain([dpdk::TESTPMD.capability()]).collect()
 })
+.with_options(OPTIONS)
 .with_command(SuiteCommand { command: cli::command, run: cli::main });

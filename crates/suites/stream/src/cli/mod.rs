@@ -18,6 +18,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 mod echo;
 mod generate;
+mod link;
 mod pcap;
 mod rate;
 mod search;
@@ -37,9 +38,9 @@ struct Options {
 enum Command {
     /// Write pcap files of sample traffic
     Pcap(pcap::Options),
-    /// Run the NIC and replay a packet file on its wire
+    /// Run the NIC and replay a packet file on its wire, or through an interface of Linux
     Generate(generate::Options),
-    /// Run the application, which sends packets back to a NIC in another process
+    /// Run the application, which sends packets back to a NIC in another process, or through an interface of Linux
     Echo(echo::Options),
     /// Find the zero-loss (NDR) and partial-loss (PDR) rates
     Search(search::Options),

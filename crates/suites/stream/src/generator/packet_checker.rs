@@ -27,7 +27,7 @@ pub enum Check {
 }
 
 /// What the application changes in each packet before it sends it back.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Modification {
     /// Nothing.
     None,

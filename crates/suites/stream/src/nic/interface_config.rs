@@ -8,6 +8,7 @@ use std::fmt;
 use machine::mapping::PAGE;
 
 use super::descriptor::{BUFFER, Descriptor, PER_LINE};
+use super::link_mode::LinkMode;
 use super::vhost::MAX_QUEUES;
 
 /// When the NIC notifies of received packets.
@@ -43,6 +44,8 @@ pub enum InterfaceConfig {
         /// Pairs of rings.
         queues: u32,
     },
+    /// An interface of Linux, to which no program attaches.
+    Link(LinkMode),
 }
 
 impl InterfaceConfig {
@@ -55,6 +58,7 @@ impl InterfaceConfig {
             Self::Descriptors { rx, tx } => [2, rx.into(), tx.into(), 0],
             // No client of this project's protocol can have it.
             Self::Virtio { queues } => [3, queues.into(), 0, 0],
+            Self::Link(_) => [4, 0, 0, 0],
         }
     }
 
@@ -84,8 +88,8 @@ impl InterfaceConfig {
                 let descriptors = u64::from(rx).saturating_add(tx.into());
                 queues.saturating_mul(EACH.saturating_mul(descriptors))
             }
-            // The program's.
-            Self::Virtio { .. } => 0,
+            // The program's, and the kernel's.
+            Self::Virtio { .. } | Self::Link(_) => 0,
         }
     }
 
@@ -100,6 +104,7 @@ impl InterfaceConfig {
                 .iter()
                 .all(|size| (PER_LINE as u32..=1 << 20).contains(size) && size.is_power_of_two()),
             Self::Virtio { queues } => (1..=MAX_QUEUES).contains(&queues),
+            Self::Link(_) => true,
         }
     }
 }
@@ -115,6 +120,7 @@ impl fmt::Display for InterfaceConfig {
                 write!(to, "rings of {rx} descriptors for receiving and {tx} for sending")
             }
             Self::Virtio { queues } => write!(to, "{queues} pairs of virtqueues"),
+            Self::Link(mode) => mode.fmt(to),
         }
     }
 }

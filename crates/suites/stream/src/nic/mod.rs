@@ -16,6 +16,7 @@ pub mod fallback;
 pub mod flow_table;
 pub mod interface_config;
 pub mod layout;
+mod link_mode;
 pub(crate) mod memory;
 pub mod notification;
 mod pipe_ids;
@@ -45,7 +46,8 @@ mod sync {
 
 pub use counters::Counters;
 pub use interface_config::InterfaceConfig;
+pub use link_mode::LinkMode;
 pub use port::{Memory, Port};
-pub use region::Region;
+pub use region::{ClientId, Region};
 pub(crate) use thread::ticks;
 pub use thread::{Access, Error, Nic, NicParams};

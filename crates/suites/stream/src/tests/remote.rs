@@ -119,7 +119,9 @@ impl Found {
                 burst.add(60).unwrap().fill(0);
                 queue.send(&mut burst).unwrap();
             }
-            InterfaceConfig::Virtio { .. } => unreachable!("this server has no such NIC"),
+            InterfaceConfig::Virtio { .. } | InterfaceConfig::Link(_) => {
+                unreachable!("this server has no such NIC")
+            }
         }
         let start = Instant::now();
         while self.nic.counters().out_packets == before {

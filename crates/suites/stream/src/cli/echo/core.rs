@@ -114,13 +114,14 @@ impl Core<'_> {
                 let sizes = descriptors::Sizes { rx, tx };
                 self.echo(&mut DescriptorsEcho::new(port, sizes, flows)?, last)
             }
-            // Programs attach to such a NIC by vhost-user.
-            InterfaceConfig::Virtio { .. } => CoreRecord::default(),
+            // Programs attach to such a NIC by vhost-user, or not at all.
+            InterfaceConfig::Virtio { .. } | InterfaceConfig::Link(_) => CoreRecord::default(),
         };
         Ok(record)
     }
 
-    fn echo(&mut self, echo: &mut impl Echo, last: impl FnOnce()) -> CoreRecord {
+    /// Echoes until all cores stop, then calls `last`.
+    pub(super) fn echo(&mut self, echo: &mut impl Echo, last: impl FnOnce()) -> CoreRecord {
         let shared = self.barriers.shared;
         shared.unbound.fetch_add(echo.unbound(), Ordering::Relaxed);
         let (mut echoed, nops) = (0_u64, self.nops);

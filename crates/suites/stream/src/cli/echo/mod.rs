@@ -1,15 +1,17 @@
-//! `tollgate stream echo`: the application, whose NIC is in another process.
+//! `tollgate stream echo`: the application, whose NIC is in another process, or which uses an interface of Linux.
 
 mod core;
+mod link;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use lab::quantity;
 use lab::suite::UsageError;
 use machine::SysError;
@@ -17,7 +19,9 @@ use machine::pin::spawn_pinned;
 use serde_json::{Value, json};
 
 use super::Error;
+use super::link::LinkOptions;
 use super::{Interrupted, say, until};
+use crate::link::interface::is_name;
 use crate::nic::InterfaceConfig;
 use crate::nic::layout::{NOTIFICATIONS, PIPES, RING};
 use crate::nic::remote::{ConnectError, Connection};
@@ -34,18 +38,21 @@ const MAX_DEFAULT_RINGS: usize = 1 << 30;
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// Number of cores
-    #[arg(allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    #[arg(default_value_t = 1, allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=1024))]
     cores: u32,
     /// Pipes (or queues) per core: the first receives packets to 192.168.0.0, port 80, the next those to
     /// 192.168.0.1, and so on over all cores
-    #[arg(allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=i64::from(PIPES)))]
+    #[arg(default_value_t = 1, allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=i64::from(PIPES)))]
     pipes: u32,
     /// NOP instructions per packet
-    #[arg(allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(0..=i64::from(MAX_NOPS)))]
+    #[arg(default_value_t = 0, allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(0..=i64::from(MAX_NOPS)))]
     nops: u32,
-    /// Interface between NIC and application
-    #[arg(long, value_enum, default_value = "pipes")]
-    interface: Interface,
+    /// Interface between NIC and application: pipes, pipes-per-packet, pipes-prefetch, descriptors; or an interface of
+    /// Linux, e.g. veth1, whose packets are echoed
+    #[arg(long, default_value = "pipes")]
+    interface: EchoInterface,
+    #[command(flatten)]
+    link: LinkOptions,
     /// Size of each pipe's ring [default: 2 MiB, less if all rings would exceed 1 GiB]
     #[arg(long, allow_hyphen_values = true, value_parser = quantity::bytes)]
     ring: Option<u64>,
@@ -60,12 +67,44 @@ pub(crate) struct Options {
     json: bool,
 }
 
+/// What the echo receives from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum EchoInterface {
+    /// An interface of the software NIC.
+    Nic(Interface),
+    /// The name of an interface of Linux.
+    Linux(String),
+}
+
+impl FromStr for EchoInterface {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Ok(interface) = <Interface as ValueEnum>::from_str(text, false) {
+            return Ok(Self::Nic(interface));
+        }
+        match is_name(text) {
+            true => Ok(Self::Linux(text.to_owned())),
+            false => {
+                Err("neither an interface of the NIC nor a name of an interface of Linux".into())
+            }
+        }
+    }
+}
+
 /// Echoes until interrupted or the NIC ends, and prints the number of packets.
 ///
 /// # Errors
 /// Returns one line: what, the cause, and the fix.
 pub(crate) fn main(options: &Options) -> Result<i32, Error> {
-    let config = options.config()?;
+    let interface = match &options.interface {
+        EchoInterface::Linux(name) => return link::main(options, name),
+        EchoInterface::Nic(interface) => {
+            options.link.check_unused()?;
+            *interface
+        }
+    };
+    let config = options.config(interface)?;
     let path = options.nic.clone().map_or_else(super::default_socket, Ok)?;
     let interrupted = Interrupted::listen()?;
     let connection = connect(&path, config, &interrupted)?;
@@ -73,7 +112,7 @@ pub(crate) fn main(options: &Options) -> Result<i32, Error> {
     let shared = Arc::new(Shared::new(cpus.len()));
     let cores = (0..)
         .zip(cpus)
-        .map(|(core, cpu)| options.start(core, cpu, config, &connection, &shared))
+        .map(|(core, cpu)| options.start(core, cpu, (interface, config), &connection, &shared))
         .collect::<Result<Vec<_>, Error>>()?;
     shared.ready.wait();
     let stopped = || shared.stop.load(Ordering::Relaxed) || interrupted.is_set();
@@ -152,13 +191,13 @@ fn cpus(nic: usize, cores: usize) -> Result<Vec<usize>, Error> {
 
 impl Options {
     /// Returns the NIC configuration that the options need.
-    fn config(&self) -> Result<InterfaceConfig, Error> {
+    fn config(&self, interface: Interface) -> Result<InterfaceConfig, Error> {
         let pipes = u64::from(self.cores).saturating_mul(self.pipes.into());
         if pipes > u64::from(PIPES) {
             let why = format!("{pipes} pipes: a NIC has {PIPES}; use fewer");
             return Err(UsageError::new(why).into());
         }
-        let config = match self.interface.notify() {
+        let config = match interface.notify() {
             None => InterfaceConfig::Descriptors { rx: self.depth, tx: self.depth },
             Some(notify) => {
                 let each = MAX_DEFAULT_RINGS
@@ -192,13 +231,13 @@ impl Options {
         &self,
         core: u32,
         cpu: usize,
-        config: InterfaceConfig,
+        (interface, config): (Interface, InterfaceConfig),
         connection: &Arc<Connection>,
         shared: &Arc<Shared>,
     ) -> Result<JoinHandle<Result<CoreRecord, SysError>>, Error> {
         let (connection, shared) = (Arc::clone(connection), Arc::clone(shared));
         let (port, nops) = (connection.port(), self.nops);
-        let prefetch = self.interface.prefetches();
+        let prefetch = interface.prefetches();
         let first = FIRST.to_bits().saturating_add(core.saturating_mul(self.pipes));
         let flows: Vec<Flow> = (first..first.saturating_add(self.pipes)).map(flow).collect();
         let body = move || {

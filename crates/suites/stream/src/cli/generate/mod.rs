@@ -17,9 +17,10 @@ use machine::file::Output;
 use machine::tsc::Tsc;
 
 use super::Error;
+use super::link::{LinkOptions, LinkWatch};
 use super::rate::Rate;
 use super::{Interrupted, say, until};
-use crate::generator::{Check, GeneratorCommand, LiveCounters, Report, Trial};
+use crate::generator::{Check, GeneratorCommand, LiveCounters, Modification, Report, Trial};
 use crate::iterations::StallThreshold;
 use crate::nic::Counters;
 use crate::nic::remote::{Limits, MemoryUse, Server};
@@ -75,6 +76,14 @@ pub(crate) struct Options {
     /// Modelled duration of a transfer, e.g. '400 ns'
     #[arg(long, value_name = "DURATION", default_value = "0 ns", allow_hyphen_values = true, value_parser = modelled)]
     modelled_transfer: Duration,
+    /// Interface of Linux, e.g. veth0, through which packets are sent and received instead of the NIC
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["nic", "modelled_doorbell", "modelled_transfer"])]
+    interface: Option<String>,
+    /// What the program at the other end of the interface changes in each packet; byte is what 'stream echo' does
+    #[arg(long, value_enum, requires = "interface")]
+    modification: Option<Modification>,
+    #[command(flatten)]
+    link: LinkOptions,
     /// Socket of the NIC [default: in $XDG_RUNTIME_DIR, or in the temporary folder]
     #[arg(long, value_name = "SOCKET")]
     nic: Option<PathBuf>,
@@ -103,7 +112,6 @@ pub(crate) fn main(options: &Options) -> Result<i32, Error> {
         false => why.into(),
     })?;
     let traffic = Arc::new(traffic);
-    let path = options.nic.clone().map_or_else(super::default_socket, Ok)?;
     let saved = options.save.as_deref().map(output::Save::create).transpose()?;
     // Unwritable files are reported before the run.
     let histogram = options.rtt_hist.as_deref().map(|path| {
@@ -115,36 +123,43 @@ pub(crate) fn main(options: &Options) -> Result<i32, Error> {
     let wire_bytes = traffic.total_wire_bytes() as f64 / traffic.len() as f64;
     let live = Arc::new(LiveCounters::default());
     let times = (options.modelled_doorbell, options.modelled_transfer);
-    let testbed = Arc::new(Testbed::new(traffic, Arc::clone(&live), times)?);
-    let free = machine::proc::available_memory();
-    let limits = Limits {
-        each: MemoryUse { bytes: free / 2, regions: CLIENT_REGIONS },
-        all: MemoryUse { bytes: (free / 4).saturating_mul(3), regions: ALL_REGIONS },
-        pairs: PAIRS.max(machine::topology::allowed_cpus().len()),
-        timeout: TIMEOUT,
+    let (testbed, mut watch) = match &options.interface {
+        None => {
+            options.link.check_unused()?;
+            (Testbed::new(traffic, Arc::clone(&live), times)?, None)
+        }
+        Some(interface) => {
+            let (link, watch) = options.link.open(interface)?;
+            say(&format!("sending through {}", watch.describe()));
+            let testbed = Testbed::with_link(traffic, Arc::clone(&live), link, watch.status())?;
+            (testbed, Some(watch))
+        }
     };
-    let opened = Arc::clone(&testbed);
-    let server = Server::open(&path, limits, move |config| opened.open(config));
-    let server = server.map_err(|why| match why.is_usage() {
-        true => Error::from(UsageError::new(why.to_string())),
-        false => why.into(),
-    })?;
-    say(&format!(
-        "NIC at {}; sending starts once a program is ready: tollgate stream echo 1 2 0",
-        path.display()
-    ));
-    until(|| server.ready() > 0 || interrupted.is_set(), |_, _| {});
+    let testbed = Arc::new(testbed);
+    let server = match &watch {
+        None => Some(options.serve(&testbed, &interrupted)?),
+        Some(_) => None,
+    };
     let mut save_error = None;
     let result = if interrupted.is_set() {
         RunResult::default()
     } else {
-        let run =
-            Run { options, interrupted: &interrupted, testbed: &testbed, live: &live, wire_bytes };
+        let run = Run {
+            options,
+            interrupted: &interrupted,
+            testbed: &testbed,
+            live: &live,
+            wire_bytes,
+            link: watch.as_ref(),
+        };
         run.run(saved, &mut save_error)?
     };
     // Programs are notified of the end before the result is printed.
     drop(server);
-    let result = RunResult { wire_bytes, config: testbed.config(), modelled: times, ..result };
+    let (failure, link) =
+        (watch.as_ref().and_then(LinkWatch::failure), watch.as_mut().map(LinkWatch::summary));
+    let result =
+        RunResult { wire_bytes, config: testbed.config(), modelled: times, link, ..result };
     // A failing file must not lose the result.
     print(options, &result)?;
     if let (Some(path), Some(why)) = (&options.save, save_error) {
@@ -155,7 +170,36 @@ pub(crate) fn main(options: &Options) -> Result<i32, Error> {
     {
         save(&result, times, file).map_err(|why| unwritten(path, &why, "--rtt-hist"))?;
     }
+    if let Some(why) = failure {
+        return Err(why.into());
+    }
     Ok(i32::from(result.report.corrupted > 0 || result.report.late > 0))
+}
+
+impl Options {
+    /// Starts the server for programs, and waits until one is ready.
+    fn serve(&self, testbed: &Arc<Testbed>, interrupted: &Interrupted) -> Result<Server, Error> {
+        let path = self.nic.clone().map_or_else(super::default_socket, Ok)?;
+        let free = machine::proc::available_memory();
+        let limits = Limits {
+            each: MemoryUse { bytes: free / 2, regions: CLIENT_REGIONS },
+            all: MemoryUse { bytes: (free / 4).saturating_mul(3), regions: ALL_REGIONS },
+            pairs: PAIRS.max(machine::topology::allowed_cpus().len()),
+            timeout: TIMEOUT,
+        };
+        let opened = Arc::clone(testbed);
+        let server = Server::open(&path, limits, move |config| opened.open(config));
+        let server = server.map_err(|why| match why.is_usage() {
+            true => Error::from(UsageError::new(why.to_string())),
+            false => why.into(),
+        })?;
+        say(&format!(
+            "NIC at {}; sending starts once a program is ready: tollgate stream echo 1 2 0",
+            path.display()
+        ));
+        until(|| server.ready() > 0 || interrupted.is_set(), |_, _| {});
+        Ok(server)
+    }
 }
 
 fn unwritten(path: &Path, why: &std::io::Error, option: &str) -> Error {
@@ -186,6 +230,8 @@ struct Run<'a> {
     testbed: &'a Testbed,
     live: &'a LiveCounters,
     wire_bytes: f64,
+    /// The link, if there is one in place of programs.
+    link: Option<&'a LinkWatch>,
 }
 
 impl Run<'_> {
@@ -203,6 +249,7 @@ impl Run<'_> {
             wait: tsc.ticks(WAIT),
             drain: tsc.ticks(DRAIN),
             check: self.options.check,
+            modification: self.options.modification.unwrap_or_default(),
             times: self.options.rtt || self.options.rtt_hist.is_some(),
             threshold: StallThreshold::of_lost_cpu(tsc, 0),
             ..Trial::default()
@@ -218,7 +265,9 @@ impl Run<'_> {
                     Err(TryRecvError::Disconnected) => closed = true,
                     Err(TryRecvError::Empty) => {}
                 }
-                if self.interrupted.is_set() && !stopping {
+                let ends = self.interrupted.is_set()
+                    || self.link.is_some_and(|link| link.failure().is_some());
+                if ends && !stopping {
                     self.testbed.command(GeneratorCommand::Stop);
                     stopping = true;
                 }

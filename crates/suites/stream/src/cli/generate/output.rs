@@ -9,6 +9,7 @@ use machine::file::Output;
 use serde_json::{Map, Value, json};
 
 use crate::cli::Error;
+use crate::cli::link::LinkSummary;
 use crate::generator::{CounterSnapshot, Report};
 use crate::losses::Losses;
 use crate::nic::{Counters, InterfaceConfig};
@@ -118,6 +119,8 @@ pub(super) struct RunResult {
     pub(super) config: Option<InterfaceConfig>,
     /// Modelled durations of doorbells and transfers.
     pub(super) modelled: (Duration, Duration),
+    /// The link, if packets passed one in place of the NIC's interface.
+    pub(super) link: Option<LinkSummary>,
 }
 
 /// Quantiles of the round-trip times that are printed.
@@ -159,7 +162,10 @@ impl RunResult {
     pub(super) fn text(&self) -> String {
         let Report { sent, dropped, received, corrupted, late, .. } = &self.report;
         let config = self.config.map_or("no program connected".into(), |config| config.to_string());
-        let mut text = format!("NIC: {config}; modelled: {}\n", self.modelled());
+        let mut text = match &self.link {
+            Some(link) => link.title(),
+            None => format!("NIC: {config}; modelled: {}\n", self.modelled()),
+        };
         let lines = ["sent", "received"].into_iter().zip([sent, received]).zip(self.rates());
         for ((what, packets), rate) in lines {
             let gigabits = rate * self.wire_bytes * 8e-9;
@@ -174,7 +180,8 @@ impl RunResult {
             self.report.lost(),
             self.causes()
         );
-        text += &format!("{:>10} {}\n", "NIC core", self.nic_text());
+        let core = if self.link.is_some() { "core" } else { "NIC core" };
+        text += &format!("{core:>10} {}\n", self.nic_text());
         text += &format!("{:>10} {}\n", "bottleneck", self.bottleneck());
         text +=
             &format!("{:>10} {corrupted} packets, and {late} late or duplicated\n", "corrupted");
@@ -186,6 +193,9 @@ impl RunResult {
                 every => format!(", of one packet in {every}"),
             };
             text += &format!("{:>10} {named} ns{of}\n", "round trip");
+        }
+        if let Some(link) = &self.link {
+            return text + &link.text();
         }
         for (name, count) in self.counters.named() {
             text += &format!("{name:>24}: {count}\n");
@@ -215,7 +225,7 @@ impl RunResult {
                 .map(|(name, ns)| (name.to_owned(), Value::from(ns)))
                 .collect::<Map<_, _>>()
         });
-        json!({
+        let mut result = json!({
             "nic": self.config.map(|config| config.to_string()),
             "modelled": self.modelled(),
             "sent": sent,
@@ -233,7 +243,14 @@ impl RunResult {
             "rtt_ns": times,
             "rtt_of_one_in": self.report.timed_every,
             "counters": counters,
-        })
+        });
+        if let (Some(link), Some(result)) = (&self.link, result.as_object_mut()) {
+            // The counters are those of a card.
+            result.remove("counters");
+            result.remove("modelled");
+            result.extend(link.json());
+        }
+        result
     }
 
     /// Returns the lost packets by cause. The generator sends all packets, however late.
@@ -252,7 +269,15 @@ impl RunResult {
     /// Names the side that limited the run, as far as this side knows it.
     fn bottleneck(&self) -> &'static str {
         let used = self.report.core_use();
-        if used.packets_per_iteration.is_some() && used.is_saturated() {
+        let is_saturated = used.packets_per_iteration.is_some() && used.is_saturated();
+        if self.link.is_some() {
+            return match (is_saturated, self.report.lost() > 0) {
+                (true, _) => "sender-bound: the core that sends and receives had no time left",
+                (false, true) => "not sender-bound: its core had time left",
+                (false, false) => "none: the load was carried",
+            };
+        }
+        if is_saturated {
             "NIC-bound: the core of NIC and generator had no time left"
         } else if self.report.lost() > 0 {
             "not NIC-bound: its core had time left; 'stream echo' states whether the application had"

@@ -7,6 +7,7 @@ use machine::tsc::Tsc;
 
 use crate::cli::Error;
 use crate::generator::{Generator, GeneratorCommand, LiveCounters};
+use crate::link::{Link, LinkEngine, LinkStatus};
 use crate::nic::descriptors::Descriptors;
 use crate::nic::layout::FLIT;
 use crate::nic::pipes::Pipes;
@@ -45,6 +46,21 @@ impl Testbed {
         Ok(Self { params, traffic, live, state: Mutex::default() })
     }
 
+    /// Creates a testbed whose NIC sends and receives through a link.
+    pub(super) fn with_link(
+        traffic: Arc<Traffic>,
+        live: Arc<LiveCounters>,
+        link: Box<dyn Link>,
+        status: Arc<LinkStatus>,
+    ) -> Result<Self, Error> {
+        let testbed = Self::new(traffic, live, (Duration::ZERO, Duration::ZERO))?;
+        let generator = Generator::new(Arc::clone(&testbed.traffic), Arc::clone(&testbed.live))?;
+        let config = InterfaceConfig::Link(link.mode());
+        let nic = Nic::start(testbed.params, LinkEngine::new(link, status), generator)?;
+        testbed.state().nic = Some((nic, config));
+        Ok(testbed)
+    }
+
     /// Gives a program access to the NIC. A program with another configuration replaces the NIC if no program uses
     /// it and no trial has started.
     ///
@@ -80,6 +96,9 @@ impl Testbed {
             InterfaceConfig::Virtio { queues } => {
                 let engine = VirtioNet::new(queues, Arc::new([]), VhostControl::default());
                 Nic::start(self.params, engine, generator)
+            }
+            InterfaceConfig::Link(_) => {
+                return Err("no program attaches to a link; use pipes".into());
             }
         };
         Ok(nic?)

@@ -1,0 +1,88 @@
+//! Stray packets: what Linux itself sends through an interface, e.g. ARP, IPv6 discovery, multicast.
+
+use std::collections::HashSet;
+
+use crate::wire::frame;
+use crate::wire::packet::{Flow, MAX_LENGTH, MIN_LENGTH};
+use crate::wire::traffic::Packet;
+
+/// The flows of the traffic. Other received packets are stray: they are neither echoed nor lost ones.
+#[derive(Debug, Default)]
+pub(super) struct Filter {
+    flows: HashSet<Flow>,
+    /// Flow of the last packet: the next one often has the same.
+    last: Option<Flow>,
+}
+
+impl Filter {
+    /// Creates the filter of a traffic.
+    pub(super) fn of(packets: &[Packet]) -> Self {
+        Self { flows: packets.iter().map(|packet| packet.flow).collect(), last: None }
+    }
+
+    /// Returns whether a received frame belongs to the traffic: it has a valid length, and its flow is one of the traffic's.
+    #[inline]
+    pub(super) fn accepts(&mut self, frame: &[u8]) -> bool {
+        let Some(flow) = flow_of(frame) else { return false };
+        if self.last == Some(flow) {
+            return true;
+        }
+        let is_known = self.flows.contains(&flow);
+        if is_known {
+            self.last = Some(flow);
+        }
+        is_known
+    }
+}
+
+/// Returns the flow of a frame that an echo returns: IPv4, of the length of an Ethernet frame. `None` if it is a stray one.
+#[inline]
+pub(super) fn flow_of(frame: &[u8]) -> Option<Flow> {
+    if !(MIN_LENGTH..=MAX_LENGTH).contains(&frame.len()) {
+        return None;
+    }
+    frame::read(frame).ok().map(|head| head.flow)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::wire::sample::{SampleTraffic, Sizes};
+
+    fn sample(destinations: u32) -> crate::wire::traffic::Traffic {
+        let size = Sizes::One(128);
+        SampleTraffic { packets: destinations, size, sources: 1, destinations }.traffic().unwrap()
+    }
+
+    #[test]
+    fn only_packets_of_the_traffic_are_accepted() {
+        let (traffic, others) = (sample(3), sample(5));
+        let mut filter = Filter::of(traffic.packets());
+        let accepted: Vec<_> = (0..5).map(|one| filter.accepts(others.bytes(one))).collect();
+        assert_eq!(accepted, [true, true, true, false, false]);
+        // Router solicitation.
+        let mut discovery = others.bytes(0).to_vec();
+        discovery[12..14].copy_from_slice(&[0x86, 0xdd]);
+        assert!(!filter.accepts(&discovery));
+        assert!(!filter.accepts(&others.bytes(0)[..59]));
+        assert!(!filter.accepts(&[0; 2048]));
+    }
+
+    #[test]
+    fn a_packet_with_a_changed_payload_is_accepted_so_that_it_counts_as_corrupted() {
+        let traffic = sample(1);
+        let mut changed = traffic.bytes(0).to_vec();
+        changed[100] ^= 1;
+        changed[..12].fill(0xff);
+        assert!(Filter::of(traffic.packets()).accepts(&changed));
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_of_a_frame_panic(bytes in prop::collection::vec(any::<u8>(), 0..2048)) {
+            let _ = flow_of(&bytes);
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! Network interfaces: their state, and creation of veth pairs.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+
+use machine::SysError;
+
+use super::namespace::Namespace;
+use super::netlink::{self, INFO, Request};
+use super::refused;
+
+/// Types, attributes and flags of `include/uapi/linux/if_link.h` and `veth.h`.
+const INFO_KIND: u16 = 1;
+const INFO_DATA: u16 = 2;
+const VETH_INFO_PEER: u16 = 1;
+const XDP_ATTACHED: u16 = 2;
+/// Index of the fields `rx_dropped` and `tx_dropped` of `struct rtnl_link_stats64`, in words of 8 bytes.
+const RX_DROPPED: usize = 6;
+const TX_DROPPED: usize = 7;
+/// Length of the longest name of an interface, in bytes.
+const MAX_NAME: usize = libc::IFNAMSIZ - 1;
+
+/// State of a network interface.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NetworkInterface {
+    /// Its name.
+    pub name: String,
+    /// Its index in its namespace.
+    pub index: u32,
+    /// Whether it is set up.
+    pub is_up: bool,
+    /// Whether it has a carrier, e.g. the peer of a veth interface is up.
+    pub has_carrier: bool,
+    /// Received and sent packets that the interface has dropped since it exists.
+    pub dropped: [u64; 2],
+    /// Whether an XDP program is attached.
+    pub has_xdp: bool,
+}
+
+impl NetworkInterface {
+    /// Parses `struct ifinfomsg` and its attributes.
+    fn of(name: &str, body: &[u8]) -> Option<Self> {
+        let (index, flags) = (netlink::word(body, 4)?, netlink::word(body, 8)?.cast_signed());
+        let attributes = body.get(INFO..)?;
+        let statistics = netlink::find(attributes, libc::IFLA_STATS64);
+        let xdp = netlink::find(attributes, libc::IFLA_XDP);
+        let attached = xdp.and_then(|xdp| netlink::find(xdp, XDP_ATTACHED));
+        let statistic = |field: usize| {
+            let words = statistics.unwrap_or_default().as_chunks().0;
+            words.get(field).copied().map_or(0, u64::from_ne_bytes)
+        };
+        Some(Self {
+            name: name.to_owned(),
+            index,
+            is_up: flags & libc::IFF_UP != 0,
+            has_carrier: flags & libc::IFF_LOWER_UP != 0,
+            dropped: [statistic(RX_DROPPED), statistic(TX_DROPPED)],
+            has_xdp: attached.is_some_and(|mode| mode != [0]),
+        })
+    }
+
+    /// Checks that it can send packets.
+    ///
+    /// # Errors
+    /// Returns that it is down, or has no carrier.
+    pub fn check_up(&self) -> Result<(), SysError> {
+        let Self { name, .. } = self;
+        let down = io::Error::from_raw_os_error(libc::ENETDOWN);
+        if !self.is_up {
+            let remedy = format!("set it up: ip link set dev {name} up");
+            return Err(refused(format!("the interface {name} is down"), down, remedy));
+        }
+        if !self.has_carrier {
+            let remedy = "connect its cable, or set the other end of a veth pair up";
+            return Err(refused(format!("the interface {name} has no carrier"), down, remedy));
+        }
+        Ok(())
+    }
+
+    /// Sets it up.
+    ///
+    /// # Errors
+    /// Returns the error of the kernel.
+    pub fn set_up(&self) -> Result<(), SysError> {
+        let up = libc::IFF_UP as u32;
+        let request = Request::new(libc::RTM_NEWLINK, libc::NLM_F_ACK, self.index, up, up);
+        request.send().map(drop).map_err(|why| {
+            refused(format!("set the interface {} up", self.name), why, "run as root")
+        })
+    }
+}
+
+/// Returns the state of an interface in this thread's network namespace.
+///
+/// # Errors
+/// Returns that there is no such interface.
+pub fn find(name: &str) -> Result<NetworkInterface, SysError> {
+    let remedy = "name one that 'ip link' lists";
+    let attempt = || format!("find the interface {name}");
+    if !is_name(name) {
+        let why = io::Error::new(io::ErrorKind::InvalidInput, "not a name of an interface");
+        return Err(refused(attempt(), why, remedy));
+    }
+    let request = Request::new(libc::RTM_GETLINK, 0, 0, 0, 0);
+    let body = request.attribute(libc::IFLA_IFNAME, &terminated(name)).send();
+    let body = body.map_err(|why| refused(attempt(), why, remedy))?;
+    NetworkInterface::of(name, &body).ok_or_else(|| {
+        let why = io::Error::new(io::ErrorKind::InvalidData, "a broken answer of the kernel");
+        refused(attempt(), why, remedy)
+    })
+}
+
+/// Returns whether the kernel accepts a name.
+pub(crate) fn is_name(name: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_graphic() && byte != b'/' && byte != b':';
+    (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(allowed) && name != "." && name != ".."
+}
+
+/// Creates a veth pair in this thread's network namespace, moves its second interface to another one, and sets both up.
+///
+/// # Errors
+/// Returns the error of the kernel.
+pub fn create_veth(name: &str, peer: &str, other: &Namespace) -> Result<(), SysError> {
+    let fd = other.as_fd().as_raw_fd().to_ne_bytes();
+    let mut of_peer = netlink::info(0, 0, 0).to_vec();
+    netlink::put(&mut of_peer, libc::IFLA_IFNAME, &terminated(peer));
+    netlink::put(&mut of_peer, libc::IFLA_NET_NS_FD, &fd);
+    let (mut data, mut info) = (Vec::new(), Vec::new());
+    netlink::put(&mut data, VETH_INFO_PEER, &of_peer);
+    netlink::put(&mut info, INFO_KIND, b"veth");
+    netlink::put(&mut info, INFO_DATA, &data);
+    let flags = libc::NLM_F_ACK | libc::NLM_F_CREATE | libc::NLM_F_EXCL;
+    Request::new(libc::RTM_NEWLINK, flags, 0, 0, 0)
+        .attribute(libc::IFLA_IFNAME, &terminated(name))
+        .attribute(libc::IFLA_LINKINFO, &info)
+        .send()
+        .map_err(|why| {
+            let remedy = "run as root, on a kernel with CONFIG_VETH";
+            refused(format!("create the veth pair {name} and {peer}"), why, remedy)
+        })?;
+    find(name)?.set_up()?;
+    other.run(|| find(peer)?.set_up())?
+}
+
+fn terminated(name: &str) -> Vec<u8> {
+    [name.as_bytes(), &[0]].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_loopback_interface_is_found() {
+        let found = find("lo").unwrap();
+        assert_eq!((found.name.as_str(), found.index), ("lo", 1));
+    }
+
+    #[test]
+    fn an_interface_that_is_down_or_disconnected_has_one_clear_line() {
+        let of = |is_up, has_carrier| {
+            let (name, dropped) = ("eth0".to_owned(), [0, 0]);
+            NetworkInterface { name, index: 2, is_up, has_carrier, dropped, has_xdp: false }
+        };
+        let line =
+            |is_up, has_carrier| of(is_up, has_carrier).check_up().map_err(|why| why.to_string());
+        assert!(line(false, false).unwrap_err().ends_with("; set it up: ip link set dev eth0 up"));
+        assert!(line(true, false).unwrap_err().contains("eth0 has no carrier"));
+        assert_eq!(line(true, true), Ok(()));
+    }
+
+    #[test]
+    fn a_missing_interface_has_one_clear_line() {
+        for name in ["nosuchif0", "", "a name", "longer-than-15-bytes", "a/b", ".."] {
+            let line = find(name).unwrap_err().to_string();
+            assert!(line.contains("ip link") && line.lines().count() == 1, "{line}");
+        }
+    }
+}
