@@ -185,7 +185,8 @@ fn options(bench: &Bench) -> Vec<String> {
         { __builtin_memcpy(to, from, length); return to; }\n";
     let source = harness::file(bench, "apex.c", source);
     let object = harness::shared_object(bench, "apex.so", &source, &[]);
-    let mut options = vec!["--allow".into(), "code".into()];
+    let mut options: Vec<String> =
+        ["--allow", "code", "--allow", "network"].map(String::from).into();
     options.extend(["--set".into(), format!("apex={}:copy", object.display())]);
     if std::env::var_os("TOLLGATE_TEST_SETTINGS").is_some() {
         options.extend(

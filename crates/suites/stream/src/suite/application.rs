@@ -44,18 +44,27 @@ impl Application {
         flows: Arc<[Flow]>,
         threshold: StallThreshold,
     ) -> Result<Self, Failure> {
+        let config = config.clone();
+        let nops = config.nops;
+        Self::start_with(cpu, nops, threshold, move |run| run_echo(&port, &config, &flows, run))
+    }
+
+    /// Starts a core that runs its loop with an echo, and waits until the loop runs.
+    ///
+    /// # Errors
+    /// Returns why the thread or its echo cannot be set up.
+    pub(super) fn start_with(
+        cpu: usize,
+        nops: u32,
+        threshold: StallThreshold,
+        run_echo: impl FnOnce(Loop) -> Result<(), SysError> + Send + 'static,
+    ) -> Result<Self, Failure> {
         let requests = Arc::new(AtomicU32::new(0));
         let (answer, answers) = sync_channel(1);
-        let config = config.clone();
-        let run = Loop {
-            requests: Arc::clone(&requests),
-            answer: answer.clone(),
-            nops: config.nops,
-            threshold,
-        };
+        let run = Loop { requests: Arc::clone(&requests), answer: answer.clone(), nops, threshold };
         let body = move || {
-            if let Err(why) = run_echo(&port, &config, &flows, run) {
-                // `start` waits for this.
+            if let Err(why) = run_echo(run) {
+                // `start_with` waits for this.
                 let _ = answer.send(Err(why.into()));
             }
         };
@@ -154,8 +163,8 @@ fn run_echo(
             let sizes = host::descriptors::Sizes { rx: config.depth, tx: config.depth };
             echo_loop.run(check_all_bound(DescriptorsEcho::new(port, sizes, flows)?, flows)?);
         }
-        // Its application is another process.
-        Interface::Dpdk => {}
+        // Their application is another process, or has no port.
+        Interface::Dpdk | Interface::AfXdp | Interface::AfPacket | Interface::Tap => {}
     }
     Ok(())
 }

@@ -6,6 +6,7 @@
 mod application;
 pub mod ceiling;
 pub mod dpdk;
+mod links;
 pub mod metrics;
 pub mod params;
 mod search;
@@ -130,6 +131,7 @@ struct StreamProbe<P>(Measure<P>);
 impl<P: Params + AsRef<CommonParams>> Probe<P> for StreamProbe<P> {
     fn measure(&mut self, context: &mut Context, params: &P) -> Result<Measurement, Failure> {
         let config = TestbedConfig::new(params.as_ref());
+        links::check_allowed(&config, context.options)?;
         let cpus = config.cpus(context.cpus)?;
         let (tsc, budget) = (context.tsc()?, context.budget);
         proximity::among(cpus.nic, &cpus.applications, || {

@@ -11,6 +11,7 @@ use lab::quantity;
 
 use super::dpdk::DpdkParams;
 use crate::generator::Check;
+use crate::link::LinkKind;
 use crate::nic::layout::{BUFFERS, FLIT, NOTIFICATIONS, PIPES};
 use crate::nic::pipes::Notify;
 use crate::wire::sample::{MAX_SIZE, MIN_SIZE};
@@ -38,6 +39,15 @@ pub enum Interface {
     /// programs.
     #[value(skip)]
     Dpdk,
+    /// AF_XDP sockets at a veth pair.
+    #[value(skip)]
+    AfXdp,
+    /// Packet sockets at a veth pair.
+    #[value(skip)]
+    AfPacket,
+    /// A TAP interface, at which the application has a packet socket.
+    #[value(skip)]
+    Tap,
 }
 
 impl Interface {
@@ -46,7 +56,21 @@ impl Interface {
         match self {
             Self::Pipes | Self::PipesPrefetch => Some(Notify::Reactively),
             Self::PipesPerPacket => Some(Notify::EveryPacket),
-            Self::Descriptors | Self::Dpdk => None,
+            Self::Descriptors | Self::Dpdk | Self::AfXdp | Self::AfPacket | Self::Tap => None,
+        }
+    }
+
+    /// Returns the kind of the NIC's link; `None` if it has no interface of Linux.
+    pub(crate) fn link(self) -> Option<LinkKind> {
+        match self {
+            Self::AfXdp => Some(LinkKind::AfXdp),
+            Self::AfPacket => Some(LinkKind::AfPacket),
+            Self::Tap => Some(LinkKind::Tap),
+            Self::Pipes
+            | Self::PipesPerPacket
+            | Self::PipesPrefetch
+            | Self::Descriptors
+            | Self::Dpdk => None,
         }
     }
 
@@ -54,7 +78,13 @@ impl Interface {
     pub(crate) fn prefetches(self) -> bool {
         match self {
             Self::PipesPrefetch => true,
-            Self::Pipes | Self::PipesPerPacket | Self::Descriptors | Self::Dpdk => false,
+            Self::Pipes
+            | Self::PipesPerPacket
+            | Self::Descriptors
+            | Self::Dpdk
+            | Self::AfXdp
+            | Self::AfPacket
+            | Self::Tap => false,
         }
     }
 }
@@ -62,7 +92,7 @@ impl Interface {
 /// Params of all methods.
 #[derive(Debug, Clone, Params)]
 pub struct CommonParams {
-    /// how packets reach the application: pipes (reactive notifications), pipes-per-packet (one per packet), pipes-prefetch, descriptors (one descriptor and buffer per packet), or dpdk (dpdk-testpmd by vhost-user)
+    /// how packets reach the application: pipes (reactive notifications), pipes-per-packet (one per packet), pipes-prefetch, descriptors (one descriptor and buffer per packet), dpdk (dpdk-testpmd by vhost-user), or through the kernel: af-xdp, af-packet, tap
     #[factor(default = "pipes")]
     pub(super) interface: Interface,
     /// packet size on the wire with its check sequence, in bytes: 64 to 1518

@@ -9,6 +9,7 @@ use machine::tsc::Tsc;
 
 use super::application::Application;
 use super::dpdk::{self, Testpmd, TestpmdStats};
+use super::links::{self, Links};
 use super::params::Interface;
 use super::testbed_config::{Cpus, TestbedConfig};
 use crate::core_use::CoreStats;
@@ -52,6 +53,8 @@ pub(super) struct Testbed {
 enum Applications {
     /// One core per thread of this process.
     Threads(Vec<Application>),
+    /// The same, with a link in place of a port of the NIC, whose engine is the other end.
+    Link(Application, Links),
     /// Another process.
     Testpmd(Box<RefCell<Testpmd>>),
 }
@@ -115,6 +118,10 @@ impl Testbed {
         if let Interface::Dpdk = config.interface {
             let (nic, testpmd) = dpdk::start(config, cpus, wire(generator), flows.into())?;
             return Ok(testbed(Applications::Testpmd(Box::new(RefCell::new(testpmd))), nic));
+        }
+        if let Some(kind) = config.interface.link() {
+            let (nic, application, links) = links::start(kind, config, cpus, tsc, wire(generator))?;
+            return Ok(testbed(Applications::Link(application, links), nic));
         }
         let nic = start_nic(cpus.nic, config, wire(generator));
         let nic = nic.map_err(|why| failed(&why))?;
@@ -201,6 +208,9 @@ impl Testbed {
         let (answer, report) = std::sync::mpsc::sync_channel(1);
         self.nic.command(GeneratorCommand::Start(trial, answer));
         let report = report.recv().map_err(|_| Failure::failed("the NIC stopped early"))?;
+        if let Applications::Link(_, links) = &self.applications {
+            links.check()?;
+        }
         let (application, testpmd) = self.stats()?;
         let nic = self.nic.current_counters().since(&before);
         let Report { received, corrupted, late, .. } = report;
@@ -213,10 +223,19 @@ impl Testbed {
         Ok(TrialReport { report, asked: 0, is_closed: false, nic, application, testpmd })
     }
 
+    /// Returns how packets pass the kernel, e.g. `AF_XDP, copy mode, native XDP`; `None` if they do not.
+    pub(super) fn link(&self) -> Option<String> {
+        match &self.applications {
+            Applications::Link(_, links) => Some(links.mode().to_string()),
+            Applications::Threads(_) | Applications::Testpmd(_) => None,
+        }
+    }
+
     /// Sets the statistics of the application to zero.
     fn clear(&self) -> Result<(), Failure> {
         match &self.applications {
             Applications::Threads(threads) => core_stats(threads).map(|_| ()),
+            Applications::Link(thread, _) => thread.stats().map(|_| ()),
             Applications::Testpmd(testpmd) => testpmd.borrow_mut().clear(),
         }
     }
@@ -225,6 +244,7 @@ impl Testbed {
     fn stats(&self) -> Result<(Vec<CoreStats>, Option<TestpmdStats>), Failure> {
         match &self.applications {
             Applications::Threads(threads) => Ok((core_stats(threads)?, None)),
+            Applications::Link(thread, _) => Ok((vec![thread.stats()?], None)),
             Applications::Testpmd(testpmd) => {
                 Ok((Vec::new(), Some(testpmd.borrow_mut().stats(&self.tsc)?)))
             }

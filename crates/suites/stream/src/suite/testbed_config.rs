@@ -12,6 +12,7 @@ use lab::sample::Failure;
 use machine::topology::Topology;
 
 use super::dpdk::DpdkParams;
+use super::links;
 use super::params::{CommonParams, Depth, Interface};
 use crate::generator::{Check, Modification};
 use crate::nic::layout::FLIT;
@@ -98,6 +99,7 @@ impl TestbedConfig {
     pub fn memory(&self) -> u64 {
         let each = match self.interface {
             Interface::Dpdk => return DpdkParams::memory(self),
+            Interface::AfXdp | Interface::AfPacket | Interface::Tap => return links::MEMORY,
             Interface::Descriptors => u64::from(self.depth).saturating_mul(2 * BUFFER),
             Interface::Pipes | Interface::PipesPerPacket | Interface::PipesPrefetch => {
                 self.ring as u64
@@ -118,7 +120,10 @@ impl TestbedConfig {
             Interface::Pipes
             | Interface::PipesPerPacket
             | Interface::PipesPrefetch
-            | Interface::Descriptors => Modification::Byte,
+            | Interface::Descriptors
+            | Interface::AfXdp
+            | Interface::AfPacket
+            | Interface::Tap => Modification::Byte,
         }
     }
 
@@ -148,6 +153,7 @@ impl TestbedConfig {
         let cpus = Cpus::select(allowed, cores)?;
         match self.interface {
             Interface::Dpdk => self.dpdk.available(self)?,
+            Interface::AfXdp | Interface::AfPacket | Interface::Tap => links::available(self)?,
             Interface::Pipes
             | Interface::PipesPerPacket
             | Interface::PipesPrefetch

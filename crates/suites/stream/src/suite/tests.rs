@@ -90,7 +90,7 @@ impl Wire for SlowWire {
 const STALL: Duration = Duration::from_millis(3);
 
 /// Returns the level of an interface. One that is added here belongs into [`INTERFACES`] too, unless its application is
-/// another process, which does no planted work.
+/// another process, which does no planted work, or packets pass the kernel, whose work depends on the machine.
 fn level(interface: Interface) -> &'static str {
     match interface {
         Interface::Pipes => "pipes",
@@ -98,6 +98,9 @@ fn level(interface: Interface) -> &'static str {
         Interface::PipesPrefetch => "pipes-prefetch",
         Interface::Descriptors => "descriptors",
         Interface::Dpdk => "dpdk",
+        Interface::AfXdp => "af-xdp",
+        Interface::AfPacket => "af-packet",
+        Interface::Tap => "tap",
     }
 }
 
