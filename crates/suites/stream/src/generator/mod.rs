@@ -84,6 +84,8 @@ pub struct Generator {
     state: State,
     trial: Trial,
     answer: Option<SyncSender<Report>>,
+    /// Packets received when the wait for the trial was last checked.
+    received_before: u64,
     start: u64,
     iterations: IterationTimes,
     /// Iterations up to the last sent packet.
@@ -125,6 +127,7 @@ impl Generator {
             state: State::Idle,
             trial: Trial::default(),
             answer: None,
+            received_before: 0,
             start: 0,
             iterations: IterationTimes::from(0, PacketCost::known()),
             sending: LoopTimes::default(),
@@ -175,14 +178,22 @@ impl Generator {
         self.checked.prepare(&trial);
         self.trial = trial;
         self.answer = Some(answer);
+        self.received_before = self.checked.received();
         let now = ticks();
         self.iterations = IterationTimes::from(now, PacketCost::known());
         self.state = State::Waiting(now + trial.wait);
     }
 
-    /// Starts sending once the wait is over and packets of the previous trial have returned.
+    /// Starts sending once the wait is over and packets of the previous trial have returned. Each that returns extends the
+    /// wait, because others may follow it: a thread that has lost its CPU finds them all when it continues.
     #[inline(never)]
     fn begin_after(&mut self, waiting: u64, now: u64) {
+        let received = self.checked.received();
+        if received != self.received_before {
+            self.received_before = received;
+            self.state = State::Waiting(waiting.max(now + self.trial.wait));
+            return;
+        }
         let left_over = self.in_flight() > 0 && now < waiting + self.left_over;
         if now < waiting || left_over {
             return;
@@ -395,6 +406,29 @@ mod tests {
         };
         assert_eq!(due_after(STALL / 2), 0);
         assert_eq!(due_after(3 * STALL), 8);
+    }
+
+    #[test]
+    fn a_late_packet_of_the_previous_trial_extends_the_wait() {
+        const WAIT: u64 = 1 << 40;
+        let sample =
+            SampleTraffic { packets: 1, size: Sizes::One(64), sources: 1, destinations: 1 };
+        let traffic = Arc::new(sample.traffic().unwrap());
+        let live = Arc::new(LiveCounters::default());
+        let mut generator = Generator::new(Arc::clone(&traffic), live).unwrap();
+        let trial = Trial { wait: WAIT, duration: WAIT, ..Trial::default() };
+        let (answer, _report) = sync_channel(1);
+        generator.command(GeneratorCommand::Start(trial, answer));
+        let State::Waiting(until) = generator.state else { panic!("it waits") };
+        // SAFETY: the traffic's packet is a whole flit.
+        unsafe { generator.on_transmit(traffic.lines(0).as_ptr().cast(), FLIT) };
+        let mut is_waiting_at = |now| {
+            generator.next_burst(now, 0);
+            matches!(generator.state, State::Waiting(_))
+        };
+        assert!(is_waiting_at(until), "a packet has returned");
+        assert!(is_waiting_at(until + WAIT - 1));
+        assert!(!is_waiting_at(until + WAIT));
     }
 
     #[test]
