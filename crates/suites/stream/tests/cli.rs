@@ -420,6 +420,7 @@ fn invalid_arguments_are_refused() {
         "echo 1 8193 0",
         "generate a.pcap 1 --count 0",
         "echo 1 1 0 --interface dpdk",
+        "echo 1 1 0 --interface af-xdp",
         "echo 1 1 1000001",
         "echo 4294967296 1 0",
         "generate a.pcap 1 --modelled-doorbell 2ms",

@@ -68,6 +68,11 @@ impl LinkOptions {
     /// # Errors
     /// Returns a usage error unless it is allowed, or what is missing.
     pub(super) fn open(&self, interface: &str) -> Result<(Box<dyn Link>, LinkWatch), Error> {
+        let kind = self.link.unwrap_or(LinkKind::AfXdp);
+        if kind != LinkKind::Tap {
+            // A misspelt name is reported first.
+            interface::find(interface)?;
+        }
         if !is_allowed(&self.options()?, ALLOW_NETWORK) {
             let why = format!(
                 "--interface {interface}: takes the interface's packets from the kernel, which is not \
@@ -75,7 +80,6 @@ impl LinkOptions {
             );
             return Err(UsageError::new(why).into());
         }
-        let kind = self.link.unwrap_or(LinkKind::AfXdp);
         if self.queue.is_some() && kind != LinkKind::AfXdp {
             let why = "--queue: only an AF_XDP socket has one queue; omit it, or use --link af-xdp";
             return Err(UsageError::new(why).into());

@@ -12,6 +12,7 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use clap::{Args, ValueEnum};
+use lab::factor::LevelType;
 use lab::quantity;
 use lab::suite::UsageError;
 use machine::SysError;
@@ -82,6 +83,11 @@ impl FromStr for EchoInterface {
     fn from_str(text: &str) -> Result<Self, String> {
         if let Ok(interface) = <Interface as ValueEnum>::from_str(text, false) {
             return Ok(Self::Nic(interface));
+        }
+        if Interface::from_level(text).is_some() {
+            return Err(
+                "an interface of experiments; name an interface of Linux, e.g. veth1".into()
+            );
         }
         match is_name(text) {
             true => Ok(Self::Linux(text.to_owned())),
