@@ -196,7 +196,7 @@ fn cycles(levels: &[(&str, &str)], tsc: &Tsc) -> Option<f64> {
 }
 
 #[test]
-fn long_honest_iterations_are_no_stalls_and_cost_what_they_do() {
+fn honest_iterations_are_no_stalls_however_long_and_cost_what_they_do() {
     let _alone = alone();
     let Some((_, tsc)) = machine("stream: NOPs") else { return };
     for interface in INTERFACES.map(level) {
