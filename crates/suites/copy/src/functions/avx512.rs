@@ -1,4 +1,4 @@
-//! AVX-512: one masked load and store below 64 bytes, overlapping vectors up to 512, a loop above.
+//! AVX-512: one masked load and store up to 64 bytes, overlapping vectors up to 512, a loop above.
 //!
 //! A masked store is not forwarded to a load that follows immediately, so a copy that is read at once
 //! is slower than with AVX2. Only zmm16 to zmm31 are used: they leave the upper halves of the lower
@@ -25,14 +25,14 @@ macro_rules! short {
         concat!(
             ".p2align 6\n",
             "cmp rdx, 64\n",
-            "jae 2f\n",
+            "ja 2f\n",
             "mov rax, -1\n",
             "bzhi rax, rax, rdx\n",
             "kmovq k1, rax\n",
             "vmovdqu8 zmm16{{k1}}{{z}}, [rsi]\n",
             "vmovdqu8 [rdi]{{k1}}, zmm16\n",
             "ret\n",
-            // 64 to 128: on Intel a masked store costs two cycles more than two vectors.
+            // 65 to 128
             "2:\n",
             "cmp rdx, 128\n",
             "ja 3f\n",
