@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::backing_file::{BackingFile, Folder, FolderLock};
 use crate::guest::{Accelerator, Kernel, LinuxGuest};
 use crate::patched_linux::{self, Patch};
-use crate::pool::{HostPool, Pool};
+use crate::pool::{self, HostPool, Pool};
 use crate::rules::{HOSTS, Rules};
 
 /// Maximum length of the kernel's parameters in bytes.
@@ -193,6 +193,7 @@ fn parse(name: &str, file: &str, text: &str) -> Result<NamedDeclaration, DataErr
         return Err(wrong(format!("cpus: {} is not from 1 to 64", declaration.cpus)));
     }
     check_executor(&declaration).map_err(wrong)?;
+    check_parameters(&declaration.parameters).map_err(wrong)?;
     for (name, size) in &declaration.files {
         let is_valid = quantity::bytes(size).is_ok_and(|bytes| bytes > 0 && bytes < 1 << 48);
         if !is_plain_name(name) || !is_valid {
@@ -255,16 +256,10 @@ fn check_names(declaration: &Declaration) -> Result<(), String> {
     if let Some(host) = declaration.host.iter().find(|host| !hosts.insert(&host.name)) {
         return Err(format!("host: two hosts are named '{}'; rename one", host.name));
     }
-    let of_pool = |name: &&String| {
-        name.strip_prefix("range-")
-            .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
-    };
-    if let Some(name) =
-        declaration.files.keys().find(of_pool).filter(|_| declaration.pool.is_some())
-    {
+    let of_pool = declaration.files.keys().find(|name| pool::has_file(name));
+    if let Some(name) = of_pool.filter(|_| declaration.pool.is_some()) {
         return Err(format!("files: '{name}' is a file of the pool; rename it"));
     }
-    check_parameters(&declaration.parameters)?;
     let of_hosts = declaration.host.iter().flat_map(|host| &host.arguments);
     for argument in declaration.arguments.iter().chain(of_hosts) {
         let is_unknown = |name: &&str| !declaration.files.contains_key(*name);

@@ -13,6 +13,14 @@ use crate::backing_file::{BackingFile, Folder};
 use crate::forwarder::{Forwarder, WriteOnly};
 use crate::rules::{HOSTS, Permission, Rules};
 
+/// Start of the names of its files; the index of the range follows.
+const RANGE: &str = "range-";
+
+/// Returns whether a pool may have a file of this name.
+pub(crate) fn has_file(name: &str) -> bool {
+    name.strip_prefix(RANGE).is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+}
+
 /// A pool in a declaration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -56,7 +64,7 @@ impl Pool {
         let mut hosts: [(HostPool, Vec<WriteOnly>); HOSTS] = Default::default();
         for (index, range) in rules.ranges.iter().enumerate() {
             let bytes = range.length as u64;
-            let name = format!("range-{index}");
+            let name = format!("{RANGE}{index}");
             let file = BackingFile::create(&name, bytes, folder)?;
             for (host, (pool, write_only)) in hosts.iter_mut().enumerate() {
                 let (file, is_read_only) = match range.permissions[host] {
@@ -66,13 +74,8 @@ impl Pool {
                     Permission::WriteOnly => {
                         let copy =
                             BackingFile::create(&format!("{name}-of-{host}"), bytes, folder)?;
-                        let files = (copy.to_file()?, file.to_file()?);
-                        write_only.push(WriteOnly::new(
-                            &copy.name,
-                            files.0,
-                            files.1,
-                            range.length,
-                        )?);
+                        let [from, to] = [copy.to_file()?, file.to_file()?];
+                        write_only.push(WriteOnly::new(&copy.name, from, to, range.length)?);
                         (copy, false)
                     }
                 };
