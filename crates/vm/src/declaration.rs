@@ -595,6 +595,13 @@ mod tests {
                 "host: two hosts are named 'a'",
             ),
             (
+                "about = 'one'\nfiles = { range-0 = '1 MiB' }\npool = { address = '0x1000' }\n\
+                 host = [{ name = 'a' }, { name = 'b' }]",
+                "files: 'range-0' is a file of the pool",
+            ),
+            ("about = 'one'\nparameters = \"a\\nb\"", "parameters: a control character"),
+            ("about = 'one'\nparameters = 'a -- b'", "parameters: '--' would start"),
+            (
                 "about = 'one'\nfiles = { bar = '1 MiB' }\narguments = ['mem-path={baar}']",
                 "arguments: no file 'baar' in files, but 'mem-path={baar}'",
             ),
