@@ -283,7 +283,7 @@ mod tests {
         let calm = NoiseDelta::default();
         assert_eq!(disturbed(Some(&clock(4e9, 4.01e9)), &calm, duration), None);
         let moved = clock(4e9, 3.5e9);
-        assert!(disturbed(Some(&moved), &calm, duration).unwrap().contains("moved by over 3%"));
+        assert!(disturbed(Some(&moved), &calm, duration).unwrap().contains("moved by over 5%"));
         let steal =
             |ms: u64| NoiseDelta { steal_ns: Some(ms * 1_000_000), ..NoiseDelta::default() };
         assert_eq!(disturbed(None, &steal(20), duration).unwrap(), "steal time over 5%");

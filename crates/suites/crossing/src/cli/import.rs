@@ -154,12 +154,12 @@ mod tests {
         for sample in &mut report.samples {
             (sample.adds[1], sample.multiplies[1]) = (sample.adds[0], sample.multiplies[0]);
         }
-        report.samples[1].adds[1] = report.samples[1].adds[0] * 105 / 100;
+        report.samples[1].adds[1] = report.samples[1].adds[0] * 107 / 100;
         report.samples[1].multiplies[1] = report.samples[1].adds[1];
         report.samples[2].multiplies[0] = report.samples[2].multiplies[0] * 103 / 100;
         let void = |index: usize, report: &Report| samples(report).unwrap()[index].void.clone();
         assert_eq!(void(0, &report), None);
-        assert!(void(1, &report).unwrap().contains("moved by over 3%"));
+        assert!(void(1, &report).unwrap().contains("moved by over 5%"));
         assert!(void(2, &report).unwrap().contains("differ by over 2%"));
         report.samples.iter_mut().for_each(|sample| sample.multiplies = [1, 1]);
         assert_eq!(void(0, &report).unwrap(), UNKNOWN_LATENCIES);
