@@ -15,8 +15,16 @@ const FILE: &str = "/tmp/tollgate.lock";
 const VARIABLE: &str = "TOLLGATE_LOCK";
 /// Pause between two attempts.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
+/// Attempts to share the lock with a holder of the same purpose that is taking it: it describes itself under an exclusive
+/// lock, and the kernel releases that lock for an instant while it becomes a shared one.
+const SHARED_ATTEMPTS: u32 = 20;
+/// Pause between two of them.
+const SHARED_INTERVAL: Duration = Duration::from_millis(5);
 /// Maximum length of the description of the holder, in bytes.
 const MAX_HOLDER: u64 = 4096;
+
+/// Description of a holder that has not described itself.
+const UNKNOWN_HOLDER: &str = "an unknown process";
 
 /// The lock of the machine, held until it is dropped.
 #[derive(Debug)]
@@ -77,6 +85,22 @@ impl MachineLock {
 
     /// Takes the lock for this purpose, or returns the description of its holder.
     fn attempt(path: &Path, purpose: &str, is_shared: bool) -> io::Result<Result<Self, String>> {
+        let may_be_shared =
+            |holder: &str| is_shared && (holder == UNKNOWN_HOLDER || has_purpose(holder, purpose));
+        for _ in 1..SHARED_ATTEMPTS {
+            match Self::attempt_once(path, purpose, is_shared)? {
+                Err(holder) if may_be_shared(&holder) => std::thread::sleep(SHARED_INTERVAL),
+                result => return Ok(result),
+            }
+        }
+        Self::attempt_once(path, purpose, is_shared)
+    }
+
+    fn attempt_once(
+        path: &Path,
+        purpose: &str,
+        is_shared: bool,
+    ) -> io::Result<Result<Self, String>> {
         let mut file = machine::file::open_shared(path)?;
         if is_locked(file.try_lock())? {
             let (pid, since) = (std::process::id(), now());
@@ -89,13 +113,18 @@ impl MachineLock {
         } else if is_shared && is_locked(file.try_lock_shared())? {
             // The first of those that share it described their purpose.
             let holder = holder(&file)?;
-            if holder.ends_with(&format!("Z, {purpose}")) {
+            if has_purpose(&holder, purpose) {
                 return Ok(Ok(Self(file)));
             }
             return Ok(Err(holder));
         }
         holder(&file).map(Err)
     }
+}
+
+/// Returns whether the description of a holder states this purpose.
+fn has_purpose(holder: &str, purpose: &str) -> bool {
+    holder.ends_with(&format!("Z, {purpose}"))
 }
 
 /// Returns whether the file is locked, `false` if another process has it.
@@ -122,15 +151,36 @@ impl Drop for MachineLock {
 fn holder(file: &File) -> io::Result<String> {
     let text = machine::file::read_to_limit(file, MAX_HOLDER)?;
     let text = String::from_utf8_lossy(&text);
-    Ok(if text.trim().is_empty() { "an unknown process".into() } else { text.trim().into() })
+    Ok(if text.trim().is_empty() { UNKNOWN_HOLDER.into() } else { text.trim().into() })
 }
 
 #[cfg(test)]
 mod tests {
     use std::fs;
     use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::sync::Barrier;
 
     use super::*;
+
+    #[test]
+    fn hosts_that_start_at_the_same_moment_share_the_lock() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lock");
+        let barrier = Barrier::new(2);
+        let share = || {
+            barrier.wait();
+            let lock = MachineLock::attempt(&path, "one of two hosts", true).unwrap();
+            barrier.wait();
+            lock.map(drop)
+        };
+        for _ in 0..200 {
+            let results = std::thread::scope(|scope| {
+                let other = scope.spawn(share);
+                [share(), other.join().unwrap()]
+            });
+            assert_eq!(results, [Ok(()), Ok(())]);
+        }
+    }
 
     #[test]
     fn one_run_at_a_time_holds_the_lock() {
