@@ -16,15 +16,12 @@ use super::{
     Bounds, CarriesOver, Claim, Condition, Published, Quantifier, Setup, Unmet, Verdict,
     VerdictKind,
 };
-use crate::guest::{GuestClock, GuestsRecord};
+use crate::guest::GuestClock;
 use crate::journal::Run;
 use crate::point::{Filter, Point};
-use crate::statistics::{Censored, Estimate, estimate_at};
+use crate::statistics::{Censored, EXTREME, Estimate, estimate_at};
 use crate::summary::{Rounds, Samples, censored, chosen_state, in_state, resolution};
 
-/// Above every value, and small enough that the sum of two is finite.
-const HIGHEST: f64 = f64::MAX / 4.0;
-const LOWEST: f64 = -HIGHEST;
 /// What claims need unless they are about what an emulator can show.
 const REAL_CPU: &str = "a real CPU";
 
@@ -136,7 +133,8 @@ fn preferred<'a>(claim: &Claim, samples: impl Fn() -> Option<Rc<Samples<'a>>>) -
 /// emulator can show. Values of a planted clock are never judged.
 fn emulated(claim: &Claim, run: Option<&Run>, machine: Option<&Environment>) -> Option<NoVerdict> {
     let guests = run.and_then(|run| run.record.guests.as_ref());
-    let is_emulated = machine.is_some_and(|machine| machine.emulated);
+    let has_no_clock = guests.is_some_and(|guests| guests.clock == GuestClock::None);
+    let is_emulated = has_no_clock || machine.is_some_and(|machine| machine.emulated);
     let unmet = |needed: &str, found: &str| {
         let unmet = vec![Unmet { needed: needed.into(), found: found.into() }];
         Some(NoVerdict::unmeasurable(Reason::OtherMachine { unmet }))
@@ -147,7 +145,6 @@ fn emulated(claim: &Claim, run: Option<&Run>, machine: Option<&Environment>) -> 
         }
         _ if claim.emulated => None,
         Some(guests) if guests.is_emulated_by_tcg() => unmet(REAL_CPU, "one emulated by TCG"),
-        Some(GuestsRecord { clock: GuestClock::None, .. }) => unmet(REAL_CPU, "an emulated one"),
         _ if is_emulated => unmet(REAL_CPU, "an emulated one"),
         _ => None,
     }
@@ -331,7 +328,7 @@ impl Evidence<'_> {
             let worst = estimate(&all.collect::<Vec<_>>(), rounds);
             worst.is_some_and(|worst| judge(&worst).0 != kind)
         };
-        if counts.failed > 0 && (differs(LOWEST) || differs(HIGHEST)) {
+        if counts.failed > 0 && (differs(-EXTREME) || differs(EXTREME)) {
             kind = VerdictKind::Inconclusive;
             reasons.push(Reason::FailuresMayDecide { failed: counts.failed });
         }

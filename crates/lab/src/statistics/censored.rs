@@ -16,8 +16,8 @@ pub struct Censored {
     pub may_be_lower: bool,
 }
 
-/// Value in place of the unknown one. Sums of two are finite.
-const EXTREME: f64 = f64::MAX / 4.0;
+/// Value in place of an unknown one: above every value, and small enough that the sum of two is finite.
+pub(crate) const EXTREME: f64 = f64::MAX / 4.0;
 /// Limit beyond which an end of an interval depends on the unknown values.
 const OPEN: f64 = 1e100;
 

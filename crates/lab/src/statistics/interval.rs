@@ -164,6 +164,11 @@ impl Interval {
         }
     }
 
+    /// Returns the sign before the median: that of its open ends, or none.
+    pub fn open_sign(&self) -> &'static str {
+        self.open_end().map_or("", OpenEnd::sign)
+    }
+
     /// Returns whether `value` is inside, ends included.
     pub fn includes(&self, value: f64) -> bool {
         self.low <= value && value <= self.high

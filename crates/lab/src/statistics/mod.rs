@@ -17,6 +17,7 @@ mod spread;
 mod unpaired;
 
 pub use censored::Censored;
+pub(crate) use censored::EXTREME;
 pub use correlation::{NOTABLE_CORRELATION, lag_1};
 pub use estimate::{
     Estimate, MAX_PROJECTED_ROUNDS, clock_drift, estimate, estimate_at, mad, median, minimum,

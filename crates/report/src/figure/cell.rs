@@ -1,7 +1,7 @@
 //! Cells of a grid: their values, and how these are written and shaded.
 
 use lab::figure::{Axis, Figure};
-use lab::statistics::{Estimate, Interval, IntervalKind, OpenEnd, Ratio, Resolution};
+use lab::statistics::{Estimate, Interval, IntervalKind, Ratio, Resolution};
 
 use super::FigureError;
 use lab::format::{self, Scale};
@@ -98,7 +98,7 @@ impl<'a> CellFormat<'a> {
                     Some(scale) => scale.number(value, half),
                     None => format::value(value, half, self.unit),
                 };
-                let text = open_sign(&estimate.interval).to_owned() + &number;
+                let text = estimate.interval.open_sign().to_owned() + &number;
                 if self.shades.of_ratios {
                     Cell::Plain(text)
                 } else {
@@ -107,7 +107,7 @@ impl<'a> CellFormat<'a> {
             }
             CellValue::Ratio(ratio, resolution) => {
                 let (value, half) = self.shades.rounded(ratio.ratio, &ratio.interval);
-                let sign = open_sign(&ratio.interval);
+                let sign = ratio.interval.open_sign();
                 let text = format!("{sign}{}×", format::value(value, half, "1"));
                 match resolution {
                     Resolution::Unresolved { .. } => Cell::Unresolved(text),
@@ -116,11 +116,6 @@ impl<'a> CellFormat<'a> {
             }
         }
     }
-}
-
-/// Returns the sign of a number whose interval has an open end; empty if it has none.
-fn open_sign(interval: &Interval) -> &'static str {
-    interval.open_end().map_or("", OpenEnd::sign)
 }
 
 impl CellValue {

@@ -9,7 +9,7 @@ use lab::journal::Run;
 use lab::metric::Better;
 use lab::point::Point;
 use lab::side::{LEVELS, SideRecord};
-use lab::statistics::{Estimate, IntervalKind, OpenEnd, Ratio, Resolution};
+use lab::statistics::{Estimate, IntervalKind, Ratio, Resolution};
 use lab::table::{ColumnHeader, Emphasis, Page, TableCell};
 use machine::proximity::Class;
 use serde_json::{Value, json};
@@ -145,8 +145,7 @@ fn table(comparison: &SideComparison, section: &Section, page: Page) -> String {
 
 fn value_text(value: Option<Estimate>, format: &ValueFormat<'_>) -> String {
     value.map_or("—".into(), |value| {
-        let sign = value.interval.open_end().map_or("", OpenEnd::sign);
-        sign.to_owned() + &format.number(value.median, half(&value))
+        value.interval.open_sign().to_owned() + &format.number(value.median, half(&value))
     })
 }
 
