@@ -30,6 +30,7 @@ pub mod message;
 pub mod method;
 pub mod metric;
 pub mod option;
+mod order_progress;
 pub mod plan;
 pub mod point;
 pub mod probe;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use machine::environment::Environment;
 
-use crate::answer::{OrderProgress, Permitted, checked};
+use crate::answer::{Permitted, checked};
 use crate::artefact::{self, Artefacts, Recipe};
 use crate::descendants;
 use crate::guest::{Guest, GuestClock, IN_GUEST};
@@ -18,6 +18,7 @@ use crate::message::{
 };
 use crate::method::AnyMethod;
 use crate::option;
+use crate::order_progress::OrderProgress;
 use crate::point::Point;
 use crate::probe::empty_sample;
 use crate::sample::{Failure, Part};

@@ -1,22 +1,18 @@
-//! Selection of experiments, points, claims and runs by the command line.
+//! Selection of experiments, points and claims by the command line.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use lab::catalogue::Catalogue;
 use lab::claim::{self, Claim};
 use lab::experiment::{Experiment, Profile, suite_name};
-use lab::format::count;
-use lab::journal::{self, JournalError, Run};
 use lab::method::AnyMethod;
 use lab::point::{Filter, Point};
 use lab::run::is_lab_experiment;
 use lab::suite::{Purpose, Suite};
-use report::table;
 
 use crate::arguments::SelectionArgs;
 use crate::error::CliError;
-use crate::output::{print_message, print_plain};
 use crate::suites::SUITES;
 
 /// Loads the data of all suites and of a user's files.
@@ -318,129 +314,6 @@ pub(crate) fn select_claims(
 
 fn is_self_test(suite: &str) -> bool {
     lab::suite::find(SUITES, suite).is_some_and(|suite| suite.purpose() == Purpose::SelfTest)
-}
-
-/// Opens a run, given its folder or a folder of runs, of which the newest is opened; warns if it was edited.
-pub(crate) fn open(results: &Path) -> Result<Run, CliError> {
-    open_run(&journal::newest(results)?)
-}
-
-/// Opens a run, given its folder or a folder of runs; `None` without a run.
-pub(crate) fn open_any(results: &Path) -> Result<Option<Run>, CliError> {
-    match journal::newest(results) {
-        Ok(folder) => open_run(&folder).map(Some),
-        Err(JournalError::NoRun(_)) => Ok(None),
-        Err(other) => Err(other.into()),
-    }
-}
-
-/// Opens the run in a folder; warns if it was edited.
-pub(crate) fn open_run(folder: &Path) -> Result<Run, CliError> {
-    let run = journal::open(folder)?;
-    run.inconsistencies.iter().for_each(|line| print_message(&format!("warning: {line}")));
-    Ok(run)
-}
-
-/// Checks that a run has no sides: claims and figures are about one program.
-pub(crate) fn check_one_program(run: &Run) -> Result<(), CliError> {
-    if run.record.sides.is_empty() {
-        return Ok(());
-    }
-    let folder = run.folder.display();
-    let line = format!("{folder}: this run compares two sides; 'tollgate show' prints its values");
-    Err(CliError::usage(line))
-}
-
-/// Describes the run that verdicts are based on: `results/vm-quick-1: 6260 samples of 37 experiments, from
-/// 2026-11-23T09:23:05Z on, with 10 rounds at most`, or states that there is none.
-pub(crate) fn origin(run: Option<&Run>, results: &Path) -> String {
-    let Some(run) = run else {
-        let arguments = arguments_of(results, &[]);
-        let results = results.display();
-        return format!("{results}: no run here, so nothing is measured; tollgate run{arguments}");
-    };
-    let samples = run.samples.iter().filter(|one| !is_lab_experiment(&one.experiment));
-    let experiments: BTreeSet<_> = samples.clone().map(|one| &one.experiment).collect();
-    let last = run.record.sessions.last().map_or(&run.record.start, |session| &session.start);
-    let guests = run.record.guests.as_ref();
-    format!(
-        "{}: {} of {}{}, the last session from {last}",
-        run.folder.display(),
-        count(samples.count(), "sample"),
-        count(experiments.len(), "experiment"),
-        guests.map(|guests| format!(" in {guests}")).unwrap_or_default(),
-    )
-}
-
-/// Returns the IDs of the given experiments of which the run has samples.
-pub(crate) fn measured(run: &Run, experiments: &[Experiment]) -> Vec<String> {
-    let measured = table::measured(run);
-    experiments.iter().map(Experiment::id).filter(|id| measured.contains(id)).collect()
-}
-
-/// Returns the measured experiments of a run that `names` select. Experiments of the lab itself must
-/// be named.
-pub(crate) fn resolve_names(run: &Run, names: &[String]) -> Result<Vec<String>, CliError> {
-    let measured = table::measured(run);
-    for name in names {
-        if !measured.iter().any(|id| is_selected(std::slice::from_ref(name), id)) {
-            let line = format!(
-                "{}: no samples of '{name}'; available: {}",
-                run.folder.display(),
-                measured.join(", ")
-            );
-            return Err(CliError::usage(line));
-        }
-    }
-    let is_selected =
-        |id: &String| is_selected(names, id) && (!names.is_empty() || !is_lab_experiment(id));
-    Ok(measured.into_iter().filter(is_selected).collect())
-}
-
-/// Returns the experiments of which runs have values of a metric, and reports the others; all without a metric.
-///
-/// # Errors
-/// Returns a usage error if the runs have values of it for no experiment.
-pub(crate) fn with_metric<'r>(
-    runs: impl IntoIterator<Item = &'r Run>,
-    experiments: Vec<String>,
-    metric: Option<&str>,
-) -> Result<Vec<String>, CliError> {
-    let Some(metric) = metric else { return Ok(experiments) };
-    let mut metrics: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-    for sample in runs.into_iter().flat_map(|run| &run.samples) {
-        let of_experiment = metrics.entry(&sample.experiment).or_default();
-        of_experiment.extend(sample.values.keys().map(String::as_str));
-    }
-    metrics.retain(|id, _| experiments.iter().any(|selected| selected == id));
-    let has = |id: &String| metrics.get(id.as_str()).is_some_and(|known| known.contains(metric));
-    let (with, without): (Vec<_>, Vec<_>) = experiments.iter().cloned().partition(has);
-    if with.is_empty() {
-        let known: BTreeSet<&str> = metrics.values().flatten().copied().collect();
-        let known = known.into_iter().collect::<Vec<_>>().join(", ");
-        let line = format!(
-            "--metric: no selected experiment has values of '{metric}'; expected one of {known}"
-        );
-        return Err(CliError::usage(line));
-    }
-    if !without.is_empty() {
-        print_message(&format!("no values of '{metric}', so not shown: {}", without.join(", ")));
-    }
-    Ok(with)
-}
-
-/// Returns what shows that a run was edited, and contradictions between its values that the suites detect.
-pub(crate) fn inconsistencies(run: &Run) -> Vec<String> {
-    let of_suites = SUITES.iter().flat_map(|suite| suite.inconsistencies(run));
-    run.inconsistencies.iter().cloned().chain(of_suites).collect()
-}
-
-/// Prints what [`inconsistencies`] returns.
-pub(crate) fn print_inconsistencies(run: &Run) -> Result<(), CliError> {
-    for line in inconsistencies(run) {
-        print_plain(&format!("inconsistent: {line}"))?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

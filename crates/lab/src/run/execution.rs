@@ -7,11 +7,12 @@ use machine::environment::Environment;
 
 use super::RunError;
 use super::supervisor::{POLL_INTERVAL, Supervisor};
-use crate::answer::{OrderProgress, Permitted, checked};
+use crate::answer::{Permitted, checked};
 use crate::artefact::MAX_LOCK_WAIT;
 use crate::link::{LinkOutput, Output};
 use crate::message::{Answer, Order, Request};
 use crate::metric::Metric;
+use crate::order_progress::OrderProgress;
 use crate::sample::{Failure, Sample};
 
 /// How much longer than the limit of a sample a worker may be silent.
@@ -314,51 +315,8 @@ mod tests {
         Greeting, HostData, OrderedPoint, QUEUE_LENGTH, RoleMessage, SampleAnswer,
     };
     use crate::point::Point;
-    use crate::run::supervisor::scripted::{say, supervisor};
+    use crate::run::scripted::{POINT_LIMIT, done, order, ready, sample, say, supervisor};
     use crate::sample::FailureKind;
-
-    const LIMIT: Duration = Duration::from_secs(60);
-
-    fn order(role: &str) -> Order {
-        let ordered = OrderedPoint {
-            position: 0,
-            point: Point::from([("length", "1 B")]),
-            twin: false,
-            limit: LIMIT,
-        };
-        Order {
-            id: 77,
-            suite: "toy".into(),
-            experiment: "one".into(),
-            method: "one".into(),
-            round: 0,
-            points: vec![ordered],
-            budget: Duration::from_millis(1),
-            role: role.into(),
-            attempt: 1,
-            seed: 0,
-            options: Default::default(),
-            host: HostData::default(),
-            inside: false,
-        }
-    }
-
-    /// Returns the command that sends the sample of a role, measured on this host.
-    fn sample(role: &str, host: Option<&str>) -> String {
-        let (order, here) = (order(role), Environment::capture());
-        let mut sample = crate::probe::empty_sample(&order, &order.points[0], 1);
-        sample.environment = here.id();
-        sample.host = host.map_or(here.hostname, str::to_owned);
-        say(&Answer::Sample(Box::new(SampleAnswer { order: order.id, role: role.into(), sample })))
-    }
-
-    fn ready() -> String {
-        say(&Answer::Ready)
-    }
-
-    fn done() -> String {
-        say(&Answer::Done { id: 77 })
-    }
 
     /// Has workers execute one order per role. Each reads its order, then does what its script says.
     fn execute_with(
@@ -474,7 +432,7 @@ mod tests {
     fn the_limit_of_an_artefact_is_longer_than_the_wait_for_its_lock() {
         let order = order("");
         let mut execution = Execution::new(&order);
-        assert_eq!(execution.limit(MARGIN), Some(LIMIT + MARGIN));
+        assert_eq!(execution.limit(MARGIN), Some(POINT_LIMIT + MARGIN));
         execution.state = State::Preparing;
         let limit = execution.limit(MARGIN).unwrap();
         assert!(limit > MAX_LOCK_WAIT + Duration::from_secs(8 * 3600));

@@ -12,6 +12,8 @@ mod passes;
 mod record;
 mod remaining;
 mod scheduler;
+#[cfg(test)]
+mod scripted;
 mod session;
 mod sink;
 mod supervisor;

@@ -349,58 +349,9 @@ impl Drop for Supervisor<'_> {
     }
 }
 
-/// Supervisors of workers that are shell scripts.
-#[cfg(test)]
-pub(super) mod scripted {
-    use std::process::Command;
-
-    use super::*;
-    use crate::message::Greeting;
-
-    pub(crate) static INTERRUPTED: AtomicBool = AtomicBool::new(false);
-
-    /// Returns a message as the command that sends it.
-    pub(crate) fn say(answer: &Answer) -> String {
-        let mut line = Vec::new();
-        crate::message::send(&mut line, answer).unwrap();
-        let line = String::from_utf8(line).unwrap();
-        assert!(!line.contains('\''));
-        format!("printf '%s\\n' '{}'", line.trim_end())
-    }
-
-    /// Returns the command that greets from an environment.
-    pub(crate) fn greet(environment: Environment) -> String {
-        say(&Answer::Greeting(Box::new(Greeting::of(environment))))
-    }
-
-    /// Returns a supervisor of workers that send their greeting and then run these scripts.
-    pub(crate) fn supervisor(scripts: &[String]) -> Supervisor<'static> {
-        let greeting = greet(Environment::capture());
-        without_greeting(
-            &scripts.iter().map(|script| format!("{greeting}; {script}")).collect::<Vec<_>>(),
-        )
-    }
-
-    /// Returns a supervisor of workers that run these scripts.
-    pub(crate) fn without_greeting(scripts: &[String]) -> Supervisor<'static> {
-        let mut supervisor = Supervisor::new(&INTERRUPTED, Side::default(), Processes::default());
-        // The tests share a process, and with it their descendants.
-        supervisor.kill_descendants = |_| {};
-        for script in scripts {
-            let script = script.clone();
-            supervisor.add(move || {
-                let mut command = Command::new("sh");
-                command.args(["-c", &script]);
-                Ok(command.into())
-            });
-        }
-        supervisor
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::scripted::{greet, without_greeting};
+    use super::super::scripted::{greet, without_greeting};
     use super::*;
 
     fn refused(script: &str) -> String {
@@ -458,7 +409,7 @@ mod tests {
 
     #[test]
     fn a_lost_worker_leaves_those_of_the_other_side_alive() {
-        let mut sides = [0, 1].map(|_| super::scripted::supervisor(&["read rest".into()]));
+        let mut sides = [0, 1].map(|_| super::super::scripted::supervisor(&["read rest".into()]));
         let processes = Processes::default();
         for side in &mut sides {
             side.kill_descendants = |spared| assert_eq!(spared.len(), 1);

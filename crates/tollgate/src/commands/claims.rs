@@ -13,6 +13,7 @@ use crate::arguments::{Claims, Requirement};
 use crate::error::CliError;
 use crate::output::{print, print_json, print_plain};
 use crate::select;
+use crate::stored_run;
 
 /// Prints each published value next to the measured one, with the verdict.
 pub(crate) fn claims(args: &Claims) -> Result<u8, CliError> {
@@ -24,11 +25,11 @@ pub(crate) fn claims(args: &Claims) -> Result<u8, CliError> {
 fn print_verdicts(args: &Claims) -> Result<u8, CliError> {
     let claims = select::select_claims(&select::catalogue(&args.files)?, &args.names)?;
     let claims = select::with_arguments(claims, &args.results.folder, &args.files);
-    let run = select::open_any(&args.results.folder)?;
-    run.as_ref().map_or(Ok(()), select::check_one_program)?;
+    let run = stored_run::open_any(&args.results.folder)?;
+    run.as_ref().map_or(Ok(()), stored_run::check_one_program)?;
     let judged = judge(claims, run.as_ref());
     if args.json {
-        let inconsistencies = run.as_ref().map(select::inconsistencies).unwrap_or_default();
+        let inconsistencies = run.as_ref().map(stored_run::inconsistencies).unwrap_or_default();
         let claims = table::verdicts_json(&judged);
         let guests = run.as_ref().and_then(|run| run.record.guests.as_ref());
         print_json(
@@ -37,9 +38,9 @@ fn print_verdicts(args: &Claims) -> Result<u8, CliError> {
     } else {
         let is_named = |(claim, _): &(Claim, Verdict)| args.names.contains(&claim.id);
         let whole = args.all || judged.iter().any(is_named);
-        print_plain(&select::origin(run.as_ref(), &args.results.folder))?;
+        print_plain(&stored_run::origin(run.as_ref(), &args.results.folder))?;
         print(&table::verdicts(&judged, whole, Page::stdout()))?;
-        run.as_ref().map_or(Ok(()), select::print_inconsistencies)?;
+        run.as_ref().map_or(Ok(()), stored_run::print_inconsistencies)?;
     }
     let kinds: Vec<_> = judged.iter().map(|(_, verdict)| verdict.kind).collect();
     let is_edited = run.is_some_and(|run| !run.inconsistencies.is_empty());

@@ -16,6 +16,7 @@ use crate::error::CliError;
 use crate::output::{print, print_json, print_plain};
 use crate::progress::Progress;
 use crate::select::{Place, Selected};
+use crate::stored_run;
 use crate::{LAB, SUITES, select};
 
 /// Prints the ratio of every point that two sides share: repeated runs, or with `--run` programs or settings that it
@@ -83,8 +84,8 @@ fn side_of(text: &Path) -> Result<Side, CliError> {
 /// Prints the ratios of the experiments of a request that have samples.
 fn print_sides(args: &Compare, request: &RunRequest, run: &Run) -> Result<(), CliError> {
     let metric = args.metric.as_deref();
-    let measured = select::measured(run, &request.experiments);
-    let measured = select::with_metric([run], measured, metric)?;
+    let measured = stored_run::measured(run, &request.experiments);
+    let measured = stored_run::with_metric([run], measured, metric)?;
     let compared = measured.iter().map(|id| compare::compare_sides(run, id, metric));
     let compared = compared.collect::<Result<Vec<_>, _>>()?;
     if args.json {
@@ -105,7 +106,7 @@ fn compare_runs(args: &Compare) -> Result<u8, CliError> {
         let (a, b) = (args.a.display(), args.b.display());
         return Err(CliError::usage(format!("{a} and {b} have no selected experiment in common")));
     }
-    let selected = select::with_metric(a.iter().chain(&b), selected, metric)?;
+    let selected = stored_run::with_metric(a.iter().chain(&b), selected, metric)?;
     let selected: Vec<&str> = selected.iter().map(String::as_str).collect();
     let compared = compare::compare(&a, &b, &selected, metric, Unit::Own)?;
     if args.json {
@@ -131,5 +132,5 @@ fn open_side(folder: &Path) -> Result<Vec<Run>, CliError> {
             "{folder}: no run here; name the folder of a run or of runs"
         )));
     }
-    runs.iter().map(|run| select::open_run(run)).collect()
+    runs.iter().map(|run| stored_run::open_run(run)).collect()
 }

@@ -23,6 +23,7 @@ use super::plot::Figures;
 use crate::arguments::{self, SelectionArgs};
 use crate::error::CliError;
 use crate::output::{print, print_json, print_plain};
+use crate::stored_run;
 use crate::{SUITES, select};
 
 /// What the catalogue declares about results.
@@ -77,8 +78,8 @@ pub(super) fn print_results(
     summary: &RunSummary,
     declared: &Declared,
 ) -> Result<(), CliError> {
-    let run = select::open(&summary.folder)?;
-    let experiments = select::measured(&run, &request.experiments);
+    let run = stored_run::open(&summary.folder)?;
+    let experiments = stored_run::measured(&run, &request.experiments);
     let figures = super::plot::draw_run(&run, &request.experiments, &declared.figures)?;
     // A run interrupted before its first sample has no results.
     let is_empty = run.samples.is_empty();
@@ -127,14 +128,14 @@ impl Results<'_> {
             "tables": table::show_json(self.run, self.experiments, &ShowOptions::default())?,
             "claims": table::verdicts_json(&self.judged),
             "figures": figures.json(),
-            "inconsistencies": select::inconsistencies(self.run),
+            "inconsistencies": stored_run::inconsistencies(self.run),
         }))
     }
 
     fn print_tables(&self) -> Result<(), CliError> {
         let page = Page::stdout();
         print(&table::show(self.run, self.experiments, &ShowOptions::default(), page)?)?;
-        select::print_inconsistencies(self.run)?;
+        stored_run::print_inconsistencies(self.run)?;
         if self.judged.is_empty() {
             return Ok(());
         }
@@ -155,7 +156,7 @@ impl Results<'_> {
             judged: &self.judged,
             selects_claims,
             failures: &failures(&self.summary.faults),
-            inconsistencies: &select::inconsistencies(self.run),
+            inconsistencies: &stored_run::inconsistencies(self.run),
             facts: &self.facts(figures),
             commands: &commands(self.args, self.request.profile, rounds, &ids.collect::<Vec<_>>()),
         };

@@ -18,6 +18,7 @@ use report::table::{self, Page};
 use crate::arguments::Explain;
 use crate::error::CliError;
 use crate::output::print;
+use crate::stored_run;
 use crate::suites::SUITES;
 use crate::{select, terms};
 
@@ -32,7 +33,7 @@ const MIN_SIMILARITY: f64 = 0.85;
 pub(crate) fn explain(args: &Explain) -> Result<u8, CliError> {
     let catalogue = select::catalogue(&args.files)?;
     let claims = select::with_arguments(catalogue.claims()?, &args.results.folder, &args.files);
-    let run = select::open_any(&args.results.folder)?;
+    let run = stored_run::open_any(&args.results.folder)?;
     let explainer = Explainer {
         experiments: catalogue.experiments(Profile::Full)?,
         claims,
@@ -77,7 +78,7 @@ impl Explainer<'_> {
         texts.extend(SUITES.iter().filter(|suite| suite.name() == name).map(|it| self.suite(it)));
         for declaration in self.catalogue.declarations(name) {
             if declaration.kind != "experiment" {
-                self.run.as_ref().map_or(Ok(()), select::check_one_program)?;
+                self.run.as_ref().map_or(Ok(()), stored_run::check_one_program)?;
             }
             texts.push(self.declared(name, &declaration));
         }

@@ -15,6 +15,7 @@ use crate::arguments::Plot;
 use crate::error::CliError;
 use crate::output::{print_json, print_message, print_plain};
 use crate::select;
+use crate::stored_run;
 use crate::suites::SUITES;
 
 /// Figures of a run: those that can be drawn with their files, and the others with the reasons.
@@ -90,7 +91,7 @@ pub(crate) fn plot(args: &Plot) -> Result<u8, CliError> {
     }
     let catalogue = select::catalogue(&args.files)?;
     let declared = catalogue.figures()?;
-    let run = select::open(&args.results.folder);
+    let run = stored_run::open(&args.results.folder);
     // Errors in the arguments are reported even if there is no run.
     let adhoc = args.x.as_ref().map(|x| {
         let mut experiments = catalogue.experiments(Profile::Full)?;
@@ -103,10 +104,10 @@ pub(crate) fn plot(args: &Plot) -> Result<u8, CliError> {
         check_names(&declared, &args.figures)?;
     }
     let run = run?;
-    select::check_one_program(&run)?;
+    stored_run::check_one_program(&run)?;
     let mut figures = match adhoc {
         Some(figure) => {
-            select::resolve_names(&run, std::slice::from_ref(&figure.experiment))?;
+            stored_run::resolve_names(&run, std::slice::from_ref(&figure.experiment))?;
             Figures { pictures: vec![picture(&figure, &run)?], ..Figures::default() }
         }
         None if args.figures.is_empty() => Figures::new(declared.iter(), &run),

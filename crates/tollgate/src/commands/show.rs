@@ -14,12 +14,13 @@ use crate::arguments::{Export, Show};
 use crate::error::CliError;
 use crate::output::{print, print_json};
 use crate::select;
+use crate::stored_run;
 
 /// Prints the newest run as tables.
 pub(crate) fn show(args: &Show) -> Result<u8, CliError> {
-    let run = select::open(&args.results.folder)?;
-    let experiments = select::resolve_names(&run, &args.names)?;
-    let experiments = select::with_metric([&run], experiments, args.metric.as_deref())?;
+    let run = stored_run::open(&args.results.folder)?;
+    let experiments = stored_run::resolve_names(&run, &args.names)?;
+    let experiments = stored_run::with_metric([&run], experiments, args.metric.as_deref())?;
     let options = ShowOptions {
         metric: args.metric.clone(),
         unit: args.unit,
@@ -29,7 +30,7 @@ pub(crate) fn show(args: &Show) -> Result<u8, CliError> {
         print_json(&table::show_json(&run, &experiments, &options)?)?;
     } else {
         print(&table::show(&run, &experiments, &options, Page::stdout())?)?;
-        select::print_inconsistencies(&run)?;
+        stored_run::print_inconsistencies(&run)?;
     }
     Ok(0)
 }
@@ -50,8 +51,8 @@ fn filter(levels: &[String], run: &Run, experiments: &[String]) -> Result<Filter
 
 /// Exports the samples of the newest run.
 pub(crate) fn export(args: &Export) -> Result<u8, CliError> {
-    let run = select::open(&args.results.folder)?;
-    select::resolve_names(&run, &args.names)?;
+    let run = stored_run::open(&args.results.folder)?;
+    stored_run::resolve_names(&run, &args.names)?;
     let filter = |sample: &Sample| select::is_selected(&args.names, &sample.experiment);
     let written = match &args.output {
         Some(path) => export::to_file(&[run], &filter, args.format, path, Output::create),
