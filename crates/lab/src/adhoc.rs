@@ -117,7 +117,7 @@ impl AdhocRun<'_> {
             fresh: true,
             seed: None,
             time: None,
-            min_rounds: 0,
+            min_rounds: BTreeMap::new(),
             is_enough: None,
             sides: Vec::new(),
             guests: None,

@@ -122,12 +122,9 @@ fn check_contents(sample: &Sample, permitted: Permitted) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::{HostData, RoleMessage};
-    use crate::point::Point;
     use crate::sample::{Clock, FailureKind, Part, Trial};
     use machine::noise::NoiseDelta;
     use std::collections::BTreeMap;
-    use std::time::Duration;
 
     const METRICS: [Metric; 4] = [
         Metric::time("time", ""),
@@ -143,11 +140,6 @@ mod tests {
         Sample { attempt, ..Sample::default() }
     }
 
-    #[test]
-    #[test]
-    #[test]
-    #[test]
-    #[test]
     #[test]
     fn a_void_sample_with_invalid_contents_is_an_error_at_its_last_attempt() {
         let wrong = |attempt| Sample {

@@ -8,6 +8,8 @@ const MAX_DIGITS: i32 = 4;
 const DEFAULT_DIGITS: i32 = 3;
 /// Value from which a count, e.g. of cycles, has a unit prefix.
 const MIN_PREFIXED: f64 = 1e5;
+/// Time from which a value of a verdict is not in ns.
+const MIN_SCALED_TIME: f64 = 1e4;
 /// Maximum ratio of the values of a table that have one unit in common.
 const MAX_SPAN: f64 = 1e4;
 
@@ -51,11 +53,12 @@ impl Scale {
         Self { divisor, unit }
     }
 
-    /// Returns the scale of a value of a verdict: times and counts keep their unit, so that each is
-    /// easily compared with its bound.
+    /// Returns the scale of a value of a verdict: counts and times below 10 us keep their unit, so that each is easily
+    /// compared with its bound.
     fn of_verdict(value: f64, unit: &str) -> Self {
         match unit {
             "1" | "" | "share" | "%" | "B" => Self::of(value, unit),
+            "ns" if value.abs() >= MIN_SCALED_TIME => Self::of(value, unit),
             rate if takes_prefix(rate) || rate.ends_with("/s") => {
                 let (divisor, prefix) = pick(value, &SI);
                 Self { divisor, unit: named(&prefix, rate) }
@@ -163,7 +166,7 @@ pub fn without_zeros(number: &str) -> &str {
 }
 
 /// Formats a value of a verdict with four digits and integers in full, so that it can be compared with
-/// its bound: `23.46 GB/s`, `123456 ns`, `64 MiB`, `0.97`.
+/// its bound: `23.46 GB/s`, `1234 ns`, `64 MiB`, `0.97`.
 pub fn precise(value: f64, unit: &str) -> String {
     let scale = Scale::of_verdict(value, unit);
     scale.with_unit(&four_digits(scale.scaled(value)))
@@ -296,7 +299,9 @@ mod tests {
             (73.93e9, "bit/s", "73.93 Gbit/s"),
             (148_809_524.0, "packets/s", "148.8 M packets/s"),
             (23.456e9, "B/s", "23.46 GB/s"),
-            (123_456.0, "ns", "123456 ns"),
+            (1234.0, "ns", "1234 ns"),
+            (1_573_098.0, "ns", "1.573 ms"),
+            (10e6, "ns", "10 ms"),
             (1.0, "cycles", "1 cycle"),
             (0.5148, "share", "51.48%"),
         ] {

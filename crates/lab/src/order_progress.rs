@@ -128,7 +128,7 @@ mod tests {
     use super::*;
     use crate::message::{HostData, RoleMessage};
     use crate::point::Point;
-    use crate::sample::{MAX_ATTEMPTS, Sample};
+    use crate::sample::MAX_ATTEMPTS;
     use std::time::Duration;
 
     fn order() -> Order {
@@ -160,6 +160,7 @@ mod tests {
         SampleAnswer { order: order.id, role: order.role.clone(), sample }
     }
 
+    #[test]
     fn an_answer_to_another_order_is_refused() {
         let order = order();
         let mut progress = OrderProgress::of_probe(&order);
@@ -195,6 +196,7 @@ mod tests {
         );
     }
 
+    #[test]
     fn a_void_sample_is_repeated_up_to_the_limit() {
         let order = order();
         let mut progress = OrderProgress::of_probe(&order);
@@ -215,6 +217,7 @@ mod tests {
         assert_eq!((progress.answered, progress.attempt), (1, 1));
     }
 
+    #[test]
     fn only_roles_may_send_messages_to_roles_and_only_their_own() {
         for role in ["", "writer"] {
             let order = Order { role: role.into(), ..order() };
@@ -228,6 +231,7 @@ mod tests {
         }
     }
 
+    #[test]
     fn an_order_ends_after_its_points() {
         let order = order();
         let mut progress = OrderProgress::of_worker(&order);
@@ -240,6 +244,7 @@ mod tests {
         assert_eq!(end(7, 2), Ok(()));
     }
 
+    #[test]
     fn a_flood_of_messages_is_refused() {
         let order = order();
         let mut probe = OrderProgress::of_probe(&order);

@@ -132,6 +132,16 @@ impl SharingCounts {
         clocks.map(|clock| Sharing::of(&clock, best)).filter(Option::is_some).collect()
     }
 
+    /// Adds counts.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            alone: self.alone + other.alone,
+            shared: self.shared + other.shared,
+            changed: self.changed + other.changed,
+        }
+    }
+
     /// Returns the number in a state.
     pub fn of(&self, state: Sharing) -> usize {
         match state {

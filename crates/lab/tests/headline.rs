@@ -78,6 +78,14 @@ fn a_limited_value_is_a_bound() {
     let text = limited(&is_ours);
     assert!(text.starts_with("ours copies at at least 2") && text.contains(" GB/s ±"), "{text}");
     assert!(text.ends_with(", at least 2.00 times as fast as glibc"), "{text}");
+    // The true values may be high enough: nothing is known to be too low.
+    let mut slow = run(&made_up(), 0.05);
+    assert!(sentence(&slow).unwrap().contains("too little in 20 of 20 samples"));
+    for sample in slow.samples.iter_mut().filter(|sample| is_ours(&sample.point)) {
+        sample.covariates.insert(LIMITED.into(), "throughput".into());
+    }
+    let text = sentence(&slow).unwrap();
+    assert!(text.ends_with(" of glibc") && !text.contains("too little"), "{text}");
     // Glibc may be as fast.
     let text = limited(&|point| !is_ours(point));
     assert!(text.starts_with("ours copies at 2") && text.ends_with(" in 20 rounds"), "{text}");

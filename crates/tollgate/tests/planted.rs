@@ -4,6 +4,8 @@
 
 mod harness;
 
+use std::time::{Duration, Instant};
+
 use harness::Bench;
 use lab::journal::Run;
 use lab::point::Point;
@@ -142,4 +144,23 @@ fn effects_of_modelled_machines_are_found() {
     assert_eq!((difference.factor.as_str(), difference.level.as_str()), ("effect", "20%"));
     let heavy = linked.rows.iter().find(|row| row.point.text("effect") == "20%").unwrap();
     assert!(heavy.with_voids.unwrap().median > heavy.estimate.unwrap().median, "{heavy:?}");
+}
+
+/// The samples are drawn from the seed, so that the claim is decided after some rounds.
+#[test]
+fn a_run_until_claims_are_decided_ends_when_they_are() {
+    let bench = Bench::new();
+    let start = Instant::now();
+    let run = ["run", "--claim", "planted-quantised", "--until-decided", "3m", "--seed", "7"];
+    let screen = bench.ok(&run);
+    if start.elapsed() >= Duration::from_secs(180) {
+        machine::untested::note("runs until claims are decided", &"too many samples are void");
+        return;
+    }
+    assert!(screen.contains("1 reproduced"), "{screen}");
+    let rounds = |run: &Run| run.samples.iter().map(|sample| sample.round).max().unwrap() + 1;
+    let first = rounds(&bench.journal());
+    // What is decided needs no more rounds than the first check takes.
+    bench.ok(&run);
+    assert!(rounds(&bench.journal()) <= 2 * first, "{first}");
 }

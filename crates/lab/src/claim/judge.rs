@@ -101,6 +101,10 @@ impl<'r> Judge<'r> {
             }
             join_unmeasured(&mut judgements, lacks_levels, evidence);
         }
+        if let (Some(why), VerdictKind::Contradicted) = (&claim.one_sided, kind) {
+            kind = VerdictKind::Incomparable;
+            judgements.iter_mut().for_each(|one| one.disregard_contradiction(why));
+        }
         if let (Ok(evidence), VerdictKind::Inconclusive) = (&evidence, kind) {
             evidence.project(&mut judgements);
         }

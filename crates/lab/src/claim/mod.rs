@@ -87,6 +87,8 @@ pub struct Claim {
     pub rounds: Option<usize>,
     /// Why no machine can measure it, or tollgate cannot yet.
     pub unmeasurable: Option<String>,
+    /// Why a contrary result is no evidence against the claim. It is then incomparable.
+    pub one_sided: Option<String>,
     /// Condition that must be true.
     pub expect: Option<Expect>,
     /// Location of its declaration.

@@ -205,6 +205,10 @@ impl Evidence<'_> {
         let floor = self.floor(paired);
         let (mut kind, unresolved) = within_bounds(ends(judged), bounds, floor.as_ref());
         let mut reasons: Vec<_> = std::iter::once(claimed).chain(unresolved).collect();
+        if is_tie(judged, bounds) {
+            kind = VerdictKind::Inconclusive;
+            reasons.push(Reason::Tie);
+        }
         let judge = |ratio: &Ratio| within_bounds(ends(ratio), bounds, floor.as_ref()).0;
         paired.weigh_lost(judged, judge, &mut kind, &mut reasons);
         self.ratio_value(paired, combination, kind, reasons)
@@ -387,6 +391,13 @@ pub(super) fn ratio_of_all(
 pub(super) fn lost_of(ratio: &Ratio) -> (usize, usize) {
     let lost = ratio.lost.total();
     (lost, ratio.rounds + lost)
+}
+
+/// Returns whether two sides are equal in all rounds and a bound is that neither is better. Equal steps of a search or a
+/// counter show neither that one side is better nor that it is not.
+fn is_tie(ratio: &Ratio, bounds: &Bounds) -> bool {
+    let Interval { low, high, .. } = ratio.interval;
+    low == 1.0 && high == 1.0 && [bounds.at_least, bounds.at_most].contains(&Some(1.0))
 }
 
 /// Returns the verdict on a claimed direction, which is resolved if the ratio is higher than 1.

@@ -35,6 +35,7 @@ pub(crate) struct Declared {
     class: Option<Class>,
     rounds: Option<usize>,
     unmeasurable: Option<String>,
+    one_sided: Option<String>,
     expect: Option<Expect>,
 }
 
@@ -76,6 +77,7 @@ impl Declared {
             class: self.class,
             rounds: self.rounds,
             unmeasurable: self.unmeasurable,
+            one_sided: self.one_sided,
             expect: self.expect,
             location,
             arguments: String::new(),

@@ -68,6 +68,13 @@ pub enum Reason {
         /// What the machine or point lacks.
         unmet: Vec<Unmet>,
     },
+    /// The two sides of a ratio are equal in all rounds, and the bound is 1.
+    Tie,
+    /// The result is contrary to the claim, and no evidence against it.
+    NoEvidenceAgainst {
+        /// Why.
+        why: String,
+    },
     /// This machine lacks what the claim requires.
     OtherMachine {
         /// What it lacks.

@@ -193,6 +193,16 @@ pub struct Violations {
     pub worst: Option<f64>,
 }
 
+impl Verdict {
+    /// Returns whether it is inconclusive because a value has too few rounds.
+    pub fn lacks_rounds(&self) -> bool {
+        let is_lacking = |reason: &Reason| matches!(reason, Reason::TooFewRounds { .. });
+        let of_values = || self.values().flat_map(|value| &value.reasons);
+        let of_judgements = || self.judgements.iter().flat_map(|one| &one.reasons);
+        self.kind == VerdictKind::Inconclusive && of_values().chain(of_judgements()).any(is_lacking)
+    }
+}
+
 impl MeasuredValue {
     /// Returns a measured value without a value, with its reason.
     pub(super) fn missing(label: impl Into<String>, no_verdict: NoVerdict) -> Self {
@@ -222,6 +232,19 @@ impl Judgement {
     /// Returns a judgement without a value.
     pub(super) fn missing(label: impl Into<String>, no_verdict: NoVerdict) -> Self {
         Self::of_all(vec![MeasuredValue::missing(label, no_verdict)])
+    }
+
+    /// Makes a contradiction incomparable, for a reason.
+    pub(super) fn disregard_contradiction(&mut self, why: &str) {
+        if self.kind != VerdictKind::Contradicted {
+            return;
+        }
+        self.kind = VerdictKind::Incomparable;
+        let values = self.values.iter_mut();
+        for value in values.filter(|value| value.kind == VerdictKind::Contradicted) {
+            value.kind = VerdictKind::Incomparable;
+            value.reasons.push(Reason::NoEvidenceAgainst { why: why.into() });
+        }
     }
 
     /// Returns whether none of its points has a sample.

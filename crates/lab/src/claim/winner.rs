@@ -44,7 +44,7 @@ impl Evidence<'_> {
     /// At each level of `along`, every two levels are compared, corrected for the number of
     /// comparisons: a level that is resolved worse than another cannot be the best there. The
     /// winner changes if no level can be the best at all levels; it does not change if one level is
-    /// resolved best at all levels.
+    /// resolved best at all levels and no level is left out.
     pub(super) fn judge_winner(&self, factor: &str, along: &str, combination: &Point) -> Judgement {
         let contests = match self.contests(factor, along, combination) {
             Ok(contests) => contests,
@@ -55,6 +55,10 @@ impl Evidence<'_> {
         let sets: Vec<_> = contests.iter().map(|contest| contest.candidates.clone()).collect();
         let resolved = sets.iter().all(|candidates| candidates.len() == 1);
         let (mut kind, level) = result(&sets);
+        if kind == VerdictKind::Contradicted && !left_out.is_empty() {
+            // A level that this machine cannot measure may be the best at some level.
+            kind = VerdictKind::Inconclusive;
+        }
         let level = level.map(Level::to_string);
         let mut reasons = vec![Reason::BestEverywhere { level, resolved, rounds }];
         let (lost, all) = Contest::most_lost(contests.iter().map(|contest| contest.lost));

@@ -15,7 +15,7 @@ use crate::sample::Sample;
 use crate::statistics::{
     INTERVAL_ROUNDS, Interval, NoiseFloor, OpenEnd, Ratio, Resolution, resolve,
 };
-use crate::summary::{Rounds, Samples, Summary, Unit, pairs, summarise};
+use crate::summary::{Limit, Rounds, Samples, Summary, Unit, alike, pairs, summarise};
 
 /// Maximum half-width of a number in a headline, as a share of it. A wider interval has no digit to
 /// quote.
@@ -61,8 +61,8 @@ pub fn fill(headline: &Headline, run: &Run) -> Option<Filled> {
     Some(Filled { id: headline.id.clone(), suite: headline.suite().into(), sentence })
 }
 
-/// Returns the number of valid rounds of a headline so far: of the sentence whose slots have the most, the smallest
-/// number of any of its points.
+/// Returns the number of rounds of a headline so far, in one state of the core: of the sentence whose slots have the most,
+/// the smallest number of any of its points.
 pub fn rounds(headline: &Headline, run: &Run) -> usize {
     let of_slot = |name: &str| {
         let source = headline.slots.get(name).and_then(|slot| Source::of(headline, slot, run));
@@ -127,10 +127,11 @@ impl<'a> Source<'a> {
         filters.into_iter().filter_map(|filter| self.point(filter))
     }
 
-    /// Returns the smallest number of valid rounds of its points.
+    /// Returns the smallest number of rounds of its points in one state of the core.
     fn rounds(&self) -> usize {
         let of_point = |point: Point| {
-            self.samples.rounds(&point, false).filter(|(_, sample)| sample.is_valid()).count()
+            let rounds = self.summary.observed.points.get(&point);
+            rounds.map_or(0, |rounds| alike(rounds).len())
         };
         self.points().map(of_point).min().unwrap_or_default()
     }
@@ -229,12 +230,17 @@ impl<'a> Source<'a> {
         (rounds >= INTERVAL_ROUNDS).then(|| format::count(rounds, "round"))
     }
 
-    /// Returns how many of the samples of a class are not within bounds, if any is not.
+    /// Returns how many of the samples of a class are not within bounds, if any is not; without those of which this is
+    /// unknown.
     fn outside(&self, point: &Point, bounds: &Bounds, class: Option<Class>) -> Option<String> {
         let of_point = self.samples.all().filter(|sample| sample.point == *point);
         let of_class = of_point.filter(|sample| self.may_be_of(sample, class));
-        let values = of_class.filter_map(|sample| sample.values.get(self.metric).copied());
-        let is_outside: Vec<bool> = values.map(|value| !bounds.includes(value)).collect();
+        let is_outside = |sample: &Sample| {
+            let is_outside = !bounds.includes(*sample.values.get(self.metric)?);
+            // If the instrument or the search limited the value, the true one may be within.
+            (!is_outside || Limit::of(sample, self.metric).is_none()).then_some(is_outside)
+        };
+        let is_outside: Vec<bool> = of_class.filter_map(is_outside).collect();
         let (count, all) = (is_outside.iter().filter(|it| **it).count(), is_outside.len());
         let is_known = count > 0 && all >= INTERVAL_ROUNDS;
         is_known.then(|| format!("{count} of {}", format::count(all, "sample")))

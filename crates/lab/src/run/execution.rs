@@ -311,10 +311,7 @@ impl<'e, 'a> Executor<'e, 'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::{
-        Greeting, HostData, OrderedPoint, QUEUE_LENGTH, RoleMessage, SampleAnswer,
-    };
-    use crate::point::Point;
+    use crate::message::{Greeting, QUEUE_LENGTH, RoleMessage};
     use crate::run::scripted::{POINT_LIMIT, done, order, ready, sample, say, supervisor};
     use crate::sample::FailureKind;
 

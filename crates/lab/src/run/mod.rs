@@ -53,9 +53,9 @@ pub struct RunRequest<'a> {
     /// Time to spend: rounds continue until it is used up, whatever the numbers of rounds of the experiments. `None`
     /// to measure those numbers.
     pub time: Option<Duration>,
-    /// With a time to spend: the number of rounds of each experiment, or its own number if that is smaller, that are
-    /// measured even if they take longer.
-    pub min_rounds: u32,
+    /// With a time to spend: rounds by experiment ID that are measured even if they take longer; none of an experiment
+    /// that is absent.
+    pub min_rounds: BTreeMap<String, u32>,
     /// With a time to spend: whether the run in a folder is precise enough to end before. It is asked after fixed
     /// numbers of rounds only (the experiments' own, then twice as many, and so on), and points do not stop before.
     pub is_enough: Option<&'a dyn Fn(&Path) -> bool>,
@@ -72,6 +72,14 @@ pub struct RunRequest<'a> {
     pub options: BTreeMap<String, String>,
     /// Set by Ctrl-C: ends the run cleanly.
     pub interrupted: &'a AtomicBool,
+}
+
+impl RunRequest<'_> {
+    /// Returns the number of rounds of an experiment that are measured even if no time is left.
+    fn required_rounds(&self, experiment: &Experiment) -> u32 {
+        let required = self.min_rounds.get(&experiment.id()).copied().unwrap_or_default();
+        required.min(experiment.effort.rounds)
+    }
 }
 
 /// Above all seeds: JSON readers that use doubles keep 53 bits.

@@ -272,7 +272,7 @@ mod tests {
             fresh: false,
             seed,
             time: None,
-            min_rounds: 0,
+            min_rounds: BTreeMap::new(),
             is_enough: None,
             sides: Vec::new(),
             guests: None,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::Event;
+use super::{Event, RunRequest};
 use crate::experiment::Experiment;
 use crate::plan;
 use crate::sample::Sample;
@@ -27,18 +27,18 @@ struct Remaining {
 
 impl RemainingWork {
     /// Estimates the work of whole experiments.
-    pub(super) fn of(experiments: &[Experiment], suites: &[&Suite], min_rounds: u32) -> Self {
+    pub(super) fn of(request: &RunRequest, suites: &[&Suite]) -> Self {
         let remaining = |experiment: &Experiment| {
             let suite = suite::find(suites, &experiment.suite)?;
             let items = plan::items(experiment).len() as u64;
             let samples = items * u64::from(experiment.effort.rounds);
             let seconds = plan::expected(experiment, suite).as_secs_f64();
             let seconds_per_sample = seconds / samples.max(1) as f64;
-            let required = items * u64::from(min_rounds.min(experiment.effort.rounds));
+            let required = items * u64::from(request.required_rounds(experiment));
             let remaining = Remaining { samples, required, seconds_per_sample, rounds: 0 };
             Some((experiment.id(), remaining))
         };
-        Self { done: 0, experiments: experiments.iter().filter_map(remaining).collect() }
+        Self { done: 0, experiments: request.experiments.iter().filter_map(remaining).collect() }
     }
 
     /// Records a sample.

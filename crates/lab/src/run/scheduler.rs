@@ -148,7 +148,7 @@ impl<'a> Scheduler<'a> {
         sink.journal().is_unavailable(&self.id, &item.point, session, environment)
     }
 
-    /// Updates all items after a round, with what the journal has of it, and reports the remaining work. `min_rounds`
+    /// Updates all items after a round, with what the journal has of it, and reports the remaining work. `required`
     /// rounds are measured even if no time is left.
     ///
     /// # Errors
@@ -156,7 +156,7 @@ impl<'a> Scheduler<'a> {
     pub(super) fn finish_round(
         &mut self,
         round: u32,
-        min_rounds: u32,
+        required: u32,
         sink: &mut JournalSink,
     ) -> Result<(), RunError> {
         let (effort, finished) = (&self.experiment.effort, round + 1);
@@ -190,7 +190,7 @@ impl<'a> Scheduler<'a> {
         let are_narrow = self.stop == Stop::Together && pending().all(|one| one.is_narrow);
         self.is_complete = finished >= self.max_rounds || are_narrow || pending().next().is_none();
         let samples = if self.is_complete { 0 } else { self.samples_left(finished) };
-        let required = min_rounds.min(effort.rounds).saturating_sub(finished);
+        let required = required.saturating_sub(finished);
         let required = pending().count() as u64 * u64::from(required);
         sink.report_remaining(self.experiment, samples, required);
         if finished == effort.min_rounds {

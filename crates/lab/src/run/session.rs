@@ -99,7 +99,7 @@ impl<'a> Session<'a> {
         }
         describe(&mut journal.record, lab, &request.experiments, &conditions.code);
         journal.save_record()?;
-        let remaining = RemainingWork::of(&request.experiments, lab.suites, request.min_rounds);
+        let remaining = RemainingWork::of(request, lab.suites);
         Ok(Self {
             request,
             dispatcher: Dispatcher::new(lab, options, supervisors),
@@ -184,7 +184,7 @@ impl<'a> Session<'a> {
             if pending.is_empty() {
                 break;
             }
-            let is_required = round < self.request.min_rounds.min(experiment.effort.rounds);
+            let is_required = round < self.request.required_rounds(experiment);
             if !is_required && !self.sink.has_time_for(experiment, pending.len()) {
                 scheduler.stop();
                 self.sink.report_remaining(experiment, 0, 0);
@@ -206,7 +206,7 @@ impl<'a> Session<'a> {
         if samples > 0 {
             self.sink.record_round(experiment, samples, start.elapsed());
         }
-        scheduler.finish_round(round, self.request.min_rounds, &mut self.sink)
+        scheduler.finish_round(round, self.request.required_rounds(experiment), &mut self.sink)
     }
 }
 

@@ -82,7 +82,7 @@ pub(super) struct Supervisor<'a> {
     sender: SyncSender<LinkOutput>,
     outputs: Receiver<LinkOutput>,
     /// Kills all descendants of this process, except these processes and theirs.
-    kill_descendants: fn(&[u32]),
+    pub(super) kill_descendants: fn(&[u32]),
 }
 
 /// One worker; its process may be replaced.
@@ -198,7 +198,7 @@ impl<'a> Supervisor<'a> {
         Ok(started)
     }
 
-    fn add(&mut self, start: impl Fn() -> Result<Start, Failure> + 'static) {
+    pub(super) fn add(&mut self, start: impl Fn() -> Result<Start, Failure> + 'static) {
         self.workers.push(WorkerSlot { start: Box::new(start), link: None, origin: None });
     }
 

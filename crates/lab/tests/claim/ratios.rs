@@ -1,7 +1,7 @@
 //! Ratios within rounds, and rankings.
 
 use lab::claim::Statistic;
-use lab::claim::VerdictKind::{Contradicted, Inconclusive, Reproduced, Unmeasurable};
+use lab::claim::VerdictKind::{Contradicted, Incomparable, Inconclusive, Reproduced, Unmeasurable};
 use lab::sample::{Failure, Sample};
 use lab::statistics::LostRounds;
 
@@ -40,6 +40,35 @@ fn a_ratio_of_times_is_the_plain_ratio() {
     let slower = made_up.run(|point| if point.text("function") == "apex" { 20.0 } else { 10.0 });
     let keys = format!("expect = {{ {RATIO}, each = [\"length\"], at_least = 1.8 }}");
     assert_kind(&keys, &slower, Reproduced);
+}
+
+#[test]
+fn a_result_contrary_to_a_one_sided_claim_is_no_evidence_against_it() {
+    let made_up = functions(&["glibc", "apex"]);
+    let keys = |bounds: &str, hold: &str| {
+        let expect = format!("{{ {RATIO}, each = [\"length\"], {bounds}, hold = \"{hold}\" }}");
+        format!("one_sided = \"it has 8 threads\"\nexpect = {expect}")
+    };
+    let run = made_up.run(|point| match (point.text("function"), point.text("length")) {
+        ("apex", "4 KiB") => 12e9,
+        ("apex", _) => 9e9,
+        _ => 10e9,
+    });
+    // One length agrees and does not make up for the other.
+    let verdict = assert_kind(&keys("at_least = 1.1", "all"), &run, Incomparable);
+    assert!(reasons(&verdict).contains("it has 8 threads"), "{verdict:?}");
+    assert_kind(&keys("at_least = 1.1", "some"), &run, Reproduced);
+    assert_kind(&keys("at_least = 1.3", "some"), &run, Incomparable);
+}
+
+#[test]
+fn equal_sides_decide_nothing_about_which_is_better() {
+    let made_up = MadeUp { noise: 0.0, ..functions(&["glibc", "apex"]) };
+    let run = made_up.run(|_| 10e9);
+    let keys = |bounds: &str| format!("expect = {{ {RATIO}, each = [\"length\"], {bounds} }}");
+    assert_kind(&keys("at_least = 1.0"), &run, Inconclusive);
+    assert_kind(&keys("at_most = 1.0"), &run, Inconclusive);
+    assert_kind(&keys("at_least = 0.9, at_most = 1.1"), &run, Reproduced);
 }
 
 #[test]

@@ -16,7 +16,7 @@ const MAX_LEFT_OUT: usize = 3;
 
 /// Returns the reason for a verdict in one line.
 pub(super) fn why(verdict: &Verdict) -> String {
-    if verdict.kind == VerdictKind::Incomparable {
+    if verdict.kind == VerdictKind::Incomparable && verdict.published.is_some() {
         return not_judged(verdict);
     }
     let judgements = &verdict.judgements;
@@ -104,6 +104,7 @@ fn counted(judgements: &[Judgement]) -> String {
     let mut text = format!("{} of {} reproduced", count(VerdictKind::Reproduced), judgements.len());
     for (kind, word) in [
         (VerdictKind::Contradicted, "contradicted"),
+        (VerdictKind::Incomparable, "incomparable"),
         (VerdictKind::Inconclusive, "inconclusive"),
         (VerdictKind::Unmeasurable, "not measurable here"),
     ] {

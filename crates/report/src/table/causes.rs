@@ -95,10 +95,11 @@ pub(super) fn lacks(causes: &[Cause], columns: usize) -> Option<String> {
             0 => format!("{} ({})", cause.text, count(claims, "claim")),
             _ => format!(", {} ({claims})", cause.text),
         };
-        let more = lacking.len() - index;
-        let rest = format!(", {more} more");
+        let rest: usize = lacking[index..].iter().map(|cause| cause.claims.len()).sum();
+        let rest = format!(", other causes ({rest})");
         // The last part is followed by nothing.
-        let max = columns.saturating_sub(if more == 1 { 0 } else { rest.len() });
+        let is_last = index + 1 == lacking.len();
+        let max = columns.saturating_sub(if is_last { 0 } else { rest.len() });
         if index > 0 && text.chars().count() + part.chars().count() > max {
             text += &rest;
             break;

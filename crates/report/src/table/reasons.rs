@@ -65,6 +65,8 @@ pub(super) fn reason(reason: &Reason) -> String {
     match reason {
         Reason::Claimed { bounds, unit } => format!("claimed {}", limits(bounds, unit)),
         Reason::NotComparable { unmet } => format!("comparable only on {}", lacking(unmet)),
+        Reason::Tie => "the two are equal in every round".into(),
+        Reason::NoEvidenceAgainst { why } => format!("no evidence against the claim: {why}"),
         Reason::OtherMachine { unmet } => {
             format!("requires {}; measure on such a machine", lacking(unmet))
         }

@@ -66,7 +66,9 @@ impl fmt::Display for NoHeadline {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoValues => f.write_str("their points have no values in this run"),
-            Self::TooFewRounds(rounds) => write!(f, "{rounds} of {INTERVAL_ROUNDS} rounds"),
+            Self::TooFewRounds(rounds) => {
+                write!(f, "{rounds} of {INTERVAL_ROUNDS} rounds in one state of the core")
+            }
             Self::TooWide => f.write_str("the intervals are too wide; more rounds narrow them"),
         }
     }

@@ -9,7 +9,7 @@ use lab::sample::Failure;
 
 use crate::error::EcallError;
 use crate::loaded::{self, LoadedEnclave, WorkError, check_answers};
-use crate::method::EnclaveMethod;
+use crate::method::{EnclaveMethod, TIMES};
 use crate::params::{AllocationParams, YesNo};
 use crate::threads::{EnclaveThreads, WorkTime, seed};
 
@@ -23,6 +23,7 @@ const CONTENDED: Duration = Duration::from_nanos(150);
 /// The loop with a sufficient heap.
 pub static ALLOCATION: EnclaveMethod<AllocationParams> = EnclaveMethod {
     name: "allocation",
+    metrics: TIMES,
     available: |params| loaded::available(&params.enclave),
     expected,
     measure: |context, params| measure(context, params, Failure::from),
@@ -31,6 +32,7 @@ pub static ALLOCATION: EnclaveMethod<AllocationParams> = EnclaveMethod {
 /// The loop with varied heaps: a heap that is too small is a result and not an error.
 pub static HEAP_SIZES: EnclaveMethod<AllocationParams> = EnclaveMethod {
     name: "heap-sizes",
+    metrics: TIMES,
     available: |params| loaded::available_with_own_heap(&params.enclave),
     expected,
     measure: measure_heap_sizes,

@@ -6,7 +6,7 @@ use lab::sample::Failure;
 
 use crate::allocation::{common_metrics, expected_duration};
 use crate::loaded::{self, LoadedEnclave, check_answers, failed};
-use crate::method::EnclaveMethod;
+use crate::method::{EnclaveMethod, TIMES};
 use crate::params::{CrossThreadParams, Mode};
 use crate::threads::{EnclaveThreads, seed};
 
@@ -16,6 +16,7 @@ const SLOTS: u64 = 30;
 /// The method that frees blocks on a different thread than allocated them.
 pub static CROSS_THREAD: EnclaveMethod<CrossThreadParams> = EnclaveMethod {
     name: "cross-thread",
+    metrics: TIMES,
     available,
     expected: |params, _| expected_duration(params.threads, params.num_allocations) * 2,
     measure,

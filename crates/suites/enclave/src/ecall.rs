@@ -13,7 +13,7 @@ use machine::tsc::{self, Tsc};
 use crate::allocation::LOADING;
 use crate::batch;
 use crate::loaded::{self, LoadedEnclave, failed};
-use crate::method::EnclaveMethod;
+use crate::method::{EnclaveMethod, TIMES};
 use crate::params::EnclaveParams;
 
 /// Minimum number of OCALLs per ECALL, so that the ECALL itself contributes little.
@@ -28,6 +28,7 @@ const PARTS: u32 = 5;
 /// The method that times ECALLs, OCALLs and loading.
 pub static ECALL: EnclaveMethod<EnclaveParams> = EnclaveMethod {
     name: "ecall",
+    metrics: TIMES,
     available: loaded::available_with_own_heap,
     expected: |_, budget| budget + LOADING * 4,
     measure,

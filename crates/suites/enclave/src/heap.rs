@@ -8,7 +8,7 @@ use lab::search::{Search, TrialVerdict, Values, smallest};
 use crate::allocation::{LOADING, allocate, expected_duration};
 use crate::conf::PAGE;
 use crate::loaded::{self, AllocErrors, LoadedEnclave, checked};
-use crate::method::EnclaveMethod;
+use crate::method::{COUNTS, EnclaveMethod};
 use crate::params::{AllocationParams, EnclaveParams};
 use crate::threads::{EnclaveThreads, seed};
 
@@ -26,6 +26,7 @@ const BLOCK: u64 = 64;
 /// The method that searches for the smallest heap and drains one. It only counts, so no kind's times matter.
 pub static HEAP: EnclaveMethod<AllocationParams> = EnclaveMethod {
     name: "heap",
+    metrics: COUNTS,
     available: |params| loaded::runs_with_own_heap(&params.enclave),
     expected: |params, _| {
         expected_duration(params.threads, params.num_allocations) * TRIALS + LOADING

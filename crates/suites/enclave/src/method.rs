@@ -15,6 +15,8 @@ use crate::params::EnclaveParams;
 pub struct EnclaveMethod<P> {
     /// The name.
     pub name: &'static str,
+    /// The metrics.
+    pub metrics: &'static [Metric],
     /// Checks that this machine supports a point.
     pub available: fn(&P) -> Result<(), Failure>,
     /// Estimates how long a sample takes, within a budget, on a machine that supports its point.
@@ -31,7 +33,7 @@ impl<P: Params + AsRef<EnclaveParams>> Method for EnclaveMethod<P> {
     }
 
     fn metrics(&self) -> &'static [Metric] {
-        METRICS
+        self.metrics
     }
 
     fn available(&self, params: &P) -> Result<(), Failure> {
@@ -55,27 +57,8 @@ impl<P: Params + AsRef<EnclaveParams>> Method for EnclaveMethod<P> {
     }
 }
 
-/// The metrics of all methods.
-pub const METRICS: &[Metric] = &[
-    Metric::new(
-        "wall",
-        "ns",
-        Better::Lower,
-        "time from the first thread's start to the last thread's end",
-    ),
-    Metric::new(
-        "cpu",
-        "ns",
-        Better::Lower,
-        "CPU time of all threads between their starts and ends",
-    ),
-    Metric::new("rate", "1/s", Better::Higher, "allocations per second of all threads"),
-    Metric::new(
-        "transactions",
-        "1/s",
-        Better::Higher,
-        "SmallBank transactions per second of all threads",
-    ),
+/// The metrics of heaps, which are counts: they do not depend on the clock or on a busy sibling.
+pub const COUNTS: &[Metric] = &[
     Metric::new("pages", "1", Better::Lower, "smallest heap in which no allocation fails, pages"),
     Metric::new(
         "heap_per_thread",
@@ -94,6 +77,29 @@ pub const METRICS: &[Metric] = &[
         "share",
         Better::Higher,
         "blocks that fit after all were freed, as a share of those that fitted first",
+    ),
+];
+
+/// The metrics of the methods that measure time.
+pub const TIMES: &[Metric] = &[
+    Metric::new(
+        "wall",
+        "ns",
+        Better::Lower,
+        "time from the first thread's start to the last thread's end",
+    ),
+    Metric::new(
+        "cpu",
+        "ns",
+        Better::Lower,
+        "CPU time of all threads between their starts and ends",
+    ),
+    Metric::new("rate", "1/s", Better::Higher, "allocations per second of all threads"),
+    Metric::new(
+        "transactions",
+        "1/s",
+        Better::Higher,
+        "SmallBank transactions per second of all threads",
     ),
     Metric::new("ecall", "ns", Better::Lower, "one empty ECALL: median over batches"),
     Metric::new("ocall", "ns", Better::Lower, "one empty OCALL: median over batches"),

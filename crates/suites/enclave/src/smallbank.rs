@@ -8,7 +8,7 @@ use lab::sample::Failure;
 
 use crate::allocation::{LOADING, common_metrics};
 use crate::loaded::{self, LoadedEnclave, checked, failed};
-use crate::method::EnclaveMethod;
+use crate::method::{EnclaveMethod, TIMES};
 use crate::params::SmallBankParams;
 use crate::threads::{EnclaveThreads, seed};
 
@@ -20,6 +20,7 @@ const EACH: Duration = Duration::from_nanos(500);
 /// The method that runs SmallBank inside.
 pub static SMALL_BANK: EnclaveMethod<SmallBankParams> = EnclaveMethod {
     name: "smallbank",
+    metrics: TIMES,
     available: |params| loaded::available(&params.enclave),
     expected: |params, _| LOADING + EACH * u32::try_from(params.transactions).unwrap_or(u32::MAX),
     measure,

@@ -1,5 +1,6 @@
 //! `tollgate compare`: repeated runs, or two sides within one run.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use lab::compare;
@@ -44,7 +45,7 @@ fn compare_sides(args: &Compare) -> Result<u8, CliError> {
         fresh: *fresh,
         seed: *seed,
         time: *time,
-        min_rounds: 0,
+        min_rounds: BTreeMap::new(),
         is_enough: None,
         sides,
         guests: None,

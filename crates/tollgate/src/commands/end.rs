@@ -6,13 +6,15 @@ use std::time::Duration;
 use lab::catalogue::{Catalogue, DeclaredFigure};
 use lab::claim::{Claim, Verdict};
 use lab::experiment::suite_name;
-use lab::format::count;
+use lab::format::{count, percent};
 use lab::headline::{self, Filled, Headline};
 use lab::journal::Run;
 use lab::quantity::format_duration;
 use lab::run::{RunRequest, RunSummary, is_lab_experiment};
 use lab::sample::Sample;
+use lab::sharing::SharingCounts;
 use lab::statistics::INTERVAL_ROUNDS;
+use lab::summary::Samples;
 use machine::file::Output;
 use report::export::{Format, to_file};
 use report::table::{self, NoHeadline, Page, Screen, ShowOptions};
@@ -25,6 +27,9 @@ use crate::error::CliError;
 use crate::output::{print, print_json, print_plain};
 use crate::stored_run;
 use crate::{SUITES, select};
+
+/// Share of samples with a busy SMT sibling above which the screen states it.
+const MAX_SHARED: f64 = 0.1;
 
 /// What the catalogue declares about results.
 pub(super) struct Declared {
@@ -147,7 +152,7 @@ impl Results<'_> {
         let of_suite = |suite: &str| self.experiments.iter().any(|id| suite_name(id) == suite);
         let suites = SUITES.iter().map(|suite| suite.name()).filter(|name| of_suite(name));
         let suites = suites.map(|name| (name, self.no_headline(name)));
-        let rounds = Rounds::of(self.run, &self.request.experiments, self.args);
+        let rounds = self.rounds();
         let selects_claims = !self.args.selection.claim.is_empty();
         let ids = self.judged.iter().filter(|_| selects_claims).map(|(claim, _)| claim.id.as_str());
         let screen = Screen {
@@ -161,6 +166,10 @@ impl Results<'_> {
             commands: &commands(self.args, self.request.profile, rounds, &ids.collect::<Vec<_>>()),
         };
         print(&screen.text(Page::stdout()))
+    }
+
+    fn rounds(&self) -> Rounds {
+        Rounds::of(self.run, &self.request.experiments, self.args, &self.judged)
     }
 
     /// Returns why a suite has no headline; `None` if it has one, or if the selection is of claims or points.
@@ -201,16 +210,31 @@ impl Results<'_> {
             files += &format!(", figures/ ({})", count(figures.count(), "figure"));
         }
         let mut facts = vec![("measured", measured)];
+        facts.extend(self.shared_core().map(|fact| ("shared core", fact)));
         facts.extend(self.incomplete().map(|fact| ("incomplete", fact)));
         facts.push(("run", files));
         facts
     }
 
+    /// Returns how many samples had a busy SMT sibling; `None` if they are few.
+    fn shared_core(&self) -> Option<String> {
+        let samples = self.experiments.iter().filter_map(|id| Samples::newest(self.run, id));
+        let counts = samples.map(|samples| samples.sharing()).reduce(SharingCounts::and)?;
+        let share = |count: usize| count as f64 / counts.total().max(1) as f64;
+        let (shared, changed) = (share(counts.shared), share(counts.changed));
+        (shared + changed > MAX_SHARED).then(|| {
+            let (shared, changed) = (percent(shared), percent(changed));
+            format!(
+                "in {shared} of samples, in part of another {changed}; only rounds in one state compare"
+            )
+        })
+    }
+
     /// Returns how many experiments lack rounds that verdicts need, and how long these take at the speed of this
     /// session; `None` if none does.
     fn incomplete(&self) -> Option<String> {
-        let rounds = Rounds::of(self.run, &self.request.experiments, self.args);
-        let Rounds { complete, experiments, missing } = rounds;
+        let rounds = self.rounds();
+        let Rounds { complete, experiments, missing, .. } = rounds;
         let seconds =
             missing as f64 * self.summary.time.as_secs_f64() / self.summary.samples as f64;
         let time = Duration::try_from_secs_f64(seconds.ceil()).ok();

@@ -2,12 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use lab::claim::{Claim, Verdict};
 use lab::experiment::{Experiment, Profile};
 use lab::journal::Run;
 use lab::sample::{FailureKind, Sample};
 use lab::statistics::INTERVAL_ROUNDS;
 use vm::guest::Accelerator;
 
+use super::run::is_default;
 use crate::arguments::{self, GuestArgs, GuestHow};
 use crate::select::{arguments_of, quoted};
 
@@ -20,12 +22,20 @@ pub(super) struct Rounds {
     pub(super) experiments: usize,
     /// Number of samples that the others lack.
     pub(super) missing: usize,
+    /// Number of claims that lack rounds in one state of the core.
+    pub(super) claims: usize,
 }
 
 impl Rounds {
     /// Counts the rounds of a run. An experiment with fewer declared rounds needs these only.
-    pub(super) fn of(run: &Run, experiments: &[Experiment], args: &arguments::Run) -> Self {
-        let mut rounds = Self { experiments: experiments.len(), ..Self::default() };
+    pub(super) fn of(
+        run: &Run,
+        experiments: &[Experiment],
+        args: &arguments::Run,
+        judged: &[(Claim, Verdict)],
+    ) -> Self {
+        let claims = judged.iter().filter(|(_, verdict)| verdict.lacks_rounds()).count();
+        let mut rounds = Self { experiments: experiments.len(), claims, ..Self::default() };
         for experiment in experiments {
             // `--rounds` replaced the declared number.
             let declared =
@@ -93,6 +103,10 @@ pub(super) fn commands(
     };
     let more = if !rounds.is_complete() {
         (run(args, profile, ""), "resume this run, for the rounds that verdicts need")
+    } else if rounds.claims > 0 && claims.is_empty() {
+        // Without arguments, a run takes its time again; with a selection, all of its rounds are measured.
+        let effort = if is_default(args) { "" } else { " --for 5m" };
+        (run(args, profile, effort), "more rounds, which verdicts lack in one state of the core")
     } else if !claims.is_empty() {
         (run(args, profile, " --until-decided 30m"), "more rounds, to decide these claims")
     } else if profile == Profile::Quick {
@@ -161,7 +175,7 @@ mod tests {
 
     #[test]
     fn commands_keep_the_selection() {
-        let complete = Rounds { complete: 1, experiments: 1, missing: 0 };
+        let complete = Rounds { complete: 1, experiments: 1, ..Rounds::default() };
         let incomplete = Rounds { missing: 5, ..complete };
         let words = [
             "tollgate",
@@ -190,6 +204,13 @@ mod tests {
             last_command(&words, complete, &[]),
             format!("tollgate run {standard} --results 'my r' -e mine.toml")
         );
+        // The machine was busy in some rounds.
+        let lacking = Rounds { claims: 2, ..complete };
+        assert_eq!(
+            last_command(&words, lacking, &[]),
+            format!("tollgate run {same} --for 5m --results 'my r' -e mine.toml")
+        );
+        assert_eq!(last_command(&["tollgate", "run"], lacking, &[]), "tollgate run");
         let guest = "--guest pool --accelerator kvm --guest-files 'a b'";
         let words: Vec<_> = "tollgate run copy --guest pool --accelerator kvm --guest-files"
             .split(' ')

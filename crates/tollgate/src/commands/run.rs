@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use lab::claim::Claim;
 use lab::experiment::{Experiment, Profile};
 use lab::format::count;
 use lab::option;
@@ -53,6 +54,7 @@ pub(crate) fn run(args: &Run) -> Result<u8, CliError> {
         args.priority.map(machine::priority::raise).transpose().map_err(CliError::failed)?;
     let time = args.until_decided.or(args.measure.time);
     let time = time.or_else(|| is_default(args).then_some(DEFAULT_TIME));
+    let judged = rounds_to_judge(&experiments, &declared.claims);
     let target = resolve(args)?.unwrap_or(DECIDING_WIDTH);
     let is_precise = |folder: &Path| super::claims::are_precise(&declared.claims, folder, target);
     match (&args.resolve, time) {
@@ -75,8 +77,7 @@ pub(crate) fn run(args: &Run) -> Result<u8, CliError> {
         fresh: args.measure.fresh,
         seed: args.measure.seed,
         time,
-        // Without arguments, fewer rounds than an interval takes would judge nothing.
-        min_rounds: if is_default(args) { INTERVAL_ROUNDS as u32 } else { 0 },
+        min_rounds: if is_default(args) { judged } else { BTreeMap::new() },
         is_enough: args.until_decided.is_some().then_some(&is_precise as &dyn Fn(&Path) -> bool),
         sides: Vec::new(),
         guests,
@@ -138,7 +139,7 @@ pub(super) fn error(error: RunError) -> CliError {
 }
 
 /// Returns whether all suites are measured with the default effort.
-fn is_default(args: &Run) -> bool {
+pub(super) fn is_default(args: &Run) -> bool {
     let SelectionArgs { names, points, claim } = &args.selection;
     let PointArgs { profile, filter, levels, each_level, files: _ } = points;
     let selects_all = names.is_empty()
@@ -151,6 +152,17 @@ fn is_default(args: &Run) -> bool {
         && args.resolve.is_none()
         && args.measure.time.is_none();
     selects_all && is_default_effort
+}
+
+/// Returns the rounds of each experiment without which its claims cannot be judged, by its ID.
+fn rounds_to_judge(experiments: &[Experiment], claims: &[Claim]) -> BTreeMap<String, u32> {
+    let needed = |experiment: &Experiment| {
+        let id = experiment.id();
+        let of_claims = claims.iter().filter(|claim| claim.experiment == id);
+        let needed = of_claims.map(Claim::rounds_needed).max().unwrap_or_default();
+        (id, u32::try_from(needed.max(INTERVAL_ROUNDS)).unwrap_or(u32::MAX))
+    };
+    experiments.iter().map(needed).collect()
 }
 
 /// Returns a flag that signals set to end the run; a second SIGINT or SIGTERM exits at once.

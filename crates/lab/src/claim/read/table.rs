@@ -108,6 +108,7 @@ impl DeclaredTable {
             class: None,
             rounds: None,
             unmeasurable: None,
+            one_sided: None,
             expect: None,
         }
     }
