@@ -3,12 +3,12 @@
 use std::fmt;
 
 use lab::claim::{Claim, Verdict, VerdictKind};
-use lab::format::count;
+use lab::format::{count, precise};
 use lab::headline::Filled;
 use lab::statistics::INTERVAL_ROUNDS;
 use lab::table::{Emphasis, Page};
 
-use super::argument::why;
+use super::argument::{stated, why};
 use super::causes::{NOT_MEASURED, causes, is_unmeasured, lacks};
 use super::verdicts::{counts, emphasis};
 
@@ -158,7 +158,7 @@ impl Screen<'_> {
             let line = match self.selects_claims {
                 true if is_whole => format!("{}: {}", claim.id, why(verdict)),
                 true => shortened(&format!("{}: {}", claim.id, why(verdict)), "", columns(page)),
-                false => shortened(&claim.says, &format!(" ({})", claim.id), columns(page)),
+                false => shortened(&claim.says, &with_value(claim, verdict), columns(page)),
             };
             text += &labelled(label, emphasis(verdict.kind), &line, page);
         }
@@ -207,6 +207,13 @@ impl Screen<'_> {
         }
         text
     }
+}
+
+/// Returns the ID of a claim with the value that decides its verdict: ` (ccf-snmalloc-2-over-1; here 0.806)`.
+fn with_value(claim: &Claim, verdict: &Verdict) -> String {
+    let value = stated(verdict).first().and_then(|one| Some(precise(one.value?, &one.unit)));
+    let value = value.map(|value| format!("; here {value}")).unwrap_or_default();
+    format!(" ({}{value})", claim.id)
 }
 
 /// Renders the first lines of a list with a label, and how many more there are: `rest` states where they are.
