@@ -189,6 +189,82 @@ fn a_thousand_packets_are_echoed() {
 }
 
 #[test]
+fn packets_reach_the_pipes_by_rules_by_hash_and_round_robin() {
+    if !has_two_cpus() {
+        return;
+    }
+    let _alone = alone();
+    let folder = folder();
+    let pcap = "pcap 48_imix_1_4.pcap 64_64_1_64.pcap";
+    assert!(Running::start(folder.path(), pcap).ends().0.success());
+    for (pcap, order, options) in [
+        ("64_64_1_64.pcap", "", "1 4 0 --flows 64"),
+        ("64_64_1_64.pcap", "", "1 4 0 --steering hash"),
+        ("64_64_1_64.pcap", "", "1 4 0 --steering hash --interface descriptors"),
+        ("64_64_1_64.pcap", "--round-robin 3", "1 3 0 --steering round-robin"),
+        ("48_imix_1_4.pcap", "--round-robin 5", "1 5 0 --steering round-robin"),
+        (
+            "48_imix_1_4.pcap",
+            "--round-robin 2",
+            "1 2 0 --steering round-robin --interface descriptors",
+        ),
+        ("48_imix_1_4.pcap", "", "1 4 0"),
+    ] {
+        let words = format!("generate {pcap} 1Mpps --count 4800 {order} --nic nic --json");
+        let mut generator = Running::start(folder.path(), &words);
+        generator.says("NIC at");
+        let echo = echo(folder.path(), options);
+        let sent = generator.ends_with_json();
+        let of = ["sent", "received", "corrupted", "late"].map(|name| number(&sent, name));
+        assert_eq!(of, [4800, 4800, 0, 0], "{pcap} {options}: {sent}");
+        let echoed = echo.ends_with_json();
+        assert_eq!(number(&echoed, "packets"), 4800);
+        let steering = options.split_whitespace().skip_while(|word| *word != "--steering").nth(1);
+        assert_eq!(echoed["steering"], steering.unwrap_or("rules"));
+        // The mean packet of the mix has 381.8 B on the wire, the shortest 84 B.
+        let bits =
+            sent["received_gbps"].as_f64().unwrap() / sent["received_mpps"].as_f64().unwrap() * 1e3;
+        let expected = if pcap.contains("imix") { 8.0 * 4582.0 / 12.0 } else { 8.0 * 84.0 };
+        assert!((bits / expected - 1.0).abs() < 1e-6, "{bits} bits");
+    }
+}
+
+#[test]
+fn progress_shows_rates_counters_and_round_trips() {
+    if !has_two_cpus() {
+        return;
+    }
+    let _alone = alone();
+    let folder = folder();
+    let words = "0.1Mpps --rtt --counters --interval 100ms --save intervals.csv";
+    let mut generator = generate(folder.path(), words);
+    let mut echo = echo(folder.path(), "1 2 0 --interval 200ms");
+    assert!(echo.says("echoed").contains("Mpps"));
+    let line = generator.says("round trip");
+    assert!(line.contains("Gbps") && line.contains(" ns"), "{line}");
+    assert!(generator.says("IN_PKT:").contains("M/s"));
+    generator.says("OUT_PKT:");
+    generator.signal(libc::SIGINT);
+    let sent = generator.ends_with_json();
+    assert!(sent["rtt_ns"]["mean"].as_f64() >= sent["rtt_ns"]["min"].as_f64(), "{sent}");
+    echo.ends_with_json();
+    let saved = std::fs::read_to_string(folder.path().join("intervals.csv")).unwrap();
+    let mut lines = saved.lines().map(|line| line.split(',').collect::<Vec<_>>());
+    let names = lines.next().unwrap();
+    let lines: Vec<_> = lines.collect();
+    let column = |name: &str| {
+        let at = names.iter().position(|other| *other == name).unwrap();
+        lines.iter().map(move |line| line[at].parse::<f64>().unwrap_or(0.0)).fold(0.0, f64::max)
+    };
+    assert!(lines.iter().all(|line| line.len() == names.len()), "{saved}");
+    assert!(
+        column("sent") > 0.0 && column("IN_PKT") > 0.0 && column("rtt_mean_ns") > 0.0,
+        "{saved}"
+    );
+    assert!(column("sent_gbps") > 0.0 && column("PKT_DROP") == 0.0, "{saved}");
+}
+
+#[test]
 fn ctrl_c_ends_either_program_and_prints_the_counters() {
     if !has_two_cpus() {
         return;
@@ -353,7 +429,7 @@ fn eight_thousand_pipes_are_ready() {
     // No more than their rings hold.
     let generator = generate(folder.path(), "1Mpps --count 100");
     let mut echo = echo(folder.path(), "1 8192 0 --ring 4KiB");
-    let warning = echo.says("of 8192 pipes get no packets");
+    let warning = echo.says("of 8192 flows have no rule");
     let sent = generator.ends_with_json();
     // The NIC's flow table fills up first.
     let without = number(&sent["counters"], "EVICTION");
@@ -388,6 +464,9 @@ fn errors_are_one_line() {
     refused("echo 1 2 0 --nic nic --ring 5000", &["powers of two"]);
     refused("echo 2 8192 0 --nic nic", &["16384", "8192"]);
     failed("echo 1 8192 0 --nic nic --ring 1GiB", &["8 TiB", "smaller"]);
+    refused("echo 1 4 0 --nic nic --flows 3", &["--flows", "3 leave some of 4 pipes"]);
+    refused("echo 1 4 0 --nic nic --flows 8 --steering hash", &["--flows", "hash"]);
+    refused("generate 2_64_1_2.pcap 1 --cpu 65535", &["--cpu 65535", "use one of"]);
     refused("pcap 2_63_1_2.pcap", &["63 B"]);
     refused("pcap two.pcap", &["two.pcap", "2_64_1_2.pcap"]);
     refused("pcap --size 63", &["63 B", "64 to 1518"]);
@@ -395,6 +474,8 @@ fn errors_are_one_line() {
     refused("pcap --packets 4294967295", &["4294967295 packets", "16777216"]);
     refused("pcap --destinations 4294967295", &["4294967295"]);
     refused("search --packet-bytes 63", &["packet_bytes"]);
+    refused("search --flows 0", &["flows", "per-pipe"]);
+    refused("search --steering none", &["steering", "round-robin"]);
     refused("search --nops 4294967296", &["nops", "1000000"]);
     refused("search --pipes 8193", &["pipes", "8192"]);
     refused("search --cores 18446744073709551615", &["cores", "1024"]);
@@ -427,6 +508,12 @@ fn invalid_arguments_are_refused() {
         "generate a.pcap 1 --modelled-transfer 1000000min",
         "generate a.pcap 1 --count 18446744073709551616",
         "generate a.pcap 1e-9",
+        "generate a.pcap 1 --interval 1ms",
+        "generate a.pcap 1 --round-robin 0",
+        "generate a.pcap 1 --round-robin 8193",
+        "echo 1 1 0 --flows 8193",
+        "echo 1 1 0 --interval 2h",
+        "echo 1 1 0 --steering random",
         "search --rounds 0",
         "search --rounds 4294967295",
         "pcap --packets 4294967296",
