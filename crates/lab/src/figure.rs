@@ -23,6 +23,9 @@ pub struct Figure {
     pub kind: FigureKind,
     /// Metric; `None` for the experiment's.
     pub metric: Option<String>,
+    /// Further metrics of the same unit, each with curves next to those of `metric`.
+    #[serde(default)]
+    pub more_metrics: Vec<String>,
     /// Factor along the x axis, or of a grid's columns. Empty for a distribution, whose x axis is
     /// the metric, and for a grid with a single column.
     #[serde(default)]
@@ -145,6 +148,7 @@ impl Figure {
             experiment: experiment.into(),
             kind: FigureKind::Curves,
             metric: None,
+            more_metrics: Vec::new(),
             x: x.into(),
             series: None,
             filter: Filter::default(),
@@ -166,6 +170,7 @@ impl Figure {
         Self {
             experiment: panel.experiment.clone().unwrap_or_else(|| self.experiment.clone()),
             metric: panel.metric.clone(),
+            more_metrics: Vec::new(),
             x: panel.x.clone(),
             filter,
             y_scale: panel.y_scale,
@@ -208,7 +213,17 @@ impl Figure {
 
     /// Checks the names of one panel and spells its levels canonically.
     fn resolve_panel(&mut self, subject: &Subject) -> Result<(), String> {
-        subject.metric(self.metric.as_deref())?;
+        let metric = subject.metric(self.metric.as_deref())?;
+        for more in &self.more_metrics {
+            let other = subject.metric(Some(more))?;
+            if other.unit != metric.unit {
+                let (name, unit) = (metric.name, metric.unit);
+                return Err(format!(
+                    "more_metrics: '{more}' is in {}, '{name}' in {unit}",
+                    other.unit
+                ));
+            }
+        }
         self.filter = subject.filter("where", &self.filter)?;
         if !self.x.is_empty() {
             subject.factor("x", &self.x)?;
@@ -239,6 +254,9 @@ impl Figure {
         if !self.groups.is_empty() || !self.side_panels.is_empty() {
             return Err("'groups' and 'side_panels' require kind = \"grid\"");
         }
+        if self.y == Y::Cdf && !self.more_metrics.is_empty() {
+            return Err("a cdf takes no 'more_metrics'");
+        }
         match (self.y, self.x.as_str()) {
             (Y::Median, "") => Err("'x' is missing; name a factor"),
             (Y::Cdf, x) if !x.is_empty() => Err("a cdf takes no 'x': its x axis is the metric"),
@@ -260,6 +278,9 @@ impl Figure {
             std::iter::once(self.y_scale).chain(self.side_panels.iter().map(|it| it.y_scale));
         if self.y == Y::Cdf || self.x_scale.is_some() || !self.lines.is_empty() {
             return Err("a grid takes no 'y', 'x_scale' or 'lines'");
+        }
+        if !self.more_metrics.is_empty() {
+            return Err("a grid takes no 'more_metrics'; use 'side_panels'");
         }
         if columns.any(|factor| factor == rows) {
             return Err(SAME_FACTOR);

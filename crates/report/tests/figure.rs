@@ -78,6 +78,32 @@ fn each_level_of_the_series_has_a_curve_of_medians() {
 }
 
 #[test]
+fn further_metrics_have_their_own_curves() {
+    let mut run = synthetic::run(12);
+    let metrics = run.record.metrics.get_mut("copy").unwrap();
+    metrics.insert("half".into(), metrics["throughput"].clone());
+    for sample in &mut run.samples {
+        if let Some(value) = sample.values.get("throughput").copied() {
+            sample.values.insert("half".into(), value / 2.0);
+        }
+    }
+    let plot = curves(&figure("x = 'length'\nseries = 'function'\nmore_metrics = ['half']"), &run);
+    assert_eq!(plot.y_label, "throughput, half in GB/s");
+    let (first, further) = plot.curves.split_at(synthetic::FUNCTIONS.len());
+    assert_eq!(further.len(), first.len());
+    for (one, half) in first.iter().zip(further) {
+        assert_eq!(half.name, format!("{} half", one.name));
+        assert_eq!(half.marks.len(), one.marks.len());
+        for (one, half) in one.marks.iter().zip(&half.marks) {
+            assert!(half.x == one.x && near(half.y, one.y / 2.0), "{half:?} {one:?}");
+        }
+    }
+    let plot = curves(&figure("x = 'length'\nmore_metrics = ['half']"), &run);
+    let names: Vec<_> = plot.curves.iter().map(|curve| curve.name.as_str()).collect();
+    assert_eq!(names, ["throughput", "half"]);
+}
+
+#[test]
 fn unnamed_factors_have_their_baseline_level() {
     let picture = drawn("x = 'threads'");
     assert_eq!(picture.curves.len(), 1);
@@ -202,6 +228,7 @@ fn an_invalid_declaration_is_reported_with_its_line() {
     insta::assert_snapshot!(error(head), @"figures.toml:1: figure 'f': 'x' is missing; name a factor");
     insta::assert_snapshot!(error(&format!("{head}x = 'a'\nseries = 'a'")), @"figures.toml:1: figure 'f': 'x' and 'series' are the same factor");
     insta::assert_snapshot!(error(&format!("{head}x = 'a'\ny_scale = 'category'")), @"figures.toml:1: figure 'f': y_scale cannot be \"category\": values are numbers");
+    insta::assert_snapshot!(error(&format!("{head}y = 'cdf'\nmore_metrics = ['a']")), @"figures.toml:1: figure 'f': a cdf takes no 'more_metrics'");
     insta::assert_snapshot!(error(&format!("{head}x = 'a'\nx_scale = 'log3'")), @"figures.toml:6: unknown variant `log3`, expected one of `log2`, `log10`, `linear`, `category` in `figure.x_scale`");
     insta::assert_snapshot!(error(&head.replace("'f'", "'../f'")), @"figures.toml:1: figure '../f': the ID is a file name; use letters, digits and '-'");
 }

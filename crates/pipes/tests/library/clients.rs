@@ -41,7 +41,7 @@ fn packets_are_copied_to_a_transmit_pipe() {
     let folder = tempfile::tempdir().unwrap();
     let program = c_program(folder.path(), "tests/programs/client.c", Link::Static);
     // More than both rings hold, so they wrap around.
-    let nic = Nic::start(folder.path(), "7_mixed_1_1.pcap", "1kpps --count 6000");
+    let nic = Nic::start(folder.path(), "7_imix_1_1.pcap", "1kpps --count 6000");
     let mut client = client(folder.path(), &program, 0, "1048576", "copy");
     client.tell("go");
     all_echoed(&nic.result(), 6000);

@@ -34,7 +34,7 @@ fn every_packet_is_echoed_by_each_language() {
     for (language, mut command) in echoes(folder.path()) {
         command.args([SOCKET, "2"]);
         // No more than the rings hold, so a busy machine does not lose packets.
-        for (sample, packets) in [("2_64_1_2.pcap", 20_000), ("50_mixed_1_2.pcap", 5000)] {
+        for (sample, packets) in [("2_64_1_2.pcap", 20_000), ("50_imix_1_2.pcap", 5000)] {
             let nic = Nic::start(folder.path(), sample, &format!("20kpps --count {packets}"));
             let program = Running::start(folder.path(), &mut command);
             all_echoed(&nic.result(), packets);

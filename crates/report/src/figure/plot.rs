@@ -60,8 +60,18 @@ fn medians(
     summary: &Summary,
     selection: &Selection<'_>,
 ) -> Result<Plot, FigureError> {
-    let Curves { mut curves, levels, x_scale, notes } =
+    let Curves { mut curves, levels, x_scale, mut notes } =
         Curves::new(figure, &summary.metric, selection)?;
+    if figure.series.is_none() && !figure.more_metrics.is_empty() {
+        curves.iter_mut().for_each(|curve| curve.name.clone_from(&summary.metric));
+    }
+    for metric in &figure.more_metrics {
+        let more = more_curves(figure, run, metric)?;
+        curves.extend(more.curves);
+        let is_new = |note: &String| !notes.contains(note);
+        let new: Vec<_> = more.notes.into_iter().filter(is_new).collect();
+        notes.extend(new);
+    }
     let unit = &summary.record.unit;
     let (lines, missing) = lines(figure, run, summary)?;
     let values = curves.iter().flat_map(|curve| curve.marks.iter().map(|mark| mark.y));
@@ -72,19 +82,32 @@ fn medians(
         mark.y = scale.scaled(mark.y);
         mark.interval = mark.interval.map(|(low, high)| (scale.scaled(low), scale.scaled(high)));
     }
+    let metrics = std::iter::once(&summary.metric).chain(&figure.more_metrics);
+    let metrics: Vec<&str> = metrics.map(String::as_str).collect();
     Ok(Plot {
         id: figure.id.clone(),
         title: figure.title.clone(),
         x_label: figure.x.clone(),
         x_scale,
         x_levels: levels,
-        y_label: scale.label(&summary.metric),
+        y_label: scale.label(&metrics.join(", ")),
         y_scale: figure.y_scale.unwrap_or(Axis::Linear),
         series: figure.series.clone().unwrap_or_default(),
         curves,
         lines: lines.into_iter().map(|(name, value)| (name, scale.scaled(value))).collect(),
         notes: notes.into_iter().chain(missing).collect(),
     })
+}
+
+/// Returns the curves of a further metric, which their names end with.
+fn more_curves(figure: &Figure, run: &Run, metric: &str) -> Result<Curves, FigureError> {
+    let summary = summary(figure, run, &figure.experiment, Some(metric))?;
+    let selection = Selection::new(figure, run, &summary)?;
+    let mut more = Curves::new(figure, metric, &selection)?;
+    for curve in &mut more.curves {
+        curve.name = format!("{} {metric}", curve.name).trim_start().to_owned();
+    }
+    Ok(more)
 }
 
 fn distribution(

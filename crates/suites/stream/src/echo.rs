@@ -7,7 +7,7 @@ use crate::host::descriptors::{self, Burst, Queue};
 use crate::host::{ConfigError, Device, NicClosed, RxTxPipe, Sizes};
 use crate::nic::Port;
 use crate::nic::layout::FLIT;
-use crate::wire::Flow;
+use crate::steering::CorePipes;
 
 /// An echo on one application core, over either interface.
 pub trait Echo {
@@ -28,22 +28,28 @@ pub trait Echo {
         0
     }
 
-    /// Returns how many pipes or queues get no packets because the NIC's flow table has no space for their flows.
+    /// Returns the number of flows without a rule, because the NIC's flow table has no space for it.
     fn unbound(&self) -> usize;
 }
 
 /// Returns whether the flow table had no space for a flow to bind.
 fn is_unbound(bound: Result<(), ConfigError>) -> Result<bool, SysError> {
     match bound {
-        Ok(()) => Ok(false),
         Err(ConfigError::Full(_)) => Ok(true),
-        Err(why) => Err(SysError {
-            attempt: "bind a flow".into(),
-            source: std::io::Error::other(why),
-            remedy: "or start the NIC again".into(),
-        }),
+        other => applied(other, "bind a flow").map(|()| false),
     }
 }
+
+/// Returns why the NIC has not applied a configuration.
+fn applied(configured: Result<(), ConfigError>, attempt: &str) -> Result<(), SysError> {
+    configured.map_err(|why| SysError {
+        attempt: attempt.into(),
+        source: std::io::Error::other(why),
+        remedy: "or start the NIC again".into(),
+    })
+}
+
+const SET_FALLBACK: &str = "direct packets without a rule to the pipes";
 
 /// Does the echo's work on a packet: adds 1 to a byte, then executes `nops` NOP instructions.
 #[inline(always)]
@@ -71,21 +77,24 @@ pub struct PipesEcho {
 }
 
 impl PipesEcho {
-    /// Creates one pipe per flow and binds it; see [`unbound`](Echo::unbound).
+    /// Creates the pipes of a core, and has packets directed to them; see [`unbound`](Echo::unbound).
     ///
     /// # Errors
     /// Returns why memory or the NIC is unavailable.
     pub fn new(
         port: &Port,
         sizes: Sizes,
-        flows: &[Flow],
+        of_core: &CorePipes,
         prefetch: bool,
     ) -> Result<Self, SysError> {
         let device = Device::new(port, sizes)?;
-        let mut pipes = device.rx_tx_pipes(flows.len())?;
+        let mut pipes = device.rx_tx_pipes(of_core.pipes)?;
         let mut unbound = 0;
-        for (pipe, flow) in pipes.iter_mut().zip(flows) {
-            unbound += usize::from(is_unbound(pipe.bind(*flow))?);
+        for (pipe, flow) in &of_core.rules {
+            unbound += usize::from(is_unbound(pipes[*pipe].bind(*flow))?);
+        }
+        if let Some(fallback) = of_core.fallback {
+            applied(device.configure(fallback), SET_FALLBACK)?;
         }
         Ok(Self { device, pipes, prefetch, unbound })
     }
@@ -134,17 +143,23 @@ pub struct DescriptorsEcho {
 }
 
 impl DescriptorsEcho {
-    /// Creates one queue per flow and binds it; see [`unbound`](Echo::unbound).
+    /// Creates the queues of a core, and has packets directed to them; see [`unbound`](Echo::unbound).
     ///
     /// # Errors
     /// Returns why memory or the NIC is unavailable.
-    pub fn new(port: &Port, sizes: descriptors::Sizes, flows: &[Flow]) -> Result<Self, SysError> {
-        let device = descriptors::Device::new(port, sizes, flows.len() as u32)?;
-        let (mut queues, mut unbound) = (Vec::new(), 0);
-        for flow in flows {
-            let mut queue = device.queue()?;
-            unbound += usize::from(is_unbound(queue.bind(*flow))?);
-            queues.push(queue);
+    pub fn new(
+        port: &Port,
+        sizes: descriptors::Sizes,
+        of_core: &CorePipes,
+    ) -> Result<Self, SysError> {
+        let device = descriptors::Device::new(port, sizes, of_core.pipes as u32)?;
+        let queues = (0..of_core.pipes).map(|_| device.queue()).collect::<Result<Vec<_>, _>>();
+        let (mut queues, mut unbound) = (queues?, 0);
+        for (queue, flow) in &of_core.rules {
+            unbound += usize::from(is_unbound(queues[*queue].bind(*flow))?);
+        }
+        if let (Some(fallback), Some(queue)) = (of_core.fallback, queues.first_mut()) {
+            applied(queue.configure(fallback), SET_FALLBACK)?;
         }
         Ok(Self { burst: device.burst(), queues, misses: 0, unbound, _device: device })
     }

@@ -10,6 +10,7 @@ pub mod iterations;
 pub mod link;
 pub mod losses;
 pub mod nic;
+pub mod steering;
 pub mod suite;
 #[cfg(test)]
 mod tests;

@@ -6,6 +6,7 @@
 use std::fs::DirBuilder;
 use std::io;
 use std::io::Write;
+use std::ops::RangeInclusive;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -114,16 +115,33 @@ impl Interrupted {
     }
 }
 
-/// Waits until `done` returns true. Calls `each_second` with the seconds since the start and since its last call.
-pub(super) fn until(mut done: impl FnMut() -> bool, mut each_second: impl FnMut(f64, f64)) {
+/// Allowed times between two lines of progress.
+const INTERVALS: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(3600);
+
+/// Parses the time between two lines of progress.
+pub(super) fn interval(text: &str) -> Result<Duration, String> {
+    let time = lab::quantity::duration(text).map_err(|why| why.to_string())?;
+    match INTERVALS.contains(&time) {
+        true => Ok(time),
+        false => Err(format!("'{text}' is not in 100 ms to 1 h")),
+    }
+}
+
+/// Waits until `done` returns true. Calls `each` after each `interval`, with the seconds since the start and since its last
+/// call.
+pub(super) fn until(
+    interval: Duration,
+    mut done: impl FnMut() -> bool,
+    mut each: impl FnMut(f64, f64),
+) {
     let start = Instant::now();
     let mut last = start;
     while !done() {
         std::thread::sleep(POLL_INTERVAL);
         let since = last.elapsed();
-        if since >= Duration::from_secs(1) {
+        if since >= interval {
             last = Instant::now();
-            each_second(start.elapsed().as_secs_f64(), since.as_secs_f64());
+            each(start.elapsed().as_secs_f64(), since.as_secs_f64());
         }
     }
 }

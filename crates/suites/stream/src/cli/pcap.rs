@@ -15,13 +15,13 @@ use crate::wire::sample::{SampleError, SampleTraffic, Sizes};
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// Files named <packets>_<size>_<sources>_<destinations>.pcap, e.g. 2_64_1_2.pcap; sizes are 64 to 1518,
-    /// mixed, or each
+    /// imix, or each
     #[arg(value_name = "FILE", conflicts_with_all = ["packets", "size", "sources", "destinations", "folder"])]
     files: Vec<PathBuf>,
     /// Number of packets [default: the number of destinations]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     packets: Option<u32>,
-    /// Packet size on the wire, including the frame check sequence (FCS): 64 to 1518 bytes, mixed (64, 594 and
+    /// Packet size on the wire, including the frame check sequence (FCS): 64 to 1518 bytes, imix (64, 594 and
     /// 1518 B in the ratio 7:4:1), or each
     #[arg(long, default_value = "64", allow_negative_numbers = true)]
     size: Sizes,

@@ -45,7 +45,7 @@ pub(crate) struct Options {
     /// Interface between NIC and application: pipes, pipes-per-packet, pipes-prefetch, descriptors or dpdk
     #[arg(long, default_value = "pipes")]
     interface: String,
-    /// Packet size on the wire, including the FCS, in bytes
+    /// Packet size on the wire, including the FCS, in bytes; or imix (64, 594 and 1518 B as 7:4:1)
     #[arg(long, value_name = "BYTES", default_value = "64", allow_negative_numbers = true)]
     packet_bytes: String,
     /// Application cores
@@ -54,6 +54,12 @@ pub(crate) struct Options {
     /// Total number of pipes [default: two per core]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pipes: Option<String>,
+    /// Number of flows of the traffic, or per-pipe
+    #[arg(long, value_name = "N", default_value = "per-pipe", allow_negative_numbers = true)]
+    flows: String,
+    /// How packets reach the pipes: rules (one per flow), hash (of the flow) or round-robin (packet by packet)
+    #[arg(long, default_value = "rules")]
+    steering: String,
     /// Size of each pipe's ring [default: 2 MiB]
     #[arg(
         long,
@@ -146,6 +152,8 @@ impl Options {
             ("packet_bytes", self.packet_bytes.clone()),
             ("cores", self.cores.clone()),
             ("pipes", self.pipes.clone().unwrap_or_else(two_per_core)),
+            ("flows", self.flows.clone()),
+            ("steering", self.steering.clone()),
             ("ring", self.ring.clone()),
             ("depth", self.depth.clone()),
             ("check", self.check.clone()),

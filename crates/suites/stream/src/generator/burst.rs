@@ -69,6 +69,7 @@ impl RxBurst for Burst<'_> {
         generator.timing = writer.timing;
         generator.position.advance(self.count, templates.len() as u32);
         generator.sent += u64::from(self.count);
+        generator.sent_bytes += wire_bytes;
         generator.paced.sent(wire_bytes);
     }
 }
@@ -172,14 +173,14 @@ impl Position {
     }
 }
 
-/// Returns the mark that identifies a packet: its sequence number in its flow, and its index in the traffic.
+/// Returns the mark that identifies a packet: its number in its sequence, and its index in the traffic.
 #[inline(always)]
 pub(super) fn mark(index: u32, number: u32) -> u64 {
     u64::from(number) | u64::from(index) << 32
 }
 
 impl Template {
-    /// Returns the packet's sequence number in its flow, in a round of the traffic.
+    /// Returns the packet's number in its sequence, in a round of the traffic.
     #[inline(always)]
     fn number(&self, round: u32) -> u32 {
         self.first.wrapping_add(self.each.wrapping_mul(round))

@@ -4,17 +4,22 @@ use super::packet_checker::{
     ALL, Check, CheckCounts, Expected, Modification, NONE, ONE_WORD, PacketChecker, TOUCH, WORD,
 };
 use super::times::Times;
-use super::trial::{Flows, Report, Trial};
+use super::trial::{CounterSnapshot, Report, Sequences, Trial};
 use crate::nic::layout::FLIT;
 use crate::wire::packet::{self, Walk};
-use crate::wire::traffic::Traffic;
+use crate::wire::traffic::{Traffic, WIRE_OVERHEAD};
 use crate::wire::{PacketRef, TxCount};
+
+/// Returns the size on the wire of packets with `bytes` bytes together.
+fn on_wire(bytes: u64, packets: u64) -> u64 {
+    bytes + packets * u64::from(WIRE_OVERHEAD)
+}
 
 /// Verification state of a trial.
 #[derive(Default)]
 pub(super) struct Checked {
     expected: Vec<Expected>,
-    /// Next expected sequence number of each flow.
+    /// Next expected number of each sequence.
     sequences: Vec<u32>,
     check: Check,
     touch: u64,
@@ -29,7 +34,7 @@ pub(super) struct Checked {
 }
 
 impl Checked {
-    pub(super) fn new(traffic: &Traffic, flows: &Flows) -> Self {
+    pub(super) fn new(traffic: &Traffic, sequences: &Sequences) -> Self {
         let word = |index| {
             let bytes = &traffic.bytes(index)[WORD..WORD + 8];
             bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte))
@@ -41,7 +46,7 @@ impl Checked {
                 Expected {
                     word: word(index),
                     source,
-                    flow: flows.of_packet[index],
+                    sequence: sequences.of_packet[index],
                     next: 0,
                     length,
                     // SAFETY: each packet in the traffic has at least one flit.
@@ -50,13 +55,13 @@ impl Checked {
                 }
             })
             .collect();
-        // Backwards, so that each packet finds its successor in the flow; the last one's successor is the first.
-        let mut following = vec![0; flows.count];
+        // Backwards, so that each packet finds its successor in the sequence; the last one's successor is the first.
+        let mut following = vec![0; sequences.count];
         for index in (0..expected.len()).rev().chain((0..expected.len()).rev()) {
-            let known = &mut following[expected[index].flow as usize];
+            let known = &mut following[expected[index].sequence as usize];
             expected[index].next = std::mem::replace(known, index as u32);
         }
-        Self { expected, sequences: vec![0; flows.count], ..Self::default() }
+        Self { expected, sequences: vec![0; sequences.count], ..Self::default() }
     }
 
     /// Prepares a trial: does what takes long.
@@ -81,8 +86,18 @@ impl Checked {
         self.received
     }
 
-    pub(super) fn corrupted(&self) -> u64 {
-        self.corrupted
+    /// Returns the progress on the received side.
+    pub(super) fn snapshot(&self) -> CounterSnapshot {
+        let (timed, ticks) = self.times.as_ref().map_or((0, 0), Times::total);
+        CounterSnapshot {
+            received: self.received,
+            received_bytes: on_wire(self.bytes, self.received),
+            corrupted: self.corrupted,
+            late: self.late,
+            timed,
+            ticks,
+            ..CounterSnapshot::default()
+        }
     }
 
     /// Verifies contiguous packets, with a specialised loop for each kind of check. The addresses of packets in pipes are
@@ -209,9 +224,59 @@ impl Checked {
             received: self.received,
             corrupted: self.corrupted,
             late: self.late,
+            received_bytes: on_wire(self.bytes, self.received),
             bytes: self.bytes,
             times: self.times.take().map(Times::end),
             ..Report::default()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::burst::mark;
+    use super::super::trial::sequences;
+    use super::*;
+    use crate::wire::sample::{SampleTraffic, Sizes};
+    use crate::wire::traffic::CacheLine;
+
+    /// Returns the late packets and the packets received if those with these indices and numbers return in this order.
+    fn late(traffic: &Traffic, packets: &[(u32, u32)]) -> (u64, u64) {
+        let mut checked = Checked::new(traffic, &sequences(traffic));
+        checked.prepare(&Trial { modification: Modification::None, ..Trial::default() });
+        checked.begin();
+        let mut lines: Vec<CacheLine> = Vec::new();
+        for (index, number) in packets {
+            let mut line = traffic.lines(*index as usize)[0];
+            line.0[..8].copy_from_slice(&mark(*index, *number).to_le_bytes());
+            lines.push(line);
+        }
+        // SAFETY: the lines are whole flits of this test.
+        let taken = unsafe { checked.take(lines.as_ptr().cast(), lines.len() * FLIT) };
+        assert_eq!((taken.packets, checked.corrupted), (packets.len() as u64, 0));
+        (checked.late, checked.received)
+    }
+
+    #[test]
+    fn order_is_verified_within_each_sequence() {
+        let sample =
+            SampleTraffic { packets: 4, size: Sizes::One(64), sources: 1, destinations: 2 };
+        let flows = sample.traffic().unwrap();
+        // Packets 0 and 2 are of one flow, 1 and 3 of another.
+        assert_eq!(late(&flows, &[(0, 0), (1, 0), (2, 1), (3, 1), (0, 2)]), (0, 5));
+        assert_eq!(late(&flows, &[(0, 0), (2, 1), (1, 0), (3, 1)]), (0, 4), "two pipes");
+        assert_eq!(late(&flows, &[(2, 1), (0, 0)]), (1, 2), "overtaken");
+        assert_eq!(late(&flows, &[(0, 0), (0, 0)]), (1, 2), "a duplicate");
+        let pipes = || sample.traffic().unwrap();
+        let one = pipes().with_sequences(vec![0; 4]);
+        assert_eq!(late(&one, &[(0, 0), (1, 1), (2, 2), (3, 3), (0, 4)]), (0, 5));
+        assert_eq!(late(&one, &[(0, 0), (2, 2), (1, 1), (3, 3)]), (1, 4), "overtaken");
+        assert_eq!(late(&one, &[(0, 0), (3, 3), (1, 5)]), (0, 3), "packets of one pipe are lost");
+        // One flow in turn over two pipes, each of which returns its packets in order.
+        let sample = SampleTraffic { packets: 1, destinations: 1, ..sample };
+        let two = sample.traffic().unwrap().for_round_robin(2).unwrap();
+        assert_eq!(late(&two, &[(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)]), (0, 5));
+        assert_eq!(late(&two, &[(0, 1), (1, 0), (0, 0)]), (1, 3), "overtaken within a pipe");
+        assert_eq!(late(&two, &[(0, 0), (1, 0), (1, 0)]), (1, 3), "a duplicate");
     }
 }

@@ -1,8 +1,8 @@
 //! The generator at the other end of the wire: it sends packets at a given pace and verifies the echoed ones.
 //!
-//! The Ethernet addresses of each packet identify it: the first four bytes are its sequence number in its flow, the next
-//! four its index in the traffic, the last four its sending time, or 0 if it is not timed. A link between two machines
-//! needs no addresses, and everything from the IPv4 header on is as in the file.
+//! The Ethernet addresses of each packet identify it: the first four bytes are its number in its sequence (its flow, unless
+//! the traffic states another one), the next four its index in the traffic, the last four its sending time, or 0 if it is not
+//! timed. A link between two machines needs no addresses, and everything from the IPv4 header on is as in the file.
 
 // A new level of a factor must not compile until every match defines it.
 #![deny(clippy::wildcard_enum_match_arm)]
@@ -58,9 +58,9 @@ struct Template {
     source: *const u8,
     flits: u32,
     wire_bytes: u32,
-    /// Sequence number in its flow in the first round.
+    /// Number in its sequence in the first round.
     first: u32,
-    /// Packets of its flow per round.
+    /// Packets of its sequence per round.
     each: u32,
 }
 
@@ -94,6 +94,8 @@ pub struct Generator {
     empty_iteration: Option<f64>,
     ended_sending: u64,
     sent: u64,
+    /// Bytes of the sent packets on the wire.
+    sent_bytes: u64,
     dropped: u64,
     checked: Checked,
     timing: Timing,
@@ -134,6 +136,7 @@ impl Generator {
             empty_iteration: None,
             ended_sending: 0,
             sent: 0,
+            sent_bytes: 0,
             dropped: 0,
             checked: Checked::default(),
             timing: Timing::of_none(),
@@ -149,25 +152,25 @@ impl Generator {
     }
 
     fn load(&mut self, traffic: Arc<Traffic>) {
-        let flows = trial::flows(&traffic);
-        let each = traffic.packets().iter().enumerate().zip(&flows.of_packet);
-        let mut before = vec![0; flows.count];
+        let sequences = trial::sequences(&traffic);
+        let each = traffic.packets().iter().enumerate().zip(&sequences.of_packet);
+        let mut before = vec![0; sequences.count];
         self.templates = each
-            .map(|((index, packet), flow)| {
-                before[*flow as usize] += 1;
+            .map(|((index, packet), sequence)| {
+                before[*sequence as usize] += 1;
                 Template {
                     source: traffic.lines(index).as_ptr().cast(),
                     flits: traffic.lines(index).len() as u32,
                     wire_bytes: packet.wire_bytes(),
-                    first: before[*flow as usize] - 1,
+                    first: before[*sequence as usize] - 1,
                     each: 0,
                 }
             })
             .collect();
-        for (template, flow) in self.templates.iter_mut().zip(&flows.of_packet) {
-            template.each = before[*flow as usize];
+        for (template, sequence) in self.templates.iter_mut().zip(&sequences.of_packet) {
+            template.each = before[*sequence as usize];
         }
-        self.checked = Checked::new(&traffic, &flows);
+        self.checked = Checked::new(&traffic, &sequences);
         self.wire_bytes = traffic.total_wire_bytes() as f64 / traffic.len() as f64;
         self.epoch += 1;
         self.position = Position::default();
@@ -203,7 +206,8 @@ impl Generator {
 
     /// Starts sending. Packets received before are ignored.
     fn begin(&mut self) {
-        (self.sent, self.dropped, self.position) = (0, 0, Position::default());
+        (self.sent, self.sent_bytes, self.dropped) = (0, 0, 0);
+        self.position = Position::default();
         self.checked.begin();
         self.timing = self.timed_every().map_or(Timing::of_none(), Timing::of_every);
         self.empty_iteration = self.iterations.times.empty_iteration();
@@ -232,6 +236,7 @@ impl Generator {
         self.state = State::Idle;
         let report = Report {
             sent: self.sent,
+            sent_bytes: self.sent_bytes,
             dropped: self.dropped,
             start: self.start,
             ended_sending: self.ended_sending,
@@ -251,8 +256,8 @@ impl Generator {
     }
 
     fn snapshot(&self) -> CounterSnapshot {
-        let (received, corrupted) = (self.checked.received(), self.checked.corrupted());
-        CounterSnapshot { sent: self.sent, received, corrupted }
+        let (sent, sent_bytes) = (self.sent, self.sent_bytes);
+        CounterSnapshot { sent, sent_bytes, ..self.checked.snapshot() }
     }
 
     #[inline(always)]

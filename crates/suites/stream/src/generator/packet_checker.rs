@@ -56,8 +56,8 @@ pub(super) const ALL: u8 = Check::All as u8;
 pub(super) struct Expected {
     pub(super) word: u64,
     pub(super) source: *const u8,
-    pub(super) flow: u32,
-    /// Index of the flow's next packet.
+    pub(super) sequence: u32,
+    /// Index of the sequence's next packet.
     pub(super) next: u32,
     pub(super) length: u16,
     /// Total length in the IPv4 header.
@@ -113,8 +113,8 @@ impl PacketChecker<'_> {
             self.counts.corrupted += 1;
             return None;
         };
-        // SAFETY: there are as many sequences as there are flows.
-        let sequence = unsafe { self.sequences.get_unchecked_mut(expected.flow as usize) };
+        // SAFETY: there is a number for each sequence of an expected packet.
+        let sequence = unsafe { self.sequences.get_unchecked_mut(expected.sequence as usize) };
         if (mark as u32).wrapping_sub(*sequence) < 1 << 31 {
             // Skipped packets are lost or late.
             *sequence = (mark as u32).wrapping_add(1);
@@ -144,7 +144,7 @@ impl PacketChecker<'_> {
         Some(next)
     }
 
-    /// Verifies packets as long as they are of one flow, in order and intact. Each packet's contents are known before it
+    /// Verifies packets as long as they are of one sequence, in order and intact. Each packet's contents are known before it
     /// is read, so that the CPU reads many at once. Returns the number of bytes in their flits.
     ///
     /// # Safety
@@ -215,12 +215,12 @@ impl PacketChecker<'_> {
         unsafe { *self.expected.get_unchecked(next.index as usize) }
     }
 
-    /// Sets the sequence number with which the packet's flow continues.
+    /// Sets the number with which the packet's sequence continues.
     #[inline(always)]
     fn continue_with(&mut self, next: Next) {
-        let flow = self.expected_of(next).flow;
-        // SAFETY: there are as many sequences as there are flows.
-        unsafe { *self.sequences.get_unchecked_mut(flow as usize) = next.number };
+        let sequence = self.expected_of(next).sequence;
+        // SAFETY: there is a number for each sequence of an expected packet.
+        unsafe { *self.sequences.get_unchecked_mut(sequence as usize) = next.number };
     }
 
     /// Returns whether a packet is the expected one and intact, and counts it if so.

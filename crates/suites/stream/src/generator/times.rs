@@ -85,16 +85,22 @@ fn now() -> u32 {
 }
 
 /// Histogram of round-trip times.
-pub(super) struct Times(Histogram<u64>);
+pub(super) struct Times {
+    histogram: Histogram<u64>,
+    /// Sum of all times, in ticks.
+    sum: u64,
+}
 
 impl Times {
     pub(super) fn new() -> Option<Self> {
-        Histogram::new_with_bounds(1, MAX_TIME, 3).ok().map(Self)
+        let histogram = Histogram::new_with_bounds(1, MAX_TIME, 3).ok()?;
+        Some(Self { histogram, sum: 0 })
     }
 
     /// Resets the histogram, whose memory is allocated from then on.
     pub(super) fn begin(&mut self) {
-        self.0.reset();
+        self.histogram.reset();
+        self.sum = 0;
     }
 
     /// Records a packet that has just returned.
@@ -104,12 +110,18 @@ impl Times {
             let elapsed = (ticks() as u32).wrapping_sub(stamp);
             // A packet sent in this very tick has a timestamp that is one tick late.
             let elapsed = if elapsed == u32::MAX { 1 } else { elapsed.max(1) };
-            self.0.saturating_record(u64::from(elapsed));
+            self.histogram.saturating_record(u64::from(elapsed));
+            self.sum += u64::from(elapsed);
         }
     }
 
+    /// Returns the number of recorded times and their sum in ticks.
+    pub(super) fn total(&self) -> (u64, u64) {
+        (self.histogram.len(), self.sum)
+    }
+
     pub(super) fn end(self) -> Histogram<u64> {
-        self.0
+        self.histogram
     }
 }
 
@@ -146,8 +158,12 @@ mod tests {
     fn untimed_packets_are_not_counted() {
         let mut times = Times::new().unwrap();
         times.take(UNTIMED);
+        assert_eq!(times.total(), (0, 0));
         times.take(now());
-        assert_eq!(times.end().len(), 1);
+        let (count, sum) = times.total();
+        let times = times.end();
+        assert_eq!((count, times.len()), (1, 1));
+        assert!(times.min() <= sum && sum <= times.max(), "{sum}");
     }
 
     #[test]

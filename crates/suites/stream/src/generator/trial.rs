@@ -64,10 +64,14 @@ pub struct Report {
     pub received: u64,
     /// Echoed packets with wrong contents.
     pub corrupted: u64,
-    /// Packets echoed after a later one of their flow, or twice.
+    /// Packets echoed after a later one of their sequence, or twice.
     pub late: u64,
     /// Echoed bytes, without check sequences.
     pub bytes: u64,
+    /// Sent bytes on the wire, with check sequences, preambles and gaps.
+    pub sent_bytes: u64,
+    /// Echoed bytes on the wire, with check sequences, preambles and gaps.
+    pub received_bytes: u64,
     /// Start of the trial, in ticks.
     pub start: u64,
     /// Time of the last sent packet, in ticks.
@@ -115,63 +119,83 @@ impl Report {
         self.sent as f64 / (self.ended_sending - self.start).max(1) as f64
     }
 
+    /// Returns the bits received per tick on the wire, with check sequence, preamble and gap.
+    pub fn wire_rate(&self) -> f64 {
+        8.0 * self.received_bytes as f64 / (self.ended - self.start).max(1) as f64
+    }
+
     /// Returns the packets received per tick.
     pub fn rate(&self) -> f64 {
         self.received as f64 / (self.ended - self.start).max(1) as f64
     }
 }
 
-/// The flows of the traffic.
-pub(super) struct Flows {
-    /// Flow of each packet.
+/// The sequences of the traffic: packets of each return in the order in which they are sent.
+pub(super) struct Sequences {
+    /// Sequence of each packet.
     pub(super) of_packet: Vec<u32>,
-    /// Number of flows.
+    /// Number of sequences.
     pub(super) count: usize,
 }
 
-pub(super) fn flows(traffic: &Traffic) -> Flows {
+/// Returns the sequences that the traffic states, or else its flows.
+pub(super) fn sequences(traffic: &Traffic) -> Sequences {
+    if let Some(stated) = traffic.sequences() {
+        let count = stated.iter().max().map_or(0, |last| *last as usize + 1);
+        return Sequences { of_packet: stated.to_vec(), count };
+    }
     let mut known = BTreeMap::new();
     let mut flow_of = |packet: &crate::wire::traffic::Packet| {
         let next = known.len() as u32;
         *known.entry(packet.flow).or_insert(next)
     };
     let of_packet = traffic.packets().iter().map(&mut flow_of).collect();
-    Flows { of_packet, count: known.len() }
+    Sequences { of_packet, count: known.len() }
 }
 
-/// Progress of the generator, updated every millisecond.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-pub struct LiveCounters {
-    sent: AtomicU64,
-    received: AtomicU64,
-    corrupted: AtomicU64,
-}
-
-/// Progress of the generator at one time.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct CounterSnapshot {
-    /// Packets sent in the current trial.
-    pub sent: u64,
-    /// Packets echoed in it.
-    pub received: u64,
-    /// Echoed packets with wrong contents.
-    pub corrupted: u64,
-}
-
-impl LiveCounters {
-    pub(super) fn publish(&self, now: CounterSnapshot) {
-        self.sent.store(now.sent, Ordering::Relaxed);
-        self.received.store(now.received, Ordering::Relaxed);
-        self.corrupted.store(now.corrupted, Ordering::Relaxed);
-    }
-
-    /// Returns the current progress.
-    pub fn read(&self) -> CounterSnapshot {
-        CounterSnapshot {
-            sent: self.sent.load(Ordering::Relaxed),
-            received: self.received.load(Ordering::Relaxed),
-            corrupted: self.corrupted.load(Ordering::Relaxed),
+macro_rules! live_counters {
+    ($($(#[doc = $doc:literal])+ $field:ident,)+) => {
+        /// Progress of the generator, updated every millisecond.
+        #[derive(Debug, Default)]
+        #[repr(align(128))]
+        pub struct LiveCounters {
+            $($field: AtomicU64,)+
         }
-    }
+
+        /// Progress of the generator at one time.
+        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+        pub struct CounterSnapshot {
+            $($(#[doc = $doc])+ pub $field: u64,)+
+        }
+
+        impl LiveCounters {
+            pub(super) fn publish(&self, now: CounterSnapshot) {
+                $(self.$field.store(now.$field, Ordering::Relaxed);)+
+            }
+
+            /// Returns the current progress.
+            pub fn read(&self) -> CounterSnapshot {
+                CounterSnapshot { $($field: self.$field.load(Ordering::Relaxed),)+ }
+            }
+        }
+    };
+}
+
+live_counters! {
+    /// Packets sent in the current trial.
+    sent,
+    /// Bytes sent on the wire.
+    sent_bytes,
+    /// Packets echoed in it.
+    received,
+    /// Bytes echoed on the wire.
+    received_bytes,
+    /// Echoed packets with wrong contents.
+    corrupted,
+    /// Packets echoed after a later one of their sequence, or twice.
+    late,
+    /// Round-trip times measured.
+    timed,
+    /// Sum of these times, in ticks.
+    ticks,
 }

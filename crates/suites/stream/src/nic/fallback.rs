@@ -57,7 +57,8 @@ impl Fallback {
             Policy::Hash => hash(flow) as usize % self.pipes.len(),
             Policy::RoundRobin => {
                 let next = self.next;
-                self.next = (next + 1) % self.pipes.len();
+                // No division: it takes as long as some packets.
+                self.next = if next + 1 == self.pipes.len() { 0 } else { next + 1 };
                 next
             }
         };

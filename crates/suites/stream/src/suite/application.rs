@@ -1,6 +1,5 @@
 //! One core of the application, and the statistics of its loop.
 
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -17,7 +16,7 @@ use crate::echo::{DescriptorsEcho, Echo, PipesEcho, work};
 use crate::host;
 use crate::iterations::{LoopTimes, PacketCost, StallThreshold};
 use crate::nic::{Port, ticks};
-use crate::wire::Flow;
+use crate::steering::CorePipes;
 
 /// Request number that ends the loop.
 const END: u32 = u32::MAX;
@@ -33,7 +32,7 @@ pub(super) struct Application {
 }
 
 impl Application {
-    /// Starts a core with one pipe or queue per flow, and waits until its loop runs.
+    /// Starts a core with its pipes or queues, and waits until its loop runs.
     ///
     /// # Errors
     /// Returns why the thread or its echo cannot be set up.
@@ -41,12 +40,12 @@ impl Application {
         cpu: usize,
         port: Port,
         config: &TestbedConfig,
-        flows: Arc<[Flow]>,
+        of_core: CorePipes,
         threshold: StallThreshold,
     ) -> Result<Self, Failure> {
         let config = config.clone();
         let nops = config.nops;
-        Self::start_with(cpu, nops, threshold, move |run| run_echo(&port, &config, &flows, run))
+        Self::start_with(cpu, nops, threshold, move |run| run_echo(&port, &config, &of_core, run))
     }
 
     /// Starts a core that runs its loop with an echo, and waits until the loop runs.
@@ -149,40 +148,23 @@ impl Loop {
 fn run_echo(
     port: &Port,
     config: &TestbedConfig,
-    flows: &Arc<[Flow]>,
+    of_core: &CorePipes,
     echo_loop: Loop,
 ) -> Result<(), SysError> {
     match config.interface {
         Interface::Pipes | Interface::PipesPerPacket | Interface::PipesPrefetch => {
             let sizes = host::Sizes { ring: config.ring, notifications: config.notifications };
             let prefetch = config.interface.prefetches();
-            let echo = PipesEcho::new(port, sizes, flows, prefetch)?;
-            echo_loop.run(check_all_bound(echo, flows)?);
+            echo_loop.run(PipesEcho::new(port, sizes, of_core, prefetch)?);
         }
         Interface::Descriptors => {
             let sizes = host::descriptors::Sizes { rx: config.depth, tx: config.depth };
-            echo_loop.run(check_all_bound(DescriptorsEcho::new(port, sizes, flows)?, flows)?);
+            echo_loop.run(DescriptorsEcho::new(port, sizes, of_core)?);
         }
         // Their application is another process, or has no port.
         Interface::Dpdk | Interface::AfXdp | Interface::AfPacket | Interface::Tap => {}
     }
     Ok(())
-}
-
-/// Returns `echo` if all its flows are bound. Otherwise the NIC would drop packets through no fault of the
-/// interface.
-fn check_all_bound<E: Echo>(echo: E, flows: &[Flow]) -> Result<E, SysError> {
-    let unbound = echo.unbound();
-    if unbound == 0 {
-        return Ok(echo);
-    }
-    Err(SysError {
-        attempt: format!("bind {} flows", flows.len()),
-        source: io::Error::other(format!(
-            "the NIC's flow table has no space for {unbound} of them"
-        )),
-        remedy: "use fewer pipes".into(),
-    })
 }
 
 /// The record of a loop.

@@ -7,7 +7,7 @@ use machine::tsc::Tsc;
 use super::ceiling::Ceiling;
 use super::testbed::TrialReport;
 use super::testbed_config::TestbedConfig;
-use crate::wire::sample::MIN_SIZE;
+use crate::wire::sample::{MIN_SIZE, Sizes};
 
 /// Unit of packet rates.
 pub const PACKETS: &str = "packets/s";
@@ -93,6 +93,10 @@ pub const METRICS: &[Metric] = &[
     Metric::time("application_waited", "time that testpmd's threads waited for their CPUs"),
     lost("lost_not_sent", "lost packets that the generator did not send in time"),
     lost("lost_no_rule", "lost packets for which the NIC had no rule"),
+    lost(
+        "flows_without_rule",
+        "flows for whose rule the flow table has no space: their packets are lost",
+    ),
     lost("lost_ring_full", "lost packets for which the pipe or descriptor ring was full"),
     lost("lost_notifications_full", "lost packets for which the notification buffer was full"),
     lost("lost_not_echoed", "lost packets that the NIC wrote to memory and that were not echoed"),
@@ -150,11 +154,11 @@ const LIMITED: &[&str] = &[
 ];
 
 /// Returns the metrics of one trial.
-pub(super) fn from_trial(trial: &TrialReport, config: &TestbedConfig, tsc: &Tsc) -> Measurement {
+pub(super) fn from_trial(trial: &TrialReport, tsc: &Tsc) -> Measurement {
     let rate = trial.report.rate() * tsc.hertz;
     let measurement = Measurement::default()
         .value("rate", rate)
-        .value("wire_rate", rate * config.wire_bits())
+        .value("wire_rate", trial.report.wire_rate() * tsc.hertz)
         .value("lost", trial.lost() as f64)
         .value("dropped", trial.report.dropped as f64);
     let named = [&interruptions(trial, tsc)[..], &utilisation(trial, tsc)].concat();
@@ -228,7 +232,7 @@ pub(super) fn with_config(
     ceiling: Ceiling,
 ) -> Measurement {
     // The ceiling counts single lines and is no bound for packets of several lines.
-    let one_line = config.packet_bytes == MIN_SIZE;
+    let one_line = config.packet_bytes == Sizes::One(MIN_SIZE);
     if ceiling.back > 0.0 {
         let rate = measurement.values.get("rate").copied().filter(|_| one_line);
         measurement = match rate {
@@ -241,6 +245,6 @@ pub(super) fn with_config(
         measurement = measurement.value("ceiling_one_way", ceiling.one_way);
     }
     measurement
-        .value("depth", f64::from(config.depth))
+        .value("depth", f64::from(config.capacity()))
         .covariate("modelled", config.modelled().as_str())
 }

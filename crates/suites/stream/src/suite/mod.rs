@@ -16,6 +16,7 @@ mod testbed;
 pub mod testbed_config;
 #[cfg(test)]
 mod tests;
+pub mod traffic;
 mod utilisation;
 
 use std::time::Duration;

@@ -10,11 +10,13 @@ use lab::method::Params;
 use lab::quantity;
 
 use super::dpdk::DpdkParams;
+use super::traffic::Flows;
 use crate::generator::Check;
 use crate::link::LinkKind;
 use crate::nic::layout::{BUFFERS, FLIT, NOTIFICATIONS, PIPES};
 use crate::nic::pipes::Notify;
-use crate::wire::sample::{MAX_SIZE, MIN_SIZE};
+use crate::steering::Steering;
+use crate::wire::sample::Sizes;
 
 /// Ring sizes, in bytes.
 const RINGS: std::ops::RangeInclusive<usize> = 4096..=64 << 20;
@@ -95,10 +97,16 @@ pub struct CommonParams {
     /// how packets reach the application: pipes (reactive notifications), pipes-per-packet (one per packet), pipes-prefetch, descriptors (one descriptor and buffer per packet), dpdk (dpdk-testpmd by vhost-user), or through the kernel: af-xdp, af-packet, tap
     #[factor(default = "pipes")]
     pub(super) interface: Interface,
-    /// packet size on the wire with its check sequence, in bytes: 64 to 1518
-    #[factor(default = "64", levels = Levels::Count(MIN_SIZE as u64, MAX_SIZE as u64))]
-    pub(super) packet_bytes: u16,
-    /// pipes (or queues) of all cores together, with one flow each
+    /// packet size on the wire with its check sequence, in bytes: 64 to 1518, or imix (64, 594 and 1518 B as 7:4:1)
+    #[factor(default = "64")]
+    pub(super) packet_bytes: Sizes,
+    /// number of flows of the traffic: per-pipe (one for each pipe or queue), or 1 to 65536
+    #[factor(default = "per-pipe")]
+    pub(super) flows: Flows,
+    /// how packets reach the pipes or queues: rules (one per flow in the flow table), hash (of the flow), or round-robin (packet by packet)
+    #[factor(default = "rules")]
+    pub(super) steering: Steering,
+    /// pipes (or queues) of all cores together
     #[factor(default = "1", levels = Levels::Count(1, PIPES as u64))]
     pub(super) pipes: u32,
     /// application cores
@@ -276,6 +284,9 @@ mod tests {
         assert_eq!(level("ring", "2048 KiB").unwrap(), "2 MiB");
         assert_eq!(level("depth", "ring").unwrap(), "ring");
         assert_eq!(level("depth", "1024").unwrap(), "1024");
+        assert_eq!(level("packet_bytes", "imix").unwrap(), "imix");
+        assert_eq!(level("packet_bytes", "064").unwrap(), "64");
+        assert_eq!(level("flows", "1024").unwrap(), "1024");
         assert_eq!(level("load", "0.5").unwrap(), "0.5");
         assert_eq!(level("load", "100.0").unwrap(), "100");
         assert_eq!(level("modelled_doorbell", "0.4 us").unwrap(), "400 ns");
@@ -286,6 +297,10 @@ mod tests {
             ("depth", "1000"),
             ("load", "0"),
             ("packet_bytes", "63"),
+            ("packet_bytes", "each"),
+            ("flows", "0"),
+            ("flows", "65537"),
+            ("steering", "random"),
             ("pipes", "8193"),
             ("nops", "1000001"),
             ("nops", "-1"),

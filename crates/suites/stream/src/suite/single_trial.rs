@@ -32,9 +32,9 @@ pub(super) fn measure_window(
     let mut testbed = Testbed::new(config, cpus, tsc)?;
     testbed.warm_up(|testbed| testbed.closed(window, budget / WARM_UP))?;
     let trial = testbed.closed(window, budget)?;
-    let mut measurement = metrics::from_trial(&trial, config, tsc);
+    let mut measurement = metrics::from_trial(&trial, tsc);
     measurement.void = stall::void_rate(&trial);
-    Ok(metrics::with_bottleneck(with_link(measurement, &testbed), &trial))
+    Ok(metrics::with_bottleneck(with_testbed(measurement, &testbed), &trial))
 }
 
 /// Measures one point of `line-rate` or, with round-trip times, of `rtt-vs-load`.
@@ -52,7 +52,7 @@ pub(super) fn measure_rate<const TIMES: bool>(
     testbed.warm_up(|testbed| testbed.offer(params.load.0, budget / WARM_UP, TIMES))?;
     let trial = testbed.offer(params.load.0, budget, TIMES)?;
     let (lost, report) = (trial.lost(), &trial.report);
-    let mut measurement = metrics::from_trial(&trial, config, tsc)
+    let mut measurement = metrics::from_trial(&trial, tsc)
         .value("offered", report.offered() * tsc.hertz)
         .value("delivered", 1.0 - lost as f64 / trial.asked as f64);
     measurement.void = stall::void(&trial, tsc);
@@ -60,11 +60,15 @@ pub(super) fn measure_rate<const TIMES: bool>(
         Some(times) if !times.is_empty() => with_times(measurement, times, tsc)?,
         _ => measurement,
     };
-    Ok(metrics::with_bottleneck(with_link(measurement, &testbed), &trial))
+    Ok(metrics::with_bottleneck(with_testbed(measurement, &testbed), &trial))
 }
 
-/// Records how packets pass the kernel, if they do.
-fn with_link(measurement: Measurement, testbed: &Testbed) -> Measurement {
+/// Records how packets pass the kernel, if they do, and how many flows have no rule, if they should.
+pub(super) fn with_testbed(measurement: Measurement, testbed: &Testbed) -> Measurement {
+    let measurement = match testbed.flows_without_rule() {
+        Some(flows) => measurement.value("flows_without_rule", flows as f64),
+        None => measurement,
+    };
     match testbed.link() {
         Some(link) => measurement.covariate("link", link.as_str()),
         None => measurement,

@@ -16,13 +16,12 @@ use crate::core_use::CoreStats;
 use crate::generator::{Generator, GeneratorCommand, LiveCounters, Pace, Report, Trial};
 use crate::iterations::StallThreshold;
 use crate::nic::descriptors::Descriptors;
-use crate::nic::flow_table::looked_up;
 use crate::nic::pipes::Pipes;
 use crate::nic::{self, Counters, Nic, NicParams};
+use crate::steering::{CorePipes, Steering};
+use crate::wire::Wire;
 use crate::wire::packet::FLIT;
-use crate::wire::sample::{SampleTraffic, Sizes};
-use crate::wire::traffic::Packet;
-use crate::wire::{Flow, Wire};
+use crate::wire::traffic::Traffic;
 
 /// Wait before the first packet of a trial, in which packets of earlier trials return.
 const WAIT: Duration = Duration::from_micros(200);
@@ -44,6 +43,7 @@ pub(super) struct Testbed {
     applications: Applications,
     nic: Nic<GeneratorCommand>,
     config: TestbedConfig,
+    traffic: Arc<Traffic>,
     tsc: Tsc,
     /// Which iterations of the NIC's loop are stalls; the warm-up teaches what its packets cost.
     threshold: StallThreshold,
@@ -95,28 +95,21 @@ impl Testbed {
         tsc: &Tsc,
         wire: impl FnOnce(Generator) -> W,
     ) -> Result<Self, Failure> {
-        let sample = SampleTraffic {
-            // As in the Ensō evaluation: one packet to each destination, replayed endlessly.
-            packets: config.pipes,
-            size: Sizes::One(config.packet_bytes),
-            sources: 1,
-            destinations: config.pipes,
-        };
         let failed = |why: &dyn std::fmt::Display| Failure::failed(why.to_string());
-        let traffic = Arc::new(sample.traffic().map_err(|why| failed(&why))?);
+        let traffic = Arc::new(config.traffic()?);
         let generator = Generator::new(Arc::clone(&traffic), Arc::new(LiveCounters::default()));
         let generator = generator.map_err(|why| failed(&why))?;
-        let rule = |packet: &Packet| looked_up(&packet.flow, packet.syn);
-        let flows: Vec<Flow> = traffic.packets().iter().map(rule).collect();
+        let rules = config.rules(&traffic);
         let testbed = |applications, nic| Self {
             applications,
             nic,
             config: config.clone(),
+            traffic: Arc::clone(&traffic),
             tsc: *tsc,
             threshold: StallThreshold::NEVER,
         };
         if let Interface::Dpdk = config.interface {
-            let (nic, testpmd) = dpdk::start(config, cpus, wire(generator), flows.into())?;
+            let (nic, testpmd) = dpdk::start(config, cpus, wire(generator), rules.into())?;
             return Ok(testbed(Applications::Testpmd(Box::new(RefCell::new(testpmd))), nic));
         }
         if let Some(kind) = config.interface.link() {
@@ -126,11 +119,12 @@ impl Testbed {
         let nic = start_nic(cpus.nic, config, wire(generator));
         let nic = nic.map_err(|why| failed(&why))?;
         let threshold = StallThreshold::new(tsc);
-        let each = flows.chunks(config.pipes_per_core()).zip(&cpus.applications);
-        let applications = each
-            .map(|(flows, cpu)| {
-                Application::start(*cpu, nic.port(), config, flows.into(), threshold)
-            })
+        let (pipes, per_core) = (config.pipes as usize, config.pipes_per_core());
+        let cores = CorePipes::of_cores(&rules, pipes, per_core, config.steering);
+        let applications = cores
+            .into_iter()
+            .zip(&cpus.applications)
+            .map(|(core, cpu)| Application::start(*cpu, nic.port(), config, core, threshold))
             .collect::<Result<_, _>>()?;
         Ok(testbed(Applications::Threads(applications), nic))
     }
@@ -178,16 +172,16 @@ impl Testbed {
         duration: Duration,
         times: bool,
     ) -> Result<TrialReport, Failure> {
-        let asked = (load / self.config.wire_bits() * duration.as_secs_f64()).round() as u64;
+        let asked = self.traffic.packets_of((load / 8.0 * duration.as_secs_f64()) as u64).max(1);
         let trial = Trial {
             pace: Pace::bits(load, self.tsc.hertz),
-            count: asked.max(1),
+            count: asked,
             duration: self.tsc.ticks(duration + MAX_DELAY),
             times,
             ..self.trial()
         };
         // Includes packets that the generator did not send because it stalled.
-        Ok(TrialReport { asked: asked.max(1), ..self.run(trial)? })
+        Ok(TrialReport { asked, ..self.run(trial)? })
     }
 
     fn trial(&self) -> Trial {
@@ -217,7 +211,7 @@ impl Testbed {
         if corrupted + late > 0 {
             return Err(Failure::check(format!(
                 "of {received} echoed packets, {corrupted} were corrupted and {late} were duplicates \
-                 or out of order"
+                 or out of order in their pipe"
             )));
         }
         Ok(TrialReport { report, asked: 0, is_closed: false, nic, application, testpmd })
@@ -228,6 +222,14 @@ impl Testbed {
         match &self.applications {
             Applications::Link(_, links) => Some(links.mode().to_string()),
             Applications::Threads(_) | Applications::Testpmd(_) => None,
+        }
+    }
+
+    /// Returns the number of flows for whose rule the flow table has no space; `None` if they need none.
+    pub(super) fn flows_without_rule(&self) -> Option<u64> {
+        match (&self.applications, self.config.steering) {
+            (Applications::Link(..), _) | (_, Steering::Hash | Steering::RoundRobin) => None,
+            (_, Steering::Rules) => Some(self.nic.current_counters().rules_refused),
         }
     }
 

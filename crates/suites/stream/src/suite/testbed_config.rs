@@ -14,25 +14,26 @@ use machine::topology::Topology;
 use super::dpdk::DpdkParams;
 use super::links;
 use super::params::{CommonParams, Depth, Interface};
+use super::traffic::Flows;
 use crate::generator::{Check, Modification};
 use crate::nic::layout::FLIT;
-use crate::wire::packet::flits;
-use crate::wire::traffic::WIRE_OVERHEAD;
+use crate::steering::Steering;
+use crate::wire::sample::Sizes;
 
-/// Size of the check sequence, which packets have on the wire but not in memory, in bytes.
-const CHECK_SEQUENCE: u16 = 4;
 /// Size of a descriptor's buffer with its padding, in bytes.
 const BUFFER: u64 = 2112;
-/// Size of preamble and gap, in bytes.
-const PREAMBLE_AND_GAP: u32 = WIRE_OVERHEAD - CHECK_SEQUENCE as u32;
 
 /// The configuration of a testbed.
 #[derive(Debug, Clone)]
 pub struct TestbedConfig {
     /// How packets reach the application.
     pub interface: Interface,
-    /// Packet size on the wire with check sequence, in bytes.
-    pub packet_bytes: u16,
+    /// Packet sizes on the wire with check sequence, in bytes.
+    pub packet_bytes: Sizes,
+    /// Number of flows.
+    pub flows: Flows,
+    /// How packets reach the pipes or queues.
+    pub steering: Steering,
     /// Pipes of all cores.
     pub pipes: u32,
     /// Application cores.
@@ -41,7 +42,7 @@ pub struct TestbedConfig {
     pub check: Check,
     /// Size of each pipe's ring, in bytes.
     pub ring: usize,
-    /// Capacity of each pipe or queue, in packets.
+    /// Capacity of each pipe or queue in packets, of 64 B if it is that of the ring.
     pub depth: u32,
     /// NOP instructions per packet.
     pub nops: u32,
@@ -58,11 +59,11 @@ pub struct TestbedConfig {
 impl TestbedConfig {
     /// Chooses the ring size for the packets of a point.
     pub fn new(params: &CommonParams) -> Self {
-        let in_memory = params.packet_bytes.saturating_sub(CHECK_SEQUENCE);
         let (ring, depth) = match params.depth {
             Depth::Ring => (params.ring, u32::try_from(params.ring / FLIT).unwrap_or(u32::MAX)),
             Depth::Packets(depth) => {
-                let flits = flits(in_memory.into()).saturating_mul(depth as usize);
+                let flits = Self::mean_flits(params.packet_bytes) * f64::from(depth);
+                let flits = flits.ceil() as usize;
                 let ring = flits.checked_next_power_of_two().unwrap_or(flits);
                 (ring.saturating_mul(FLIT), depth)
             }
@@ -70,6 +71,8 @@ impl TestbedConfig {
         Self {
             interface: params.interface,
             packet_bytes: params.packet_bytes,
+            flows: params.flows,
+            steering: params.steering,
             pipes: params.pipes,
             cores: params.cores,
             check: params.check,
@@ -86,26 +89,39 @@ impl TestbedConfig {
     /// Returns the maximum number of packets in flight. As many may have been echoed before the application frees their
     /// space, and one slot stays free.
     pub fn max_window(&self) -> u64 {
-        let each = self.depth.saturating_sub(1) / 2;
-        u64::from(self.pipes).saturating_mul(each.into()).max(1)
+        let each = u64::from(self.capacity().saturating_sub(1) / 2);
+        let (busiest, all) = self.largest_share();
+        each.saturating_mul(all.into()).checked_div(busiest.into()).unwrap_or(0).max(1)
     }
 
-    /// Returns the bits of a packet on the wire, with preamble and gap.
-    pub fn wire_bits(&self) -> f64 {
-        f64::from(u32::from(self.packet_bytes).saturating_add(PREAMBLE_AND_GAP)) * 8.0
+    /// Returns the number of packets of the point's sizes that each pipe or queue can store.
+    pub fn capacity(&self) -> u32 {
+        match self.interface {
+            Interface::Pipes | Interface::PipesPerPacket | Interface::PipesPrefetch => {
+                let packets = (self.ring / FLIT) as f64 / Self::mean_flits(self.packet_bytes);
+                self.depth.min(packets as u32)
+            }
+            Interface::Descriptors
+            | Interface::Dpdk
+            | Interface::AfXdp
+            | Interface::AfPacket
+            | Interface::Tap => self.depth,
+        }
     }
 
     /// Returns the size of all rings and buffers, in bytes.
     pub fn memory(&self) -> u64 {
         let each = match self.interface {
-            Interface::Dpdk => return DpdkParams::memory(self),
+            Interface::Dpdk => {
+                return DpdkParams::memory(self).saturating_add(self.traffic_memory());
+            }
             Interface::AfXdp | Interface::AfPacket | Interface::Tap => return links::MEMORY,
             Interface::Descriptors => u64::from(self.depth).saturating_mul(2 * BUFFER),
             Interface::Pipes | Interface::PipesPerPacket | Interface::PipesPrefetch => {
                 self.ring as u64
             }
         };
-        u64::from(self.pipes).saturating_mul(each)
+        u64::from(self.pipes).saturating_mul(each).saturating_add(self.traffic_memory())
     }
 
     /// Returns the number of pipes per core; the last core may have fewer.
@@ -150,6 +166,7 @@ impl TestbedConfig {
                 "use at least one pipe per core",
             ));
         }
+        self.check_steering()?;
         let cpus = Cpus::select(allowed, cores)?;
         match self.interface {
             Interface::Dpdk => self.dpdk.available(self)?,
@@ -263,6 +280,18 @@ mod tests {
         assert_eq!((small.ring, small.depth), (64 << 10, 1024));
         assert_eq!((large.ring, large.depth), (2 << 20, 1024), "24 flits each, rounded up");
         assert_eq!(small.max_window(), 511, "half of what the ring holds");
+        let mix = at("imix");
+        assert_eq!((mix.ring, mix.depth), (512 << 10, 1024), "71 flits in 12 packets, rounded up");
+        assert_eq!(mix.wire_bits(), 8.0 * (7.0 * 84.0 + 4.0 * 614.0 + 1538.0) / 12.0);
+    }
+
+    #[test]
+    fn a_ring_stores_fewer_long_packets() {
+        let at = |bytes| config(&[("packet_bytes", bytes)]).capacity();
+        assert_eq!([at("64"), at("128"), at("1518")], [32768, 16384, 32768 / 24]);
+        assert_eq!(at("imix"), 32768 * 12 / 71);
+        let queue = config(&[("packet_bytes", "1518"), ("interface", "descriptors")]);
+        assert_eq!(queue.capacity(), 32768);
     }
 
     #[test]
@@ -282,7 +311,8 @@ mod tests {
         // The largest levels together.
         let largest = [("depth", "1048576"), ("pipes", "8192"), ("packet_bytes", "1518")];
         let largest = config(&largest);
-        assert_eq!((largest.ring, largest.memory()), (2 << 30, 16 << 40));
+        assert_eq!(largest.ring, 2 << 30);
+        assert_eq!(largest.memory(), (16 << 40) + 8192 * 24 * 64, "rings and traffic");
     }
 
     #[test]

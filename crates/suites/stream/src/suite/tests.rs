@@ -19,6 +19,7 @@ use super::utilisation::Bottleneck;
 use crate::core_use::CoreUse;
 use crate::generator::{Generator, GeneratorCommand};
 use crate::nic::ticks;
+use crate::steering::Steering;
 use crate::wire::traffic::Packet;
 use crate::wire::{PacketRef, TxCount, Wire};
 
@@ -285,6 +286,78 @@ fn a_load_that_is_carried_has_no_bottleneck() {
     assert_eq!(trial.bottleneck(), Bottleneck::Neither);
     let [nic, application] = [trial.report.core_use(), trial.application_use()[0]];
     assert!(!nic.is_saturated() && !application.is_saturated(), "{nic:?} {application:?}");
+}
+
+#[test]
+fn all_packets_return_with_any_flows_steering_and_sizes_over_any_interface() {
+    let _alone = alone();
+    let traffic: [&[(&str, &str)]; 5] = [
+        &[("flows", "1024"), ("pipes", "1")],
+        &[("flows", "100"), ("pipes", "3"), ("packet_bytes", "imix")],
+        &[("flows", "64"), ("pipes", "4"), ("steering", "hash")],
+        &[("flows", "7"), ("pipes", "4"), ("steering", "hash"), ("packet_bytes", "imix")],
+        &[("flows", "5"), ("pipes", "4"), ("steering", "round-robin"), ("packet_bytes", "imix")],
+    ];
+    let dpdk: &[(&str, &str)] = &[("virtqueue", "split"), ("pages", "4 KiB")];
+    for interface in INTERFACES.into_iter().chain([Interface::Dpdk]) {
+        for levels in traffic {
+            let of_dpdk = if interface == Interface::Dpdk { dpdk } else { &[] };
+            let levels = [&[("interface", level(interface))], levels, of_dpdk].concat();
+            let config = config(&levels);
+            if let Err(why) = config.cpus(&machine::topology::allowed_cpus()) {
+                machine::untested::note("stream: steering", &why);
+                continue;
+            }
+            let Some((testbed, _)) = testbed(&levels, Duration::ZERO) else { return };
+            let window = WINDOW.min(config.max_window());
+            // Trials fail if packets are corrupted, duplicated or out of order in their pipe.
+            let mut all = trials(|| testbed.closed(window, BUDGET));
+            let Some(trial) = all.find(|trial| trial.report.received > 1024) else {
+                return machine::untested::note(
+                    "stream: steering",
+                    &"other programs have the CPUs",
+                );
+            };
+            assert_eq!(trial.lost(), 0, "{levels:?}: {trial:?}");
+            let is_ruled = config.steering == Steering::Rules;
+            assert_eq!(testbed.flows_without_rule(), is_ruled.then_some(0));
+        }
+    }
+}
+
+#[test]
+fn flows_without_a_rule_are_counted_and_their_packets_lost() {
+    let _alone = alone();
+    let levels = [("flows", "8192"), ("steering", "rules"), ("depth", "32768")];
+    let Some((testbed, _)) = testbed(&levels, Duration::ZERO) else { return };
+    let without = testbed.flows_without_rule().unwrap();
+    assert!((1..500).contains(&without), "{without}");
+    let mut all = trials(|| testbed.closed(WINDOW, 10 * BUDGET));
+    let Some(trial) = all.find(|trial| trial.report.sent > 8192) else {
+        return machine::untested::note("stream: rules", &"other programs have the CPUs");
+    };
+    let losses = trial.losses();
+    assert_eq!(losses.no_rule, trial.lost(), "{losses:?}");
+    // Each round of the traffic loses as many packets as flows have no rule.
+    let rounds = trial.report.sent / 8192;
+    assert!((rounds * without..=(rounds + 1) * without).contains(&losses.no_rule), "{losses:?}");
+}
+
+#[test]
+fn a_load_of_mixed_sizes_is_sent_in_time() {
+    let _alone = alone();
+    let levels = [("packet_bytes", "imix"), ("flows", "64"), ("pipes", "2")];
+    let Some((testbed, _)) = testbed(&levels, Duration::ZERO) else { return };
+    // Sizes differ by more than a packet is allowed to be late at this load.
+    let mut all = trials(|| testbed.offer(0.1e9, BUDGET, false));
+    let is_undisturbed = |trial: &TrialReport| stall::void_rate(trial).is_none();
+    let Some(trial) = all.find(|trial| is_undisturbed(trial) && trial.lost() == 0) else {
+        return machine::untested::note("stream: mixed sizes", &"other programs have the CPUs");
+    };
+    let expected = 0.1e9 / 8.0 * BUDGET.as_secs_f64();
+    let off = trial.report.sent_bytes as f64 - expected;
+    assert!(off.abs() <= 1538.0 / 2.0, "{off} of {expected} B");
+    assert_eq!(trial.report.received_bytes, trial.report.sent_bytes);
 }
 
 #[test]

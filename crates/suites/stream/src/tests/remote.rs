@@ -64,7 +64,7 @@ impl Found {
 
     fn with_limits(engine: impl Engine, limits: Limits) -> Self {
         let sample =
-            SampleTraffic { packets: 7, size: PacketSizes::Mixed, sources: 1, destinations: 1 };
+            SampleTraffic { packets: 7, size: PacketSizes::Imix, sources: 1, destinations: 1 };
         let traffic = Arc::new(sample.traffic().unwrap());
         let generator = Generator::new(traffic, Arc::new(LiveCounters::default())).unwrap();
         let has = engine.config();

@@ -8,7 +8,7 @@ use machine::SysError;
 
 use super::frame::{ETHERNET, Head, IPV4, MAX_LENGTH, MIN_LENGTH, UDP};
 use super::packet::Flow;
-use super::traffic::{Traffic, TrafficBuilder, lines_of};
+use super::traffic::{MAX_PACKETS, Traffic, TrafficBuilder, lines_of};
 
 #[cfg(test)]
 mod tests;
@@ -28,13 +28,16 @@ pub const MIN_SIZE: u16 = MIN_LENGTH + CHECK_SEQUENCE;
 /// Size of the largest packet on the wire with its check sequence, in bytes.
 pub const MAX_SIZE: u16 = MAX_LENGTH + CHECK_SEQUENCE;
 
-const CHECK_SEQUENCE: u16 = 4;
+/// Size of the check sequence, which packets have on the wire but not in memory, in bytes.
+pub const CHECK_SEQUENCE: u16 = 4;
 
-/// Packet sizes of a simple Internet mix, 7:4:1, in bytes.
-const MIX: [u16; 12] = [64, 594, 64, 64, 594, 64, 1518, 64, 594, 64, 64, 594];
+/// Packet sizes of the simple Internet mix (IMIX), in bytes: IPv4 packets of 40, 576 and 1500 B as 7:4:1, which on Ethernet have
+/// 18 B more and at least 64 B.
+const IMIX: [u16; 12] = [64, 594, 64, 64, 594, 64, 1518, 64, 594, 64, 64, 594];
 
 /// Generated UDP packets over IPv4. Packet *i* has source address *i* modulo `sources` and destination address *i*
-/// modulo `destinations`, and goes from port 8080 to port 80.
+/// modulo `destinations`, and goes from port 8080 to port 80. Consecutive packets have consecutive sizes, and so have the
+/// packets to each destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SampleTraffic {
     /// Number of packets.
@@ -52,32 +55,41 @@ pub struct SampleTraffic {
 pub enum Sizes {
     /// One size from 64 to 1518 B.
     One(u16),
-    /// 64 B, 594 B and 1518 B as 7:4:1, repeated every 12 packets.
-    Mixed,
-    /// Each size from 64 to 1518 B once, repeated every 1455 packets.
+    /// The simple Internet mix: 64 B, 594 B and 1518 B as 7:4:1, repeated every 12 packets of a flow.
+    Imix,
+    /// Each size from 64 to 1518 B once, repeated every 1455 packets of a flow.
     Each,
 }
 
 impl Sizes {
-    /// Returns the number of packets after which the sizes repeat. Every destination gets packets of every size if the
-    /// number of destinations is coprime to it.
+    /// Returns the number of packets of a flow after which the sizes repeat.
     pub fn cycle(self) -> u32 {
         match self {
             Self::One(_) => 1,
-            Self::Mixed => MIX.len() as u32,
+            Self::Imix => IMIX.len() as u32,
             Self::Each => u32::from(MAX_SIZE - MIN_SIZE) + 1,
         }
     }
 
-    /// Returns the size of a packet with its check sequence, in bytes. Packets are counted from 0.
-    pub fn of_packet(self, index: u32) -> u16 {
+    /// Returns the sizes of a cycle with their check sequences, in bytes.
+    pub fn all(self) -> impl Iterator<Item = u16> {
+        (0..self.cycle()).map(move |step| self.at(step))
+    }
+
+    /// Returns the size at a step of the cycle with its check sequence, in bytes.
+    fn at(self, step: u32) -> u16 {
         // Every cycle is shorter than 2^16.
-        let step = (index % self.cycle()) as u16;
+        let step = (step % self.cycle()) as u16;
         match self {
             Self::One(size) => size,
-            Self::Mixed => MIX[usize::from(step)],
+            Self::Imix => IMIX[usize::from(step)],
             Self::Each => MIN_SIZE + step,
         }
+    }
+
+    /// Returns the mean of a value of each size.
+    pub fn mean(self, of: impl Fn(u16) -> f64) -> f64 {
+        self.all().map(of).sum::<f64>() / f64::from(self.cycle())
     }
 }
 
@@ -108,7 +120,7 @@ pub enum SampleError {
     /// An invalid file name.
     #[error(
         "{0} is not a sample's name; use <packets>_<size>_<sources>_<destinations>.pcap, e.g. \
-         2_64_1_2.pcap, with sizes of 64 to 1518, mixed, or each"
+         2_64_1_2.pcap, with sizes of 64 to 1518, imix, or each"
     )]
     Name(String),
     /// Memory is exhausted.
@@ -116,8 +128,8 @@ pub enum SampleError {
     Memory(#[from] SysError),
 }
 
-/// Maximum number of packets: thousands for each pipe of the NIC.
-const PACKETS: u32 = 1 << 24;
+/// Maximum number of packets.
+const PACKETS: u32 = MAX_PACKETS as u32;
 
 /// Number of addresses from the first up.
 const ADDRESSES: u32 = u32::MAX - FIRST.to_bits() + 1;
@@ -132,7 +144,7 @@ impl SampleTraffic {
         let mut builder = TrafficBuilder::new(self.lines())?;
         for index in 0..self.packets {
             let flow = self.flow(index);
-            let frame = frame(&flow, self.size.of_packet(index), index);
+            let frame = frame(&flow, self.size_of(index), index);
             builder.push(&frame, Head { flow, syn: false });
         }
         Ok(builder.finish())
@@ -159,20 +171,26 @@ impl SampleTraffic {
 
     /// Returns the number of cache lines of all packets.
     fn lines(&self) -> usize {
-        let first = |packets: u32| {
-            let sizes = (0..packets).map(|index| self.size.of_packet(index));
-            sizes.map(|size| lines_of(size - CHECK_SEQUENCE)).sum::<usize>()
-        };
-        let cycle = self.size.cycle();
-        (self.packets / cycle) as usize * first(cycle) + first(self.packets % cycle)
+        (0..self.packets).map(|index| lines_of(self.size_of(index) - CHECK_SEQUENCE)).sum()
+    }
+
+    /// Returns the size of a packet with its check sequence, in bytes.
+    fn size_of(&self, index: u32) -> u16 {
+        // Each round of the destinations starts one step later, so that each destination gets all sizes.
+        self.size.at(index / self.destinations + index % self.destinations)
     }
 
     /// Returns the flow of a packet.
     fn flow(&self, index: u32) -> Flow {
-        let address = |of: u32| Ipv4Addr::from_bits(FIRST.to_bits() + index % of);
+        let to = Self::flow_to(index % self.destinations);
+        Flow { source: Ipv4Addr::from_bits(FIRST.to_bits() + index % self.sources), ..to }
+    }
+
+    /// Returns the flow from the first source to a destination, counted from 0.
+    pub(crate) fn flow_to(destination: u32) -> Flow {
         Flow {
-            source: address(self.sources),
-            destination: address(self.destinations),
+            source: FIRST,
+            destination: Ipv4Addr::from_bits(FIRST.to_bits() + destination),
             source_port: SOURCE_PORT,
             destination_port: DESTINATION_PORT,
             protocol: UDP,
@@ -273,12 +291,12 @@ impl FromStr for SampleTraffic {
     }
 }
 
-/// Formats the sizes as in a file name: `64`, `mixed` or `each`.
+/// Formats the sizes as in a file name: `64`, `imix` or `each`.
 impl fmt::Display for Sizes {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::One(size) => write!(to, "{size}"),
-            Self::Mixed => to.write_str("mixed"),
+            Self::Imix => to.write_str("imix"),
             Self::Each => to.write_str("each"),
         }
     }
@@ -290,7 +308,7 @@ impl FromStr for Sizes {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text {
-            "mixed" => Ok(Self::Mixed),
+            "imix" => Ok(Self::Imix),
             "each" => Ok(Self::Each),
             size => size.parse().map(Self::One),
         }

@@ -20,6 +20,9 @@ pub const CACHE_LINE: usize = 64;
 /// gap.
 pub const WIRE_OVERHEAD: u32 = 4 + 8 + 12;
 
+/// Maximum number of packets: thousands for each pipe of the NIC.
+pub(crate) const MAX_PACKETS: usize = 1 << 24;
+
 /// One cache line of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C, align(64))]
@@ -50,6 +53,7 @@ impl Packet {
 pub struct Traffic {
     memory: Mapping,
     packets: Vec<Packet>,
+    sequences: Option<Vec<u32>>,
 }
 
 impl Traffic {
@@ -101,6 +105,55 @@ impl Traffic {
     /// Returns the size of all packets on the wire, in bytes.
     pub fn total_wire_bytes(&self) -> u64 {
         self.packets.iter().map(|packet| u64::from(packet.wire_bytes())).sum()
+    }
+
+    /// Sets the sequence of each packet, counted from 0: packets of a sequence are expected to return in the order in which
+    /// they are sent. Without it each flow is a sequence.
+    ///
+    /// # Panics
+    /// Panics unless there is one number per packet.
+    #[must_use]
+    pub fn with_sequences(self, sequences: Vec<u32>) -> Self {
+        assert_eq!(sequences.len(), self.len(), "one sequence per packet");
+        Self { sequences: Some(sequences), ..self }
+    }
+
+    /// Repeats the traffic until packets that are distributed round-robin over `pipes` pipes reach the same pipe in every round,
+    /// and makes those of each pipe a sequence. `None` if it would be too many packets.
+    pub fn for_round_robin(mut self, pipes: u32) -> Option<Self> {
+        let (len, pipes) = (self.len(), pipes.max(1));
+        let (mut divisor, mut rest) = (len, pipes as usize);
+        while let Some(next) = divisor.checked_rem(rest) {
+            (divisor, rest) = (rest, next);
+        }
+        let times = (pipes as usize).checked_div(divisor)?;
+        let packets = len.checked_mul(times).filter(|packets| *packets <= MAX_PACKETS)?;
+        // The copies share their bytes.
+        self.packets = self.packets.repeat(times);
+        let sequences = (0..pipes).cycle().take(packets).collect();
+        Some(self.with_sequences(sequences))
+    }
+
+    /// Returns the sequence of each packet, or `None` if each flow is one.
+    pub(crate) fn sequences(&self) -> Option<&[u32]> {
+        self.sequences.as_deref()
+    }
+
+    /// Returns the number of packets, replayed from the first one, whose size on the wire is closest to `bytes`.
+    pub fn packets_of(&self, bytes: u64) -> u64 {
+        let (all, round) = (self.len() as u64, self.total_wire_bytes());
+        let rounds = bytes.checked_div(round).unwrap_or(0);
+        let mut left = bytes.saturating_sub(rounds.saturating_mul(round));
+        let mut packets = rounds.saturating_mul(all);
+        for packet in &self.packets {
+            let each = u64::from(packet.wire_bytes());
+            if left < each.div_ceil(2) {
+                break;
+            }
+            packets = packets.saturating_add(1);
+            left = left.saturating_sub(each);
+        }
+        packets
     }
 
     /// Returns the distinct destination addresses in ascending order.
@@ -173,6 +226,6 @@ impl TrafficBuilder {
 
     /// Returns the traffic, all of whose pages are present.
     pub(crate) fn finish(self) -> Traffic {
-        Traffic { memory: self.memory, packets: self.packets }
+        Traffic { memory: self.memory, packets: self.packets, sequences: None }
     }
 }

@@ -20,7 +20,7 @@ const RATE: &str = "2kpps";
 /// Writes a packet file of all sizes to two destinations.
 pub(crate) fn folder() -> (tempfile::TempDir, Traffic) {
     let folder = tempfile::tempdir().unwrap();
-    let sample = SampleTraffic { packets: 24, size: Sizes::Mixed, sources: 1, destinations: 2 };
+    let sample = SampleTraffic { packets: 24, size: Sizes::Imix, sources: 1, destinations: 2 };
     let traffic = sample.traffic().unwrap();
     pcap::write(&folder.path().join("x.pcap"), &traffic).unwrap();
     (folder, traffic)

@@ -146,7 +146,7 @@ fn in_every_case(packets: u64) {
     let mut rings = vec![PACKED, OUT_OF_ORDER, SPLIT, DEFAULT];
     rings.extend(has_avx512().then_some(VECTORISED));
     for (queues, depth) in [(1, 256), (2, 128), (8, 256)] {
-        let traffic = traffic(12 * queues, PacketSizes::Mixed, queues);
+        let traffic = traffic(12 * queues, PacketSizes::Imix, queues);
         let testbed = Testbed::new(queues, &traffic);
         for ring in &rings {
             let options = Options { ring, depth, forward: "macswap" };
@@ -214,7 +214,7 @@ fn round_trips_are_timed_although_the_addresses_are_exchanged() {
 #[test]
 fn a_program_killed_in_any_state_harms_nothing() {
     let _alone = alone();
-    let traffic = traffic(24, PacketSizes::Mixed, 2);
+    let traffic = traffic(24, PacketSizes::Imix, 2);
     let testbed = Testbed::new(2, &traffic);
     for (round, ring) in [PACKED, SPLIT].into_iter().cycle().take(16).enumerate() {
         let options = Options { ring, depth: 256, forward: "macswap" };

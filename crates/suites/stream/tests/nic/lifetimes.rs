@@ -53,7 +53,7 @@ fn drain(device: &Device, pipe: &mut RxTxPipe) -> u64 {
 fn moving_a_flow_between_pipes_neither_loses_nor_reorders() {
     const MOVES: usize = 20;
     let _alone = alone();
-    let traffic = traffic(12, PacketSizes::Mixed, 1);
+    let traffic = traffic(12, PacketSizes::Imix, 1);
     let params = TestParams::ring(1024);
     let testbed = Testbed::new(params, &traffic);
     let flow = flows(&traffic)[0];

@@ -13,6 +13,7 @@ use stream::generator::{Pace, Report, Trial};
 use stream::host::Sizes;
 use stream::nic::Counters;
 use stream::nic::pipes::Notify;
+use stream::steering::CorePipes;
 use stream::wire::sample::Sizes as PacketSizes;
 
 /// At full rate, accepting losses.
@@ -29,9 +30,9 @@ fn at_a_rate(count: u64) -> Trial {
 /// An echo of the first flows that waits until it is told to start, and is slow from then on.
 fn echo(testbed: &Testbed, pipes: usize, begin: &Arc<AtomicBool>) -> Program<u64> {
     let (sizes, begin) = (testbed.params.sizes, Arc::clone(begin));
-    let flows = flows(&testbed.traffic)[..pipes].to_vec();
+    let of_core = CorePipes::per_flow(&flows(&testbed.traffic)[..pipes]);
     testbed.program(move |port, goes_on, ready| {
-        let mut echo = PipesEcho::new(&port, sizes, &flows, false).unwrap();
+        let mut echo = PipesEcho::new(&port, sizes, &of_core, false).unwrap();
         ready();
         let mut packets = 0;
         while goes_on() {

@@ -106,7 +106,7 @@ fn timestamps_in_the_length_or_beyond_the_first_flit_are_refused() {
 fn bursts_to_several_pipes_are_stamped_in_place() {
     const PACKETS: u64 = 20_000;
     let _alone = alone();
-    for size in [PacketSizes::One(64), PacketSizes::Mixed] {
+    for size in [PacketSizes::One(64), PacketSizes::Imix] {
         let testbed = Testbed::new(TestParams::ring(1024), &traffic(24, size, 2));
         let device = Device::new(&testbed.nic.port(), testbed.params.sizes).unwrap();
         let enable = Configuration::Timestamp { offset: TIMESTAMP, enable: true };

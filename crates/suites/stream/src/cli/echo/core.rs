@@ -11,14 +11,14 @@ use crate::echo::{DescriptorsEcho, Echo, PipesEcho, work};
 use crate::host::{self, descriptors};
 use crate::iterations::StallThreshold;
 use crate::nic::{InterfaceConfig, Port, ticks};
-use crate::wire::Flow;
+use crate::steering::CorePipes;
 
 /// State that the cores share with the main thread.
 pub(super) struct Shared {
     pub(super) stop: AtomicBool,
     /// Packets that each core has echoed.
     pub(super) packets: Vec<Count>,
-    /// Pipes without packets because the NIC's flow table has no space for their flows.
+    /// Flows without a rule because the NIC's flow table has no space for it.
     pub(super) unbound: AtomicUsize,
     /// Passed by the cores and the main thread once all cores are ready.
     pub(super) ready: Barrier,
@@ -42,6 +42,11 @@ impl Shared {
             ready: Barrier::new(cores.saturating_add(1)),
             end: Barrier::new(cores),
         }
+    }
+
+    /// Returns the number of packets that each core has echoed.
+    pub(super) fn each(&self) -> Vec<u64> {
+        self.packets.iter().map(|count| count.0.load(Ordering::Relaxed)).collect()
     }
 
     /// Returns the number of packets that all cores have echoed.
@@ -101,18 +106,18 @@ impl Core<'_> {
         mut self,
         port: &Port,
         config: InterfaceConfig,
-        flows: &[Flow],
+        of_core: &CorePipes,
         prefetch: bool,
         last: impl FnOnce(),
     ) -> Result<CoreRecord, SysError> {
         let record = match config {
             InterfaceConfig::Pipes { ring, notifications, .. } => {
                 let sizes = host::Sizes { ring, notifications };
-                self.echo(&mut PipesEcho::new(port, sizes, flows, prefetch)?, last)
+                self.echo(&mut PipesEcho::new(port, sizes, of_core, prefetch)?, last)
             }
             InterfaceConfig::Descriptors { rx, tx } => {
                 let sizes = descriptors::Sizes { rx, tx };
-                self.echo(&mut DescriptorsEcho::new(port, sizes, flows)?, last)
+                self.echo(&mut DescriptorsEcho::new(port, sizes, of_core)?, last)
             }
             // Programs attach to such a NIC by vhost-user, or not at all.
             InterfaceConfig::Virtio { .. } | InterfaceConfig::Link(_) => CoreRecord::default(),

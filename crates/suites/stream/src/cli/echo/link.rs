@@ -10,7 +10,7 @@ use machine::pin::spawn_pinned;
 use serde_json::json;
 
 use super::core::{Barriers, Core, CoreRecord, Shared};
-use super::{Options, use_json, use_text};
+use super::{Options, progress, use_json, use_text};
 use crate::cli::link::LinkSummary;
 use crate::cli::{Error, Interrupted, say, until};
 use crate::link::LinkEcho;
@@ -21,9 +21,10 @@ use crate::suite::testbed_config::Cpus;
 /// # Errors
 /// Returns one line: what, the cause, and the fix.
 pub(super) fn main(options: &Options, interface: &str) -> Result<i32, Error> {
-    if options.cores != 1 || options.pipes != 1 {
+    if options.cores != 1 || options.pipes != 1 || !options.has_default_steering() {
         let why = format!(
-            "--interface {interface}: the echo over an interface of Linux has one core and one queue; give 1 1"
+            "--interface {interface}: the echo over an interface of Linux has one core and one queue of all flows; \
+             give 1 1, without --steering and --flows"
         );
         return Err(UsageError::new(why).into());
     }
@@ -41,17 +42,17 @@ pub(super) fn main(options: &Options, interface: &str) -> Result<i32, Error> {
         .map_err(|why| format!("run the echo on CPU {cpu}: {why}; name allowed CPUs"))?;
     shared.ready.wait();
     say(&format!("ready: {}, {nops} NOPs per packet", watch.describe()));
-    let (start, mut before, mut failure) = (Instant::now(), 0, None);
+    let (start, mut before, mut failure) = (Instant::now(), shared.each(), None);
     until(
+        options.interval,
         || {
             failure = watch.failure();
             shared.stop.load(Ordering::Relaxed) || interrupted.is_set() || failure.is_some()
         },
         |at, since| {
-            let all = shared.all();
-            let rate = all.saturating_sub(before) as f64 / since;
-            before = all;
-            say(&format!("{at:6.0} s  echoed {:8.3} Mpps  {all} packets", rate / 1e6));
+            let now = shared.each();
+            say(&progress(at, since, &before, &now));
+            before = now;
         },
     );
     let (seconds, summary) = (start.elapsed().as_secs_f64(), watch.summary());

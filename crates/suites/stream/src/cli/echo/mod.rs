@@ -9,7 +9,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 use lab::factor::LevelType;
@@ -24,16 +24,19 @@ use super::link::LinkOptions;
 use super::{Interrupted, say, until};
 use crate::link::interface::is_name;
 use crate::nic::InterfaceConfig;
+use crate::nic::flow_table::{CAPACITY, looked_up};
 use crate::nic::layout::{NOTIFICATIONS, PIPES, RING};
 use crate::nic::remote::{ConnectError, Connection};
+use crate::steering::{CorePipes, Steering};
 use crate::suite::params::{Interface, MAX_NOPS};
-use crate::wire::Flow;
-use crate::wire::frame::UDP;
-use crate::wire::sample::{DESTINATION_PORT, FIRST};
+use crate::wire::sample::SampleTraffic;
 use core::{Barriers, Core, CoreRecord, Shared};
 
 /// Maximum size of all rings together unless `--ring` is given, in bytes.
 const MAX_DEFAULT_RINGS: usize = 1 << 30;
+
+/// Maximum number of flows with a rule.
+const MAX_RULES: i64 = CAPACITY as i64;
 
 /// Options of `tollgate stream echo`.
 #[derive(Debug, Args)]
@@ -41,8 +44,8 @@ pub(crate) struct Options {
     /// Number of cores
     #[arg(default_value_t = 1, allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=1024))]
     cores: u32,
-    /// Pipes (or queues) per core: the first receives packets to 192.168.0.0, port 80, the next those to
-    /// 192.168.0.1, and so on over all cores
+    /// Pipes (or queues) per core: the first of all cores receives packets to 192.168.0.0, port 80, the next those to
+    /// 192.168.0.1, and so on, unless --steering states otherwise
     #[arg(default_value_t = 1, allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=i64::from(PIPES)))]
     pipes: u32,
     /// NOP instructions per packet
@@ -57,6 +60,17 @@ pub(crate) struct Options {
     /// Size of each pipe's ring [default: 2 MiB, less if all rings would exceed 1 GiB]
     #[arg(long, allow_hyphen_values = true, value_parser = quantity::bytes)]
     ring: Option<u64>,
+    /// How packets reach the pipes: rules, one for each of --flows; hash, of any flow; or round-robin, packet by packet
+    /// (with generate --round-robin)
+    #[arg(long, value_enum, default_value_t = Steering::Rules)]
+    steering: Steering,
+    /// Flows with a rule, from 192.168.0.0 up, which go to the pipes in turn; --steering rules only [default: one per
+    /// pipe]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=MAX_RULES))]
+    flows: Option<u32>,
+    /// Time between two lines of progress
+    #[arg(long, value_name = "DURATION", default_value = "1 s", allow_hyphen_values = true, value_parser = super::interval)]
+    interval: Duration,
     /// Descriptors per ring; --interface descriptors only
     #[arg(long, default_value_t = 1024, allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(64..))]
     depth: u32,
@@ -111,6 +125,7 @@ pub(crate) fn main(options: &Options) -> Result<i32, Error> {
         }
     };
     let config = options.config(interface)?;
+    let of_cores = options.pipes_of_cores()?;
     let path = options.nic.clone().map_or_else(super::default_socket, Ok)?;
     let interrupted = Interrupted::listen()?;
     let connection = connect(&path, config, &interrupted)?;
@@ -118,7 +133,8 @@ pub(crate) fn main(options: &Options) -> Result<i32, Error> {
     let shared = Arc::new(Shared::new(cpus.len()));
     let cores = (0..)
         .zip(cpus)
-        .map(|(core, cpu)| options.start(core, cpu, (interface, config), &connection, &shared))
+        .zip(of_cores)
+        .map(|(cpu, pipes)| options.start(cpu, pipes, (interface, config), &connection, &shared))
         .collect::<Result<Vec<_>, Error>>()?;
     shared.ready.wait();
     let stopped = || shared.stop.load(Ordering::Relaxed) || interrupted.is_set();
@@ -126,22 +142,22 @@ pub(crate) fn main(options: &Options) -> Result<i32, Error> {
         say(&format!("ready: {}", options.describe(config)));
         let unbound = shared.unbound.load(Ordering::Relaxed);
         if unbound > 0 {
-            let all = options.cores.saturating_mul(options.pipes);
+            let all = options.flow_count();
             say(&format!(
-                "{unbound} of {all} pipes get no packets: the NIC's flow table has no space for their \
-                 rules; use fewer pipes"
+                "{unbound} of {all} flows have no rule, so their packets are dropped: the NIC's flow table \
+                 is full; use fewer flows, or --steering hash"
             ));
         }
     }
     let start = Instant::now();
-    let mut before = 0;
+    let mut before = shared.each();
     until(
+        options.interval,
         || stopped() || connection.is_closed(),
         |at, since| {
-            let all = shared.all();
-            let rate = all.saturating_sub(before) as f64 / since;
-            before = all;
-            say(&format!("{at:6.0} s  echoed {:8.3} Mpps  {all} packets", rate / 1e6));
+            let now = shared.each();
+            say(&progress(at, since, &before, &now));
+            before = now;
         },
     );
     let (seconds, closed) = (start.elapsed().as_secs_f64(), connection.is_closed());
@@ -232,11 +248,43 @@ impl Options {
         Ok(config)
     }
 
+    /// Returns whether no option about steering is given.
+    fn has_default_steering(&self) -> bool {
+        self.flows.is_none() && self.steering == Steering::default()
+    }
+
+    /// Returns the number of flows with a rule.
+    fn flow_count(&self) -> u32 {
+        self.flows.unwrap_or(self.cores.saturating_mul(self.pipes))
+    }
+
+    /// Returns the pipes of each core, with their flows.
+    ///
+    /// # Errors
+    /// Returns a usage error if flows are given that have no rule, or pipes would have no flow.
+    fn pipes_of_cores(&self) -> Result<Vec<CorePipes>, Error> {
+        let (pipes, flows) = (self.cores.saturating_mul(self.pipes), self.flow_count());
+        if self.flows.is_some() && self.steering != Steering::Rules {
+            let why =
+                format!("--flows: with --steering {} no flow has a rule; omit it", self.steering);
+            return Err(UsageError::new(why).into());
+        }
+        if flows < pipes {
+            let why =
+                format!("--flows: {flows} leave some of {pipes} pipes without packets; use more");
+            return Err(UsageError::new(why).into());
+        }
+        let rule = |to| looked_up(&SampleTraffic::flow_to(to), false);
+        let rules: Vec<_> = (0..flows).map(rule).collect();
+        let per_core = self.pipes as usize;
+        Ok(CorePipes::of_cores(&rules, pipes as usize, per_core, self.steering))
+    }
+
     /// Starts a core; it echoes once all cores are ready.
     fn start(
         &self,
-        core: u32,
-        cpu: usize,
+        (core, cpu): (u32, usize),
+        of_core: CorePipes,
         (interface, config): (Interface, InterfaceConfig),
         connection: &Arc<Connection>,
         shared: &Arc<Shared>,
@@ -244,13 +292,11 @@ impl Options {
         let (connection, shared) = (Arc::clone(connection), Arc::clone(shared));
         let (port, nops) = (connection.port(), self.nops);
         let prefetch = interface.prefetches();
-        let first = FIRST.to_bits().saturating_add(core.saturating_mul(self.pipes));
-        let flows: Vec<Flow> = (first..first.saturating_add(self.pipes)).map(flow).collect();
         let body = move || {
             let (count, barriers) = (&shared.packets[core as usize].0, Barriers::new(&shared));
             let core = Core { count, barriers, nops };
             // Closing the connection frees all pipes at once; each pipe on its own would wait for the NIC.
-            core.run(&port, config, &flows, prefetch, || connection.close())
+            core.run(&port, config, &of_core, prefetch, || connection.close())
         };
         spawn_pinned(cpu, body)
             .map_err(|why| format!("run a core on CPU {cpu}: {why}; name allowed CPUs").into())
@@ -260,7 +306,15 @@ impl Options {
         let Self { cores, pipes, nops, .. } = self;
         let s = |count: &u32| if *count == 1 { "" } else { "s" };
         let (core, pipe) = (s(cores), s(pipes));
-        format!("{cores} core{core} with {pipes} pipe{pipe} each, {nops} NOPs per packet, {config}")
+        let steering = match (self.steering, self.flows) {
+            (Steering::Rules, None) => String::new(),
+            (Steering::Rules, Some(flows)) => format!("{flows} flows, "),
+            (Steering::Hash, _) => "by the hash of the flow, ".into(),
+            (Steering::RoundRobin, _) => "round-robin, ".into(),
+        };
+        format!(
+            "{cores} core{core} with {pipes} pipe{pipe} each, {steering}{nops} NOPs per packet, {config}"
+        )
     }
 
     fn print(
@@ -271,8 +325,7 @@ impl Options {
         seconds: f64,
         closed: bool,
     ) -> Result<(), Error> {
-        let cores: Vec<u64> =
-            shared.packets.iter().map(|one| one.0.load(Ordering::Relaxed)).collect();
+        let cores = shared.each();
         let packets = shared.all();
         let ended = if closed { "the NIC stopped" } else { "interrupted" };
         let mut out = lab::terminal::stdout();
@@ -282,6 +335,8 @@ impl Options {
                 "cores": cores,
                 "core_use": records.iter().map(use_json).collect::<Vec<_>>(),
                 "pipes": self.pipes,
+                "steering": self.steering.name(),
+                "flows": (self.steering == Steering::Rules).then(|| self.flow_count()),
                 "nops": self.nops,
                 "interface": config.to_string(),
                 "seconds": seconds,
@@ -324,13 +379,15 @@ fn use_json(record: &CoreRecord) -> Value {
     })
 }
 
-/// Returns the flow of packets to an address, as in the sample traffic.
-fn flow(destination: u32) -> Flow {
-    Flow {
-        source: 0.into(),
-        source_port: 0,
-        destination: destination.into(),
-        destination_port: DESTINATION_PORT,
-        protocol: UDP,
+/// Returns a line of progress: the packets of all cores and, of several cores, the rate of each.
+fn progress(at: f64, since: f64, before: &[u64], now: &[u64]) -> String {
+    let rate = |(now, before): (&u64, &u64)| now.saturating_sub(*before) as f64 / since / 1e6;
+    let each: Vec<f64> = now.iter().zip(before).map(rate).collect();
+    let (all, packets) = (each.iter().sum::<f64>(), now.iter().sum::<u64>());
+    let mut text = format!("{at:6.1} s  echoed {all:8.3} Mpps  {packets} packets");
+    if each.len() > 1 {
+        let each: Vec<_> = each.iter().map(|rate| format!("{rate:.3}")).collect();
+        text += &format!("  cores {} Mpps", each.join(" "));
     }
+    text
 }

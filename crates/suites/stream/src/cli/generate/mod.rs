@@ -23,10 +23,13 @@ use super::{Interrupted, say, until};
 use crate::generator::{Check, GeneratorCommand, LiveCounters, Modification, Report, Trial};
 use crate::iterations::StallThreshold;
 use crate::nic::Counters;
+use crate::nic::layout::PIPES;
 use crate::nic::remote::{Limits, MemoryUse, Server};
 use crate::suite::params::MAX_MODELLED;
+use crate::suite::testbed_config::Cpus;
 use crate::wire::pcap;
-use output::{RunResult, Second};
+use crate::wire::traffic::Traffic;
+use output::{Interval, RunResult};
 use testbed::Testbed;
 
 /// Wait for the last packets once all are sent.
@@ -64,9 +67,23 @@ pub(crate) struct Options {
     /// CSV file for a histogram of round-trip times
     #[arg(long, value_name = "FILE")]
     rtt_hist: Option<PathBuf>,
-    /// CSV file for one line of counts per second
+    /// CSV file for one line of counts per interval
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
+    /// Time between two lines of progress
+    #[arg(long, value_name = "DURATION", default_value = "1 s", allow_hyphen_values = true, value_parser = super::interval)]
+    interval: Duration,
+    /// Print the NIC's counters with each line of progress
+    #[arg(long, conflicts_with = "interface")]
+    counters: bool,
+    /// Verify the order of packets within each of N pipes, over which the program has them distributed packet by packet
+    /// (echo --steering round-robin), instead of within each flow
+    #[arg(long, value_name = "N", conflicts_with = "interface", allow_negative_numbers = true,
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(PIPES)))]
+    round_robin: Option<u32>,
+    /// CPU of the NIC and generator [default: one near that of the program]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(0..65536))]
+    cpu: Option<u32>,
     /// How much of each echoed packet to verify besides count and order
     #[arg(long, value_enum, default_value = "all")]
     check: Check,
@@ -111,8 +128,10 @@ pub(crate) fn main(options: &Options) -> Result<i32, Error> {
         true => Error::from(UsageError::new(why.to_string())),
         false => why.into(),
     })?;
-    let traffic = Arc::new(traffic);
-    let saved = options.save.as_deref().map(output::Save::create).transpose()?;
+    let traffic = Arc::new(options.with_order(traffic)?);
+    let has_counters = options.interface.is_none();
+    let create = |path| output::Save::create(path, has_counters);
+    let saved = options.save.as_deref().map(create).transpose()?;
     // Unwritable files are reported before the run.
     let histogram = options.rtt_hist.as_deref().map(|path| {
         let refused = |why| unwritten(path, &why, "--rtt-hist");
@@ -121,17 +140,19 @@ pub(crate) fn main(options: &Options) -> Result<i32, Error> {
     let histogram = histogram.transpose()?;
     let interrupted = Interrupted::listen()?;
     let wire_bytes = traffic.total_wire_bytes() as f64 / traffic.len() as f64;
+    let cpu = options.cpu()?;
     let live = Arc::new(LiveCounters::default());
     let times = (options.modelled_doorbell, options.modelled_transfer);
     let (testbed, mut watch) = match &options.interface {
         None => {
             options.link.check_unused()?;
-            (Testbed::new(traffic, Arc::clone(&live), times)?, None)
+            (Testbed::new(cpu, traffic, Arc::clone(&live), times)?, None)
         }
         Some(interface) => {
             let (link, watch) = options.link.open(interface)?;
             say(&format!("sending through {}", watch.describe()));
-            let testbed = Testbed::with_link(traffic, Arc::clone(&live), link, watch.status())?;
+            let testbed =
+                Testbed::with_link(cpu, traffic, Arc::clone(&live), link, watch.status())?;
             (testbed, Some(watch))
         }
     };
@@ -158,8 +179,7 @@ pub(crate) fn main(options: &Options) -> Result<i32, Error> {
     drop(server);
     let (failure, link) =
         (watch.as_ref().and_then(LinkWatch::failure), watch.as_mut().map(LinkWatch::summary));
-    let result =
-        RunResult { wire_bytes, config: testbed.config(), modelled: times, link, ..result };
+    let result = RunResult { config: testbed.config(), modelled: times, link, ..result };
     // A failing file must not lose the result.
     print(options, &result)?;
     if let (Some(path), Some(why)) = (&options.save, save_error) {
@@ -177,6 +197,34 @@ pub(crate) fn main(options: &Options) -> Result<i32, Error> {
 }
 
 impl Options {
+    /// Returns the traffic with the order that is to be verified.
+    fn with_order(&self, traffic: Traffic) -> Result<Traffic, Error> {
+        let Some(pipes) = self.round_robin else { return Ok(traffic) };
+        let packets = traffic.len();
+        traffic.for_round_robin(pipes).ok_or_else(|| {
+            let why = format!(
+                "--round-robin {pipes}: {packets} packets have to be repeated too often until each reaches the \
+                 same pipe again; use a file with a multiple of {pipes}"
+            );
+            UsageError::new(why).into()
+        })
+    }
+
+    /// Returns the CPU of the NIC.
+    fn cpu(&self) -> Result<usize, Error> {
+        let allowed = machine::topology::allowed_cpus();
+        match self.cpu.map(|cpu| cpu as usize) {
+            None => Ok(Cpus::select(&allowed, 1)?.nic),
+            Some(cpu) if allowed.contains(&cpu) => Ok(cpu),
+            Some(cpu) => {
+                let list: Vec<_> = allowed.iter().map(ToString::to_string).collect();
+                let why =
+                    format!("--cpu {cpu}: not an allowed CPU; use one of {}", list.join(", "));
+                Err(UsageError::new(why).into())
+            }
+        }
+    }
+
     /// Starts the server for programs, and waits until one is ready.
     fn serve(&self, testbed: &Arc<Testbed>, interrupted: &Interrupted) -> Result<Server, Error> {
         let path = self.nic.clone().map_or_else(super::default_socket, Ok)?;
@@ -197,7 +245,7 @@ impl Options {
             "NIC at {}; sending starts once a program is ready: tollgate stream echo 1 2 0",
             path.display()
         ));
-        until(|| server.ready() > 0 || interrupted.is_set(), |_, _| {});
+        until(self.interval, || server.ready() > 0 || interrupted.is_set(), |_, _| {});
         Ok(server)
     }
 }
@@ -257,8 +305,9 @@ impl Run<'_> {
         let (answer, reports) = sync_channel(1);
         self.testbed.command(GeneratorCommand::Start(trial, answer));
         let (mut report, mut closed, mut stopping) = (None::<Report>, false, false);
-        let mut before = self.live.read();
+        let mut before = (self.live.read(), self.testbed.counters());
         until(
+            self.options.interval,
             || {
                 match reports.try_recv() {
                     Ok(ended) => report = Some(ended),
@@ -274,13 +323,11 @@ impl Run<'_> {
                 report.is_some() || closed
             },
             |at, since| {
-                let now = self.live.read();
-                let counters = self.testbed.counters();
-                let second =
-                    Second { at, since, before, now, counters, wire_bytes: self.wire_bytes };
+                let now = (self.live.read(), self.testbed.counters());
+                let interval = Interval { at, since, before, now, hertz: tsc.hertz };
                 before = now;
-                say(&second.text());
-                if let Some(Err(why)) = saved.as_mut().map(|saved| saved.line(&second)) {
+                say(&interval.text(self.options.counters));
+                if let Some(Err(why)) = saved.as_mut().map(|saved| saved.line(&interval)) {
                     // Stops saving; the first error is reported.
                     (saved, *save_error) = (None, Some(why));
                 }

@@ -14,64 +14,108 @@ use crate::generator::{CounterSnapshot, Report};
 use crate::losses::Losses;
 use crate::nic::{Counters, InterfaceConfig};
 
-/// Progress since the last line, about a second ago.
-pub(super) struct Second {
-    /// Time since the first packet, in seconds.
+/// Progress since the last line.
+pub(super) struct Interval {
+    /// Time since the start of the run, in seconds.
     pub(super) at: f64,
     /// Time since `before`, in seconds.
     pub(super) since: f64,
-    pub(super) before: CounterSnapshot,
-    pub(super) now: CounterSnapshot,
-    pub(super) counters: Counters,
-    /// Mean size of a packet on the wire, in bytes.
-    pub(super) wire_bytes: f64,
+    pub(super) before: (CounterSnapshot, Counters),
+    pub(super) now: (CounterSnapshot, Counters),
+    /// Ticks per second.
+    pub(super) hertz: f64,
 }
 
-impl Second {
-    /// Returns the packets sent and received per second.
-    fn rates(&self) -> [f64; 2] {
-        let Self { before, now, since, .. } = self;
-        let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / since;
-        [rate(now.sent, before.sent), rate(now.received, before.received)]
+/// Values of one direction in an interval.
+struct Direction {
+    packets: u64,
+    mpps: f64,
+    gbps: f64,
+}
+
+impl Interval {
+    /// Returns what was sent and what was received.
+    fn directions(&self) -> [Direction; 2] {
+        let (before, now) = (self.before.0, self.now.0);
+        let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / self.since;
+        let direction = |packets: [u64; 2], bytes: [u64; 2]| Direction {
+            packets: packets[0],
+            mpps: rate(packets[0], packets[1]) / 1e6,
+            gbps: rate(bytes[0], bytes[1]) * 8e-9,
+        };
+        [
+            direction([now.sent, before.sent], [now.sent_bytes, before.sent_bytes]),
+            direction([now.received, before.received], [now.received_bytes, before.received_bytes]),
+        ]
     }
 
     fn outstanding(&self) -> u64 {
-        self.now.sent.saturating_sub(self.now.received)
+        self.now.0.sent.saturating_sub(self.now.0.received)
     }
 
-    pub(super) fn text(&self) -> String {
-        let rate = |rate: f64| {
-            format!("{:8.3} Mpps {:7.3} Gbps", rate / 1e6, rate * self.wire_bytes * 8e-9)
-        };
-        let [sent, received] = self.rates().map(rate);
+    /// Returns the mean of the round-trip times in the interval, in ns; `None` if none was measured.
+    fn round_trip(&self) -> Option<f64> {
+        let (before, now) = (self.before.0, self.now.0);
+        let timed = now.timed.saturating_sub(before.timed);
+        let ticks = now.ticks.saturating_sub(before.ticks) as f64;
+        (timed > 0).then(|| ticks / timed as f64 / self.hertz * 1e9)
+    }
+
+    /// Returns the line of progress, and with `counters` one line for each counter that is not 0.
+    pub(super) fn text(&self, counters: bool) -> String {
+        let [sent, received] =
+            self.directions().map(|one| format!("{:8.3} Mpps {:7.3} Gbps", one.mpps, one.gbps));
+        let now = self.now.1;
         let mut text = format!(
-            "{:6.0} s  sent {sent}  received {received}  lost or in flight {}  dropped by the NIC {}  \
+            "{:6.1} s  sent {sent}  received {received}  lost or in flight {}  dropped by the NIC {}  \
              corrupted {}",
             self.at,
             self.outstanding(),
-            self.counters.dropped(),
-            self.now.corrupted
+            now.dropped(),
+            self.now.0.corrupted
         );
-        if self.counters.rules_refused > 0 {
-            text += &format!("  refused rules {}", self.counters.rules_refused);
+        if let Some(ns) = self.round_trip() {
+            text += &format!("  round trip {ns:.0} ns");
+        }
+        if self.now.0.late > 0 {
+            text += &format!("  late or duplicated {}", self.now.0.late);
+        }
+        if now.rules_refused > 0 {
+            text += &format!("  refused rules {}", now.rules_refused);
+        }
+        if counters {
+            let rates = now.since(&self.before.1).named();
+            let each = now.named().into_iter().zip(rates).filter(|((_, count), _)| *count > 0);
+            for ((name, count), (_, since)) in each {
+                let rate = since as f64 / self.since / 1e6;
+                text += &format!("\n{name:>24}: {count}  {rate:.3} M/s");
+            }
         }
         text
     }
 }
 
-/// A CSV file with one line per second, which is moved into place at the end.
-pub(super) struct Save(Output);
+/// A CSV file with one line per interval, which is moved into place at the end.
+pub(super) struct Save {
+    file: Output,
+    has_counters: bool,
+}
 
 impl Save {
-    pub(super) fn create(path: &Path) -> Result<Self, Error> {
+    /// Creates the file; with `has_counters` it has a column for each counter of the NIC.
+    pub(super) fn create(path: &Path, has_counters: bool) -> Result<Self, Error> {
         let start = Output::create(path).and_then(|mut file| {
-            writeln!(
+            write!(
                 file,
-                "seconds,sent,received,lost_or_in_flight,dropped,corrupted,sent_mpps,received_mpps,\
-                 sent_gbps,received_gbps"
+                "seconds,sent,received,lost_or_in_flight,dropped,corrupted,late,sent_mpps,received_mpps,\
+                 sent_gbps,received_gbps,rtt_mean_ns"
             )?;
+            if has_counters {
+                Counters::default().named().iter().try_for_each(|(name, _)| write!(file, ",{name}"))?;
+            }
+            writeln!(file)?;
             file.flush()?;
-            Ok(Self(file))
+            Ok(Self { file, has_counters })
         });
         start.map_err(|why| {
             format!(
@@ -82,28 +126,36 @@ impl Save {
         })
     }
 
-    pub(super) fn line(&mut self, second: &Second) -> io::Result<()> {
-        let Second { at, now, counters, wire_bytes, .. } = second;
-        let [sent, received] = second.rates();
-        let dropped = counters.dropped();
-        writeln!(
-            self.0,
-            "{at:.3},{},{},{},{dropped},{},{:.6},{:.6},{:.6},{:.6}",
-            now.sent,
-            now.received,
-            second.outstanding(),
+    pub(super) fn line(&mut self, interval: &Interval) -> io::Result<()> {
+        let (now, counters) = interval.now;
+        let [sent, received] = interval.directions();
+        // Empty if no time was measured.
+        let round_trip = interval.round_trip().map(|ns| format!("{ns:.1}")).unwrap_or_default();
+        write!(
+            self.file,
+            "{:.3},{},{},{},{},{},{},{:.6},{:.6},{:.6},{:.6},{round_trip}",
+            interval.at,
+            sent.packets,
+            received.packets,
+            interval.outstanding(),
+            counters.dropped(),
             now.corrupted,
-            sent / 1e6,
-            received / 1e6,
-            sent * wire_bytes * 8e-9,
-            received * wire_bytes * 8e-9
+            now.late,
+            sent.mpps,
+            received.mpps,
+            sent.gbps,
+            received.gbps,
         )?;
+        if self.has_counters {
+            counters.named().iter().try_for_each(|(_, count)| write!(self.file, ",{count}"))?;
+        }
+        writeln!(self.file)?;
         // The reader of a FIFO gets each line immediately.
-        self.0.flush()
+        self.file.flush()
     }
 
     pub(super) fn finish(self) -> io::Result<()> {
-        self.0.finish()
+        self.file.finish()
     }
 }
 
@@ -114,7 +166,6 @@ pub(super) struct RunResult {
     pub(super) counters: Counters,
     /// Ticks per second.
     pub(super) hertz: f64,
-    pub(super) wire_bytes: f64,
     /// Configuration of the NIC; `None` if no program connected.
     pub(super) config: Option<InterfaceConfig>,
     /// Modelled durations of doorbells and transfers.
@@ -127,13 +178,16 @@ pub(super) struct RunResult {
 const QUANTILES: [(&str, f64); 4] = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999)];
 
 impl RunResult {
-    /// Returns the packets sent and received per second.
-    fn rates(&self) -> [f64; 2] {
+    /// Returns the packets and the bits on the wire that were sent and received, in millions and in billions per second.
+    fn rates(&self) -> [(f64, f64); 2] {
         let Report { start, ended_sending, ended, sent, received, .. } = self.report;
-        let rate = |packets: u64, ticks: u64| packets as f64 * self.hertz / ticks.max(1) as f64;
+        let rate = |(packets, bytes): (u64, u64), end: u64| {
+            let seconds = end.saturating_sub(start).max(1) as f64 / self.hertz;
+            (packets as f64 / seconds * 1e-6, bytes as f64 / seconds * 8e-9)
+        };
         [
-            rate(sent, ended_sending.saturating_sub(start)),
-            rate(received, ended.saturating_sub(start)),
+            rate((sent, self.report.sent_bytes), ended_sending),
+            rate((received, self.report.received_bytes), ended),
         ]
     }
 
@@ -144,7 +198,8 @@ impl RunResult {
     /// Returns round-trip times by name, in ns.
     fn times(&self, times: &Histogram<u64>) -> Vec<(&'static str, f64)> {
         let quantile = |(name, share)| (name, self.ns(times.value_at_quantile(share)));
-        let mut named: Vec<_> = vec![("min", self.ns(times.min()))];
+        let mut named: Vec<_> =
+            vec![("mean", times.mean() / self.hertz * 1e9), ("min", self.ns(times.min()))];
         named.extend(QUANTILES.map(quantile));
         named.push(("max", self.ns(times.max())));
         named
@@ -167,12 +222,8 @@ impl RunResult {
             None => format!("NIC: {config}; modelled: {}\n", self.modelled()),
         };
         let lines = ["sent", "received"].into_iter().zip([sent, received]).zip(self.rates());
-        for ((what, packets), rate) in lines {
-            let gigabits = rate * self.wire_bytes * 8e-9;
-            text += &format!(
-                "{what:>10} {packets} packets, {:.3} Mpps, {gigabits:.3} Gbps\n",
-                rate / 1e6
-            );
+        for ((what, packets), (mpps, gbps)) in lines {
+            text += &format!("{what:>10} {packets} packets, {mpps:.3} Mpps, {gbps:.3} Gbps\n");
         }
         text += &format!(
             "{:>10} {} packets, of them {dropped} dropped by the NIC{}\n",
@@ -205,7 +256,7 @@ impl RunResult {
 
     pub(super) fn json(&self) -> Value {
         let Report { sent, dropped, received, corrupted, late, times, .. } = &self.report;
-        let [sent_rate, received_rate] = self.rates();
+        let [(sent_mpps, sent_gbps), (received_mpps, received_gbps)] = self.rates();
         let counters: Map<String, Value> = self
             .counters
             .named()
@@ -236,10 +287,10 @@ impl RunResult {
             "nic_core": self.nic_json(),
             "corrupted": corrupted,
             "late": late,
-            "sent_mpps": sent_rate / 1e6,
-            "received_mpps": received_rate / 1e6,
-            "sent_gbps": sent_rate * self.wire_bytes * 8e-9,
-            "received_gbps": received_rate * self.wire_bytes * 8e-9,
+            "sent_mpps": sent_mpps,
+            "received_mpps": received_mpps,
+            "sent_gbps": sent_gbps,
+            "received_gbps": received_gbps,
             "rtt_ns": times,
             "rtt_of_one_in": self.report.timed_every,
             "counters": counters,

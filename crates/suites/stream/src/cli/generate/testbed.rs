@@ -13,7 +13,6 @@ use crate::nic::layout::FLIT;
 use crate::nic::pipes::Pipes;
 use crate::nic::vhost::{VhostControl, VirtioNet};
 use crate::nic::{Access, Counters, InterfaceConfig, Nic, NicParams};
-use crate::suite::testbed_config::Cpus;
 use crate::wire::traffic::Traffic;
 
 /// A generator and its NIC.
@@ -33,13 +32,13 @@ struct State {
 }
 
 impl Testbed {
-    /// Creates a testbed without a NIC. `doorbell` and `transfer` are modelled durations.
+    /// Creates a testbed without a NIC, which will run on `cpu`. `doorbell` and `transfer` are modelled durations.
     pub(super) fn new(
+        cpu: usize,
         traffic: Arc<Traffic>,
         live: Arc<LiveCounters>,
         (doorbell, transfer): (Duration, Duration),
     ) -> Result<Self, Error> {
-        let cpu = Cpus::select(&machine::topology::allowed_cpus(), 1)?.nic;
         // A missing time-stamp counter is reported now, not to the first program.
         Tsc::get()?;
         let params = NicParams { cpu, doorbell, transfer };
@@ -48,12 +47,13 @@ impl Testbed {
 
     /// Creates a testbed whose NIC sends and receives through a link.
     pub(super) fn with_link(
+        cpu: usize,
         traffic: Arc<Traffic>,
         live: Arc<LiveCounters>,
         link: Box<dyn Link>,
         status: Arc<LinkStatus>,
     ) -> Result<Self, Error> {
-        let testbed = Self::new(traffic, live, (Duration::ZERO, Duration::ZERO))?;
+        let testbed = Self::new(cpu, traffic, live, (Duration::ZERO, Duration::ZERO))?;
         let generator = Generator::new(Arc::clone(&testbed.traffic), Arc::clone(&testbed.live))?;
         let config = InterfaceConfig::Link(link.mode());
         let nic = Nic::start(testbed.params, LinkEngine::new(link, status), generator)?;
@@ -138,9 +138,10 @@ mod tests {
     const DESCRIPTORS: InterfaceConfig = InterfaceConfig::Descriptors { rx: 64, tx: 64 };
 
     fn testbed() -> Option<Testbed> {
-        let sample = SampleTraffic { packets: 7, size: Sizes::Mixed, sources: 1, destinations: 1 };
+        let sample = SampleTraffic { packets: 7, size: Sizes::Imix, sources: 1, destinations: 1 };
         let traffic = Arc::new(sample.traffic().unwrap());
-        let testbed = Testbed::new(traffic, Arc::default(), (Duration::ZERO, Duration::ZERO));
+        let cpu = machine::topology::allowed_cpus()[0];
+        let testbed = Testbed::new(cpu, traffic, Arc::default(), (Duration::ZERO, Duration::ZERO));
         testbed.inspect_err(|why| machine::untested::note("stream: a generator's NIC", why)).ok()
     }
 

@@ -22,6 +22,8 @@ pub struct VirtioNet {
     control: VhostControl,
     /// Flows to direct to the queues in turn.
     flows: Arc<[Flow]>,
+    /// How packets of other flows are directed to the queues; `None` to drop them.
+    fallback: Option<Policy>,
     queues: Vec<Queue>,
     /// Whether packets are directed to the queues.
     is_steered: bool,
@@ -67,6 +69,7 @@ impl VirtioNet {
         Self {
             control,
             flows,
+            fallback: Some(Policy::Hash),
             queues: (0..queues).map(|_| Queue::default()).collect(),
             is_steered: false,
             due: Vec::new(),
@@ -74,6 +77,13 @@ impl VirtioNet {
             packets: vec![none; TRANSMISSIONS].into(),
             scratch: Scratch::new(TRANSMISSIONS),
         }
+    }
+
+    /// Sets how packets of other flows are directed to the queues; `None` to drop them.
+    #[must_use]
+    pub fn with_fallback(mut self, fallback: Option<Policy>) -> Self {
+        self.fallback = fallback;
+        self
     }
 
     /// Returns the place of a ring, by its index in the control messages. `None` if there is no such queue.
@@ -121,7 +131,9 @@ impl VirtioNet {
                 nic.counters.rules_refused += 1;
             }
         }
-        nic.steering.fallback = Fallback::new((0..all).collect(), Policy::Hash);
+        if let Some(policy) = self.fallback {
+            nic.steering.fallback = Fallback::new((0..all).collect(), policy);
+        }
         nic.steering.changed();
         self.is_steered = true;
     }

@@ -172,7 +172,7 @@ impl DpdkParams {
     }
 }
 
-/// Starts a NIC, and testpmd as its application, with queues for `flows` in turn.
+/// Starts a NIC, and testpmd as its application, with rules that direct `flows` to its queues in turn.
 ///
 /// # Errors
 /// Returns why a part cannot run.
@@ -184,6 +184,7 @@ pub(super) fn start(
 ) -> Result<(Nic<GeneratorCommand>, Testpmd), Failure> {
     let control = VhostControl::default();
     let engine = VirtioNet::new(config.pipes, flows, control.clone());
+    let engine = engine.with_fallback(config.steering.policy());
     let params = NicParams { cpu: cpus.nic, ..NicParams::default() };
     let nic = Nic::start(params, engine, wire);
     let nic = nic.map_err(|why| Failure::failed(why.to_string()))?;

@@ -174,7 +174,7 @@ fn padding_to_60_bytes_is_accepted() {
 #[test]
 fn samples_of_every_size_survive_their_files() {
     let folder = tempfile::tempdir().unwrap();
-    for size in [Sizes::One(64), Sizes::Mixed, Sizes::Each, Sizes::One(1518)] {
+    for size in [Sizes::One(64), Sizes::Imix, Sizes::Each, Sizes::One(1518)] {
         let sample =
             SampleTraffic { packets: size.cycle() * 2, size, sources: 3, destinations: 16 };
         let path = folder.path().join(sample.to_string());

@@ -31,7 +31,7 @@ proptest! {
     #[test]
     fn packets_are_valid(
         packets in 1..40_u32,
-        size in prop_oneof![4 => (64..=1518_u16).prop_map(Sizes::One), 1 => Just(Sizes::Mixed), 1 => Just(Sizes::Each)],
+        size in prop_oneof![4 => (64..=1518_u16).prop_map(Sizes::One), 1 => Just(Sizes::Imix), 1 => Just(Sizes::Each)],
         sources in 1..50_u32,
         destinations in 1..50_u32,
     ) {
@@ -50,14 +50,15 @@ proptest! {
             };
             prop_assert_eq!(packet.flow, expected);
             let bytes = traffic.bytes(index);
-            check(bytes, &expected, size.of_packet(number));
+            let size = sample.size_of(number);
+            check(bytes, &expected, size);
             prop_assert_eq!(frame::read(bytes), Ok(Head { flow: expected, syn: false }));
-            prop_assert_eq!(traffic.wire_bytes(index), u32::from(size.of_packet(number)) + 20);
+            prop_assert_eq!(traffic.wire_bytes(index), u32::from(size) + 20);
         }
     }
 
     #[test]
-    fn file_names_round_trip(name in "[0-9a-z]{0,4}_?[0-9mixedach]{0,5}_[0-9]{0,3}_[0-9]{0,11}(.pcap)?") {
+    fn file_names_round_trip(name in "[0-9a-z]{0,4}_?[0-9imxeach]{0,5}_[0-9]{0,3}_[0-9]{0,11}(.pcap)?") {
         if let Ok(sample) = name.parse::<SampleTraffic>() {
             prop_assert_eq!(sample.to_string().parse::<SampleTraffic>().unwrap(), sample);
         }
@@ -98,11 +99,70 @@ fn the_line_rate_of_smallest_packets_at_100_gbps_is_148_8_million_per_second() {
 fn the_mix_is_seven_to_four_to_one_and_each_has_every_size_once() {
     let count = |size: Sizes| {
         let mut of: HashMap<u16, u32> = HashMap::new();
-        (0..size.cycle()).for_each(|index| *of.entry(size.of_packet(index)).or_default() += 1);
+        size.all().for_each(|size| *of.entry(size).or_default() += 1);
         of
     };
-    assert_eq!(count(Sizes::Mixed), HashMap::from([(64, 7), (594, 4), (1518, 1)]));
+    assert_eq!(count(Sizes::Imix), HashMap::from([(64, 7), (594, 4), (1518, 1)]));
     assert_eq!(count(Sizes::Each), (64..=1518).map(|size| (size, 1)).collect());
+}
+
+#[test]
+fn each_destination_gets_the_whole_mix_and_so_do_consecutive_packets() {
+    for destinations in [1, 2, 3, 8, 12, 1024] {
+        let packets = 12 * destinations;
+        let sample = SampleTraffic { packets, size: Sizes::Imix, sources: 1, destinations };
+        let sorted = |sizes: &mut dyn Iterator<Item = u16>| {
+            let mut sizes: Vec<_> = sizes.collect();
+            sizes.sort_unstable();
+            sizes
+        };
+        let mix = [64, 64, 64, 64, 64, 64, 64, 594, 594, 594, 594, 1518];
+        for to in 0..destinations {
+            let mut of = (to..packets).step_by(destinations as usize).map(|i| sample.size_of(i));
+            assert_eq!(sorted(&mut of), mix, "{to} of {destinations}");
+        }
+        if destinations >= 12 {
+            assert_eq!(sorted(&mut (0..12).map(|i| sample.size_of(i))), mix);
+        }
+        let all = sample.traffic().unwrap();
+        let wire_bytes = u64::from(destinations) * (7 * 84 + 4 * 614 + 1538);
+        assert_eq!(all.total_wire_bytes(), wire_bytes, "20 B of preamble and gap each");
+    }
+    let mean = Sizes::Imix.mean(|size| f64::from(size + 20));
+    assert!((mean - 4582.0 / 12.0).abs() < 1e-9, "{mean}");
+}
+
+#[test]
+fn packets_of_a_number_of_bytes_are_the_nearest() {
+    let sample = SampleTraffic { packets: 36, size: Sizes::Imix, sources: 1, destinations: 3 };
+    let traffic = sample.traffic().unwrap();
+    let ends = traffic.packets().iter().cycle().scan(0, |end, packet| {
+        *end += u64::from(packet.wire_bytes());
+        Some(*end)
+    });
+    let ends: Vec<u64> = std::iter::once(0).chain(ends.take(100)).collect();
+    for bytes in (0..ends[99]).step_by(7) {
+        let packets = traffic.packets_of(bytes) as usize;
+        let away = |packets: usize| ends[packets].abs_diff(bytes);
+        let nearest = (0..100).map(away).min().unwrap();
+        assert_eq!(away(packets), nearest, "{packets} for {bytes} B");
+    }
+}
+
+#[test]
+fn round_robin_reaches_the_same_pipe_in_every_round() {
+    for (packets, pipes, repeated) in [(4, 2, 4), (4, 6, 12), (5, 3, 15), (1, 8, 8), (6, 1, 6)] {
+        let sample = SampleTraffic { packets, destinations: packets, ..ONE };
+        let (one, all) = (sample.traffic().unwrap(), sample.traffic().unwrap());
+        let all = all.for_round_robin(pipes).unwrap();
+        assert_eq!((all.len(), all.len() % pipes as usize), (repeated, 0));
+        for (index, sequence) in all.sequences().unwrap().iter().enumerate() {
+            assert_eq!(*sequence, index as u32 % pipes);
+            assert_eq!(all.bytes(index), one.bytes(index % one.len()));
+        }
+    }
+    let long = SampleTraffic { packets: 8191, ..ONE }.traffic().unwrap();
+    assert!(long.for_round_robin(8192).is_none(), "67 million packets");
 }
 
 #[test]
@@ -118,8 +178,8 @@ fn equal_samples_have_equal_bytes_and_packets_differ() {
 #[test]
 fn names_are_parsed_and_invalid_ones_refused_with_the_fix() {
     assert_eq!("2_64_1_2.pcap".parse::<SampleTraffic>().unwrap(), ONE);
-    let mixed = SampleTraffic { packets: 12, size: Sizes::Mixed, sources: 1, destinations: 1 };
-    assert_eq!(mixed.to_string(), "12_mixed_1_1.pcap");
+    let imix = SampleTraffic { packets: 12, size: Sizes::Imix, sources: 1, destinations: 1 };
+    assert_eq!(imix.to_string(), "12_imix_1_1.pcap");
     for (name, said) in [
         ("2_63_1_2.pcap", "packet size of 63 B; use 64 to 1518 B"),
         ("2_1519_1_2.pcap", "packet size of 1519 B"),

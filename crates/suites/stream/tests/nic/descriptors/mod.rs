@@ -17,6 +17,7 @@ use stream::host::descriptors::{Burst, Device, Queue, Sizes};
 use stream::nic::Nic;
 use stream::nic::configuration::Configuration;
 use stream::nic::descriptors::Descriptors;
+use stream::steering::CorePipes;
 use stream::wire::sample::Sizes as PacketSizes;
 use stream::wire::traffic::Traffic;
 
@@ -54,9 +55,9 @@ impl Testbed {
 
     /// Starts an echo with one queue per flow of the traffic.
     fn echo(&self) -> Program<u64> {
-        let (sizes, flows) = (self.sizes, flows(&self.traffic));
+        let (sizes, of_core) = (self.sizes, CorePipes::per_flow(&flows(&self.traffic)));
         Program::new(self.nic.port(), move |port, goes_on, ready| {
-            let mut echo = DescriptorsEcho::new(&port, sizes, &flows).unwrap();
+            let mut echo = DescriptorsEcho::new(&port, sizes, &of_core).unwrap();
             ready();
             let mut packets = 0;
             while goes_on() {
@@ -103,7 +104,7 @@ const DEPTHS: [(Sizes, u64); 4] = [
 
 fn in_every_case(params: TestParams, packets: u64) {
     let _alone = alone();
-    for size in [PacketSizes::Mixed, PacketSizes::Each] {
+    for size in [PacketSizes::Imix, PacketSizes::Each] {
         for queues in [1, 2, 32] {
             let traffic = traffic(size.cycle() * queues, size, queues);
             for (sizes, window) in DEPTHS {

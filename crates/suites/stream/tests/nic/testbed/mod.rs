@@ -16,6 +16,7 @@ use stream::host::Sizes;
 use stream::nic::flow_table::looked_up;
 use stream::nic::pipes::{Notify, Pipes};
 use stream::nic::{Counters, Nic, NicParams, Port};
+use stream::steering::CorePipes;
 use stream::wire::Flow;
 use stream::wire::sample::{SampleTraffic, Sizes as PacketSizes};
 use stream::wire::traffic::Traffic;
@@ -132,8 +133,9 @@ impl Testbed {
     /// Starts an echo with one pipe per flow of the traffic.
     pub(crate) fn echo(&self) -> Program<u64> {
         let (params, flows) = (self.params, flows(&self.traffic));
+        let of_core = CorePipes::per_flow(&flows);
         self.program(move |port, goes_on, ready| {
-            let mut echo = PipesEcho::new(&port, params.sizes, &flows, params.prefetch).unwrap();
+            let mut echo = PipesEcho::new(&port, params.sizes, &of_core, params.prefetch).unwrap();
             ready();
             let mut packets = 0;
             while goes_on() {

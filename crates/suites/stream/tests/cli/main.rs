@@ -9,6 +9,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use lab::suite::{Lab, SuiteCommand, UsageError};
 use serde_json::Value;
 
+mod traffic;
+
 static LAB: Lab = Lab { suites: &[&stream::SUITE], version: "test" };
 
 /// The environment variable that holds the arguments of a child process that runs the command.
@@ -353,7 +355,7 @@ fn eight_thousand_pipes_are_ready() {
     // No more than their rings hold.
     let generator = generate(folder.path(), "1Mpps --count 100");
     let mut echo = echo(folder.path(), "1 8192 0 --ring 4KiB");
-    let warning = echo.says("of 8192 pipes get no packets");
+    let warning = echo.says("of 8192 flows have no rule");
     let sent = generator.ends_with_json();
     // The NIC's flow table fills up first.
     let without = number(&sent["counters"], "EVICTION");
@@ -388,6 +390,9 @@ fn errors_are_one_line() {
     refused("echo 1 2 0 --nic nic --ring 5000", &["powers of two"]);
     refused("echo 2 8192 0 --nic nic", &["16384", "8192"]);
     failed("echo 1 8192 0 --nic nic --ring 1GiB", &["8 TiB", "smaller"]);
+    refused("echo 1 4 0 --nic nic --flows 3", &["--flows", "3 leave some of 4 pipes"]);
+    refused("echo 1 4 0 --nic nic --flows 8 --steering hash", &["--flows", "hash"]);
+    refused("generate 2_64_1_2.pcap 1 --cpu 65535", &["--cpu 65535", "use one of"]);
     refused("pcap 2_63_1_2.pcap", &["63 B"]);
     refused("pcap two.pcap", &["two.pcap", "2_64_1_2.pcap"]);
     refused("pcap --size 63", &["63 B", "64 to 1518"]);
@@ -395,6 +400,8 @@ fn errors_are_one_line() {
     refused("pcap --packets 4294967295", &["4294967295 packets", "16777216"]);
     refused("pcap --destinations 4294967295", &["4294967295"]);
     refused("search --packet-bytes 63", &["packet_bytes"]);
+    refused("search --flows 0", &["flows", "per-pipe"]);
+    refused("search --steering none", &["steering", "round-robin"]);
     refused("search --nops 4294967296", &["nops", "1000000"]);
     refused("search --pipes 8193", &["pipes", "8192"]);
     refused("search --cores 18446744073709551615", &["cores", "1024"]);
@@ -427,6 +434,12 @@ fn invalid_arguments_are_refused() {
         "generate a.pcap 1 --modelled-transfer 1000000min",
         "generate a.pcap 1 --count 18446744073709551616",
         "generate a.pcap 1e-9",
+        "generate a.pcap 1 --interval 1ms",
+        "generate a.pcap 1 --round-robin 0",
+        "generate a.pcap 1 --round-robin 8193",
+        "echo 1 1 0 --flows 8193",
+        "echo 1 1 0 --interval 2h",
+        "echo 1 1 0 --steering random",
         "search --rounds 0",
         "search --rounds 4294967295",
         "pcap --packets 4294967296",

@@ -1,0 +1,292 @@
+//! The traffic of a testbed: its flows and sizes, and which packets reach each pipe or queue.
+
+// Levels may be any number, and this crate is compiled without overflow checks.
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
+
+use lab::factor::{LevelType, Levels};
+use lab::sample::Failure;
+
+use super::params::Interface;
+use super::testbed_config::TestbedConfig;
+use crate::nic::fallback::hash;
+use crate::nic::flow_table::{CAPACITY, looked_up};
+use crate::steering::Steering;
+use crate::wire::Flow;
+use crate::wire::sample::{CHECK_SEQUENCE, MAX_SIZE, MIN_SIZE, SampleTraffic, Sizes};
+use crate::wire::traffic::{CACHE_LINE, Packet, Traffic, WIRE_OVERHEAD, lines_of};
+
+/// Maximum number of flows.
+const MAX_FLOWS: u32 = 65_536;
+
+/// Number of flows of the traffic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flows {
+    /// One for each pipe or queue.
+    PerPipe,
+    /// This number.
+    Count(u32),
+}
+
+impl LevelType for Flows {
+    const LEVELS: Levels = Levels::Checked(flows);
+
+    fn from_level(level: &str) -> Option<Self> {
+        match level {
+            "per-pipe" => Some(Self::PerPipe),
+            count => count.parse().ok().map(Self::Count),
+        }
+    }
+}
+
+fn flows(text: &str) -> Result<String, String> {
+    let count = text.parse::<u32>().ok().filter(|count| (1..=MAX_FLOWS).contains(count));
+    match count {
+        Some(count) => Ok(count.to_string()),
+        None if text == "per-pipe" => Ok(text.into()),
+        None => Err(format!("'{text}' is not 'per-pipe' or a number from 1 to {MAX_FLOWS}")),
+    }
+}
+
+/// Sizes as levels: `64` to `1518`, or `imix`.
+impl LevelType for Sizes {
+    const LEVELS: Levels = Levels::Checked(sizes);
+
+    fn from_level(level: &str) -> Option<Self> {
+        level.parse().ok()
+    }
+}
+
+fn sizes(text: &str) -> Result<String, String> {
+    match text.parse() {
+        Ok(Sizes::Imix) => Ok(text.into()),
+        Ok(Sizes::One(size)) if (MIN_SIZE..=MAX_SIZE).contains(&size) => Ok(size.to_string()),
+        _ => Err(format!("'{text}' is not 'imix' or a number from {MIN_SIZE} to {MAX_SIZE}")),
+    }
+}
+
+impl TestbedConfig {
+    /// Returns the number of flows.
+    pub(super) fn flow_count(&self) -> u32 {
+        match self.flows {
+            Flows::PerPipe => self.pipes,
+            Flows::Count(count) => count,
+        }
+    }
+
+    /// Returns the mean size of a packet on the wire, with preamble and gap, in bits.
+    pub fn wire_bits(&self) -> f64 {
+        let overhead = WIRE_OVERHEAD.saturating_sub(u32::from(CHECK_SEQUENCE));
+        self.packet_bytes.mean(|size| f64::from(overhead) + f64::from(size)) * 8.0
+    }
+
+    /// Returns the mean number of flits of a packet.
+    pub(super) fn mean_flits(sizes: Sizes) -> f64 {
+        sizes.mean(|size| lines_of(size.saturating_sub(CHECK_SEQUENCE)) as f64)
+    }
+
+    /// Returns the number of packets: each flow gets a whole cycle of sizes.
+    fn packet_count(&self) -> u32 {
+        self.flow_count().saturating_mul(self.packet_bytes.cycle())
+    }
+
+    /// Returns the size of the traffic in memory, in bytes.
+    pub(super) fn traffic_memory(&self) -> u64 {
+        let lines = Self::mean_flits(self.packet_bytes) * f64::from(self.packet_count());
+        (lines * CACHE_LINE as f64) as u64
+    }
+
+    /// Checks that packets can be directed to the pipes or queues as configured.
+    ///
+    /// # Errors
+    /// Returns what cannot be.
+    pub(super) fn check_steering(&self) -> Result<(), Failure> {
+        let (flows, pipes) = (self.flow_count(), self.pipes);
+        match (self.steering, self.interface) {
+            (
+                Steering::Hash | Steering::RoundRobin,
+                Interface::AfXdp | Interface::AfPacket | Interface::Tap,
+            ) => Err(Failure::unsupported(
+                "the kernel directs the packets of a link: use steering rules",
+            )),
+            (Steering::Rules, _) if flows < pipes => Err(Failure::unsupported(format!(
+                "{flows} flows leave some of {pipes} pipes without packets: use at least one per pipe"
+            ))),
+            (Steering::Rules, _) if flows as usize > CAPACITY => {
+                Err(Failure::unsupported(format!(
+                    "the flow table has {CAPACITY} rules, and {flows} flows need one each: use steering hash"
+                )))
+            }
+            (Steering::Rules | Steering::Hash | Steering::RoundRobin, _) => Ok(()),
+        }
+    }
+
+    /// Generates the traffic: as in the Ensō evaluation packets of all flows in turn, replayed endlessly.
+    ///
+    /// # Errors
+    /// Returns why it cannot be generated.
+    pub(super) fn traffic(&self) -> Result<Traffic, Failure> {
+        let sample = SampleTraffic {
+            packets: self.packet_count(),
+            size: self.packet_bytes,
+            sources: 1,
+            destinations: self.flow_count(),
+        };
+        let traffic = sample.traffic().map_err(|why| Failure::failed(why.to_string()))?;
+        // The kernel guarantees the order of a flow only.
+        if self.interface.link().is_some() {
+            return Ok(traffic);
+        }
+        let by = |number: fn(&Self, &Packet, u32) -> u32| {
+            let packets = traffic.packets().iter().zip(0..);
+            let pipe = |(packet, index)| number(self, packet, index).checked_rem(self.pipes);
+            packets.map(pipe).map(|pipe| pipe.unwrap_or(0)).collect()
+        };
+        // What goes to one pipe returns in order, so all packets of a pipe are a sequence.
+        match self.steering {
+            Steering::Rules => {
+                let pipes = by(|config, _, index| index.checked_rem(config.flow_count()).unwrap_or(0));
+                Ok(traffic.with_sequences(pipes))
+            }
+            Steering::Hash => {
+                let pipes = by(|_, packet, _| hash(&packet.flow));
+                Ok(traffic.with_sequences(pipes))
+            }
+            Steering::RoundRobin => traffic.for_round_robin(self.pipes).ok_or_else(|| {
+                let pipes = self.pipes;
+                Failure::unsupported(format!(
+                    "round-robin over {pipes} pipes replays too many packets: use a multiple of {pipes} flows"
+                ))
+            }),
+        }
+    }
+
+    /// Returns the rules of the traffic, one per flow, in the order of their first packets; none if packets are directed
+    /// without rules.
+    pub(super) fn rules(&self, traffic: &Traffic) -> Vec<Flow> {
+        match self.steering {
+            Steering::Rules => {
+                let first = traffic.packets().iter().take(self.flow_count() as usize);
+                first.map(|packet| looked_up(&packet.flow, packet.syn)).collect()
+            }
+            Steering::Hash | Steering::RoundRobin => Vec::new(),
+        }
+    }
+
+    /// Returns the number of packets that go to the busiest pipe, and of all packets among which they are.
+    pub(super) fn largest_share(&self) -> (u32, u32) {
+        let (flows, pipes) = (self.flow_count(), self.pipes.max(1));
+        let most = match self.steering {
+            Steering::RoundRobin => return (1, pipes),
+            Steering::Rules => flows.div_ceil(pipes),
+            Steering::Hash => {
+                let mut of_pipe = vec![0_u32; pipes as usize];
+                for flow in 0..flows {
+                    let pipe = hash(&SampleTraffic::flow_to(flow)).checked_rem(pipes).unwrap_or(0);
+                    let count = &mut of_pipe[pipe as usize];
+                    *count = count.saturating_add(1);
+                }
+                of_pipe.into_iter().max().unwrap_or(0)
+            }
+        };
+        (most.max(1), flows)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use lab::method::Params;
+    use proptest::prelude::*;
+
+    use super::super::params::CommonParams;
+    use super::*;
+    use crate::nic::fallback::{Fallback, Policy};
+    use crate::nic::flow_table::FlowTable;
+
+    fn config(levels: &[(&str, &str)]) -> TestbedConfig {
+        let levels = levels.iter().map(|(name, level)| ((*name).to_string(), (*level).into()));
+        TestbedConfig::new(&CommonParams::with_defaults(&levels.collect()).unwrap())
+    }
+
+    /// Returns the pipe of each packet of `rounds` rounds, as the NIC directs them.
+    fn steered(config: &TestbedConfig, traffic: &Traffic, rounds: usize) -> Vec<Option<u32>> {
+        let mut table = FlowTable::default();
+        for (flow, pipe) in config.rules(traffic).iter().zip((0..config.pipes).cycle()) {
+            table.insert(*flow, pipe).unwrap();
+        }
+        let policy = config.steering.policy();
+        let pipes = policy.map_or(Vec::new(), |_| (0..config.pipes).collect());
+        let mut fallback = Fallback::new(pipes, policy.unwrap_or(Policy::Hash));
+        let mut each = Vec::new();
+        for _ in 0..rounds {
+            each.extend(traffic.packets().iter().map(|packet| {
+                table.steer(&packet.flow, packet.syn).or_else(|| fallback.pipe(&packet.flow))
+            }));
+        }
+        each
+    }
+
+    proptest! {
+        #![proptest_config(crate::tests::cases(64))]
+
+        #[test]
+        fn the_packets_of_a_sequence_are_those_of_a_pipe(
+            flows in 1u32..100, pipes in 1u32..20,
+            steering in prop_oneof![Just("rules"), Just("hash"), Just("round-robin")],
+            size in prop_oneof![Just("64"), Just("imix")],
+        ) {
+            let levels = [
+                ("flows", flows.to_string()), ("pipes", pipes.to_string()),
+                ("steering", steering.into()), ("packet_bytes", size.into()),
+            ];
+            let levels = levels.each_ref().map(|(name, level)| (*name, level.as_str()));
+            let config = config(&levels);
+            prop_assume!(config.check_steering().is_ok());
+            let traffic = config.traffic().unwrap();
+            let sequences = traffic.sequences().unwrap();
+            let (mut of_pipe, mut packets) = (BTreeMap::new(), BTreeMap::<u32, u32>::new());
+            for (index, pipe) in steered(&config, &traffic, 3).into_iter().enumerate() {
+                let pipe = pipe.expect("a pipe");
+                let sequence = sequences[index % traffic.len()];
+                prop_assert_eq!(*of_pipe.entry(pipe).or_insert(sequence), sequence);
+                *packets.entry(sequence).or_default() += 1;
+            }
+            prop_assert_eq!(of_pipe.len(), packets.len(), "no two pipes share one");
+            let (busiest, all) = config.largest_share();
+            let most = f64::from(*packets.values().max().unwrap()) / (3 * traffic.len()) as f64;
+            prop_assert!((most - f64::from(busiest) / f64::from(all)).abs() < 1e-9);
+            let bits = traffic.total_wire_bytes() as f64 * 8.0 / traffic.len() as f64;
+            prop_assert!((bits - config.wire_bits()).abs() < 1e-6);
+        }
+    }
+
+    #[test]
+    fn impossible_steering_is_refused() {
+        for (levels, said) in [
+            ([("flows", "3"), ("pipes", "4"), ("steering", "rules")], "3 flows leave"),
+            ([("flows", "8193"), ("pipes", "1"), ("steering", "rules")], "steering hash"),
+            ([("interface", "tap"), ("pipes", "1"), ("steering", "hash")], "steering rules"),
+        ] {
+            let why = config(&levels).check_steering().unwrap_err().why;
+            assert!(why.contains(said), "{why}");
+        }
+        let many = [("flows", "65521"), ("pipes", "8191"), ("steering", "round-robin")];
+        let why = config(&many).traffic().unwrap_err().why;
+        assert!(why.contains("multiple of 8191"), "{why}");
+        let few = [("flows", "3"), ("pipes", "4"), ("steering", "hash")];
+        config(&few).check_steering().unwrap();
+    }
+
+    #[test]
+    fn the_window_suits_the_busiest_pipe() {
+        let window = |levels: &[(&str, &str)]| {
+            config(&[&[("depth", "1024"), ("pipes", "4")], levels].concat()).max_window()
+        };
+        assert_eq!(window(&[]), 4 * 511);
+        assert_eq!(window(&[("flows", "1024")]), 4 * 511);
+        assert_eq!(window(&[("flows", "5")]), 511 * 5 / 2);
+        assert_eq!(window(&[("flows", "1"), ("steering", "hash")]), 511);
+        assert_eq!(window(&[("flows", "1"), ("steering", "round-robin")]), 4 * 511);
+    }
+}
