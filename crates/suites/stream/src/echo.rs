@@ -3,7 +3,8 @@
 use machine::SysError;
 
 use crate::generator::TOUCHED;
-use crate::host::descriptors::{self, Burst, Queue};
+use crate::host::descriptors::driver::Dpdk;
+use crate::host::descriptors::{self, BURST, Burst, Driver, Queue};
 use crate::host::{ConfigError, Device, NicClosed, RxTxPipe, Sizes};
 use crate::nic::Port;
 use crate::nic::layout::FLIT;
@@ -124,22 +125,37 @@ impl Echo for PipesEcho {
 }
 
 /// The echo over the queues of one core, which it polls round-robin.
-pub struct DescriptorsEcho {
+pub struct DescriptorsEcho<D: Driver = Dpdk> {
     // Dropped before the device, to whose pool its packets return.
-    burst: Burst,
-    queues: Vec<Queue>,
+    burst: Burst<D>,
+    queues: Vec<Queue<D>>,
     misses: u64,
     unbound: usize,
-    _device: descriptors::Device,
+    _device: descriptors::Device<D>,
 }
 
 impl DescriptorsEcho {
-    /// Creates one queue per flow and binds it; see [`unbound`](Echo::unbound).
+    /// Creates an echo with the driver and the bursts of DPDK; see [`DescriptorsEcho::open`].
+    ///
+    /// # Errors
+    /// See [`DescriptorsEcho::open`].
+    pub fn new(port: &Port, sizes: descriptors::Sizes, flows: &[Flow]) -> Result<Self, SysError> {
+        Self::open(port, sizes, flows, BURST)
+    }
+}
+
+impl<D: Driver> DescriptorsEcho<D> {
+    /// Creates one queue per flow and binds it; see [`unbound`](Echo::unbound). Takes at most `burst` packets at a time.
     ///
     /// # Errors
     /// Returns why memory or the NIC is unavailable.
-    pub fn new(port: &Port, sizes: descriptors::Sizes, flows: &[Flow]) -> Result<Self, SysError> {
-        let device = descriptors::Device::new(port, sizes, flows.len() as u32)?;
+    pub fn open(
+        port: &Port,
+        sizes: descriptors::Sizes,
+        flows: &[Flow],
+        burst: usize,
+    ) -> Result<Self, SysError> {
+        let device = descriptors::Device::open(port, sizes, flows.len() as u32, burst)?;
         let (mut queues, mut unbound) = (Vec::new(), 0);
         for flow in flows {
             let mut queue = device.queue()?;
@@ -150,7 +166,7 @@ impl DescriptorsEcho {
     }
 }
 
-impl Echo for DescriptorsEcho {
+impl<D: Driver> Echo for DescriptorsEcho<D> {
     fn unbound(&self) -> usize {
         self.unbound
     }

@@ -203,7 +203,7 @@ impl Memory {
     }
 
     /// Returns the mapped length in bytes, twice the size for a ring.
-    #[inline(always)]
+    #[cfg(test)]
     pub(crate) fn length(&self) -> usize {
         self.length
     }

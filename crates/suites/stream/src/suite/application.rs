@@ -15,6 +15,7 @@ use super::testbed_config::TestbedConfig;
 use crate::core_use::CoreStats;
 use crate::echo::{DescriptorsEcho, Echo, PipesEcho, work};
 use crate::host;
+use crate::host::descriptors::{Driver, WithDriver};
 use crate::iterations::{LoopTimes, PacketCost, StallThreshold};
 use crate::nic::{Port, ticks};
 use crate::wire::Flow;
@@ -160,13 +161,32 @@ fn run_echo(
             echo_loop.run(check_all_bound(echo, flows)?);
         }
         Interface::Descriptors => {
-            let sizes = host::descriptors::Sizes { rx: config.depth, tx: config.depth };
-            echo_loop.run(check_all_bound(DescriptorsEcho::new(port, sizes, flows)?, flows)?);
+            config.driver.kind().with(RunDescriptors { port, config, flows, echo_loop })?;
         }
         // Their application is another process, or has no port.
         Interface::Dpdk | Interface::AfXdp | Interface::AfPacket | Interface::Tap => {}
     }
     Ok(())
+}
+
+/// Runs the echo over descriptors with a driver.
+struct RunDescriptors<'a> {
+    port: &'a Port,
+    config: &'a TestbedConfig,
+    flows: &'a [Flow],
+    echo_loop: Loop,
+}
+
+impl WithDriver for RunDescriptors<'_> {
+    type Output = Result<(), SysError>;
+
+    fn run<D: Driver>(self) -> Self::Output {
+        let Self { port, config, flows, echo_loop } = self;
+        let burst = config.burst as usize;
+        let echo = DescriptorsEcho::<D>::open(port, config.ring_sizes(), flows, burst)?;
+        echo_loop.run(check_all_bound(echo, flows)?);
+        Ok(())
+    }
 }
 
 /// Returns `echo` if all its flows are bound. Otherwise the NIC would drop packets through no fault of the

@@ -10,7 +10,9 @@ use lab::method::Params;
 use lab::quantity;
 
 use super::dpdk::DpdkParams;
+use super::driver::DriverParams;
 use crate::generator::Check;
+use crate::host::descriptors::MAX_BURST;
 use crate::link::LinkKind;
 use crate::nic::layout::{BUFFERS, FLIT, NOTIFICATIONS, PIPES};
 use crate::nic::pipes::Notify;
@@ -125,6 +127,11 @@ pub struct CommonParams {
     /// modelled duration of a transfer by the NIC; none: no added delay
     #[factor(default = "none")]
     pub(super) modelled_transfer: Modelled,
+    /// descriptors and dpdk: maximum number of packets that the application takes at a time
+    #[factor(default = "64", levels = Levels::Count(1, MAX_BURST as u64))]
+    pub(super) burst: u32,
+    #[factor(flatten)]
+    pub(super) driver: DriverParams,
     #[factor(flatten)]
     pub(super) dpdk: DpdkParams,
 }

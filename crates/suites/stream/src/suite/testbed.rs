@@ -14,13 +14,15 @@ use super::params::Interface;
 use super::testbed_config::{Cpus, TestbedConfig};
 use crate::core_use::CoreStats;
 use crate::generator::{Generator, GeneratorCommand, LiveCounters, Pace, Report, Trial};
+use crate::host::descriptors::Sizes;
 use crate::iterations::StallThreshold;
+use crate::nic::descriptor::{Descriptor, LongDescriptor, RxSize};
 use crate::nic::descriptors::Descriptors;
 use crate::nic::flow_table::looked_up;
 use crate::nic::pipes::Pipes;
 use crate::nic::{self, Counters, Nic, NicParams};
 use crate::wire::packet::FLIT;
-use crate::wire::sample::{SampleTraffic, Sizes};
+use crate::wire::sample::{self, SampleTraffic};
 use crate::wire::traffic::Packet;
 use crate::wire::{Flow, Wire};
 
@@ -98,7 +100,7 @@ impl Testbed {
         let sample = SampleTraffic {
             // As in the Ensō evaluation: one packet to each destination, replayed endlessly.
             packets: config.pipes,
-            size: Sizes::One(config.packet_bytes),
+            size: sample::Sizes::One(config.packet_bytes),
             sources: 1,
             destinations: config.pipes,
         };
@@ -272,6 +274,14 @@ fn start_nic(
             let pipes = Pipes::new(notify, (config.ring / FLIT) as u32, config.notifications);
             Nic::start(params, pipes, wire)
         }
-        None => Nic::start(params, Descriptors::new(config.depth, config.depth), wire),
+        None => {
+            let Sizes { rx, tx } = config.ring_sizes();
+            match config.driver.kind().size {
+                RxSize::Short => Nic::start(params, Descriptors::<Descriptor>::new(rx, tx), wire),
+                RxSize::Long => {
+                    Nic::start(params, Descriptors::<LongDescriptor>::new(rx, tx), wire)
+                }
+            }
+        }
     }
 }

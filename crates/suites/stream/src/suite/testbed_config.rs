@@ -12,17 +12,20 @@ use lab::sample::Failure;
 use machine::topology::Topology;
 
 use super::dpdk::DpdkParams;
+use super::driver::DriverParams;
 use super::links;
 use super::params::{CommonParams, Depth, Interface};
 use crate::generator::{Check, Modification};
+use crate::host;
+use crate::nic::InterfaceConfig;
 use crate::nic::layout::FLIT;
 use crate::wire::packet::flits;
 use crate::wire::traffic::WIRE_OVERHEAD;
 
 /// Size of the check sequence, which packets have on the wire but not in memory, in bytes.
 const CHECK_SEQUENCE: u16 = 4;
-/// Size of a descriptor's buffer with its padding, in bytes.
-const BUFFER: u64 = 2112;
+/// Maximum number of descriptors of a transmit ring: as many as Ensō's program for DPDK uses, whatever the receive ring.
+const MAX_TX_RING: u32 = 1024;
 /// Size of preamble and gap, in bytes.
 const PREAMBLE_AND_GAP: u32 = WIRE_OVERHEAD - CHECK_SEQUENCE as u32;
 
@@ -51,6 +54,10 @@ pub struct TestbedConfig {
     pub doorbell: Duration,
     /// Modelled duration of a transfer.
     pub transfer: Duration,
+    /// Maximum number of packets that the application takes at a time with descriptors or DPDK.
+    pub burst: u32,
+    /// Params of the interface `descriptors`.
+    pub driver: DriverParams,
     /// Params of the interface `dpdk`.
     pub dpdk: DpdkParams,
 }
@@ -79,6 +86,8 @@ impl TestbedConfig {
             notifications: params.notifications,
             doorbell: params.modelled_doorbell.0,
             transfer: params.modelled_transfer.0,
+            burst: params.burst,
+            driver: params.driver,
             dpdk: params.dpdk,
         }
     }
@@ -100,12 +109,22 @@ impl TestbedConfig {
         let each = match self.interface {
             Interface::Dpdk => return DpdkParams::memory(self),
             Interface::AfXdp | Interface::AfPacket | Interface::Tap => return links::MEMORY,
-            Interface::Descriptors => u64::from(self.depth).saturating_mul(2 * BUFFER),
+            Interface::Descriptors => return self.descriptors().memory(self.pipes.into()),
             Interface::Pipes | Interface::PipesPerPacket | Interface::PipesPrefetch => {
                 self.ring as u64
             }
         };
         u64::from(self.pipes).saturating_mul(each)
+    }
+
+    /// Returns the ring sizes of descriptors.
+    pub fn ring_sizes(&self) -> host::descriptors::Sizes {
+        host::descriptors::Sizes { rx: self.depth, tx: self.depth.min(MAX_TX_RING) }
+    }
+
+    /// Returns the NIC's configuration with descriptors.
+    pub fn descriptors(&self) -> InterfaceConfig {
+        self.ring_sizes().config(self.driver.kind().size)
     }
 
     /// Returns the number of pipes per core; the last core may have fewer.

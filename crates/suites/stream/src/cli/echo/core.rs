@@ -110,7 +110,7 @@ impl Core<'_> {
                 let sizes = host::Sizes { ring, notifications };
                 self.echo(&mut PipesEcho::new(port, sizes, flows, prefetch)?, last)
             }
-            InterfaceConfig::Descriptors { rx, tx } => {
+            InterfaceConfig::Descriptors { rx, tx, .. } => {
                 let sizes = descriptors::Sizes { rx, tx };
                 self.echo(&mut DescriptorsEcho::new(port, sizes, flows)?, last)
             }

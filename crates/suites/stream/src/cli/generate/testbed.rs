@@ -8,6 +8,7 @@ use machine::tsc::Tsc;
 use crate::cli::Error;
 use crate::generator::{Generator, GeneratorCommand, LiveCounters};
 use crate::link::{Link, LinkEngine, LinkStatus};
+use crate::nic::descriptor::{Descriptor, LongDescriptor, RxSize};
 use crate::nic::descriptors::Descriptors;
 use crate::nic::layout::FLIT;
 use crate::nic::pipes::Pipes;
@@ -90,8 +91,11 @@ impl Testbed {
                 let engine = Pipes::new(notify, (ring / FLIT) as u32, notifications);
                 Nic::start(self.params, engine, generator)
             }
-            InterfaceConfig::Descriptors { rx, tx } => {
-                Nic::start(self.params, Descriptors::new(rx, tx), generator)
+            InterfaceConfig::Descriptors { rx, tx, size: RxSize::Short } => {
+                Nic::start(self.params, Descriptors::<Descriptor>::new(rx, tx), generator)
+            }
+            InterfaceConfig::Descriptors { rx, tx, size: RxSize::Long } => {
+                Nic::start(self.params, Descriptors::<LongDescriptor>::new(rx, tx), generator)
             }
             InterfaceConfig::Virtio { queues } => {
                 let engine = VirtioNet::new(queues, Arc::new([]), VhostControl::default());
@@ -135,7 +139,8 @@ mod tests {
 
     const PIPES: InterfaceConfig =
         InterfaceConfig::Pipes { notify: Notify::Reactively, ring: 64 << 10, notifications: 64 };
-    const DESCRIPTORS: InterfaceConfig = InterfaceConfig::Descriptors { rx: 64, tx: 64 };
+    const DESCRIPTORS: InterfaceConfig =
+        InterfaceConfig::Descriptors { rx: 64, tx: 64, size: RxSize::Long };
 
     fn testbed() -> Option<Testbed> {
         let sample = SampleTraffic { packets: 7, size: Sizes::Mixed, sources: 1, destinations: 1 };

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use super::super::configuration::Configuration;
 use super::super::descriptor::{
-    CONFIGURE, DONE, Descriptor, END, KIND, NOTHING, REPORT, SEND, sent_bytes,
+    CONFIGURE, DONE, Descriptor, END, KIND, NOTHING, REPORT, RxDescriptor, SEND, sent_bytes,
 };
 use super::super::engine::{ConfigRefused, EngineContext};
 use super::super::layout::FLIT;
@@ -80,7 +80,7 @@ impl TxBatch {
         &mut self,
         descriptor: &Descriptor,
         slot: u32,
-        queue: &mut Queue,
+        queue: &mut Queue<impl RxDescriptor>,
         nic: &EngineContext,
     ) {
         let word = descriptor.word.load(Ordering::Relaxed);
@@ -107,7 +107,7 @@ fn is_frame(word: u64) -> bool {
     word & (KIND | END) == SEND | END && length.contains(&(sent_bytes(word) as usize))
 }
 
-impl Descriptors {
+impl<D: RxDescriptor> Descriptors<D> {
     /// Serves all queues with descriptors to send.
     #[inline(always)]
     pub(super) fn serve_all<W: Wire>(&mut self, now: u64, nic: &mut EngineContext, wire: &mut W) {
