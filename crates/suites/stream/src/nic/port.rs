@@ -50,7 +50,7 @@ impl Port {
         };
         let mapping = DoorbellMapping::new()?;
         let pair = nic.alloc_pair()?;
-        let (doorbells, receiver) = doorbells::ends(mapping, nic.is_stamped());
+        let (doorbells, receiver) = doorbells::ends(mapping, nic.delays());
         nic.attach(ClientId::default(), pair, receiver);
         Ok((pair, doorbells))
     }

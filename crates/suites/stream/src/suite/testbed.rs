@@ -268,7 +268,7 @@ fn start_nic(
     config: &TestbedConfig,
     wire: impl Wire<Command = GeneratorCommand>,
 ) -> Result<Nic<GeneratorCommand>, nic::Error> {
-    let params = NicParams { cpu, doorbell: config.doorbell, transfer: config.transfer };
+    let params = NicParams { cpu, pcie: config.pcie };
     match config.interface.notify() {
         Some(notify) => {
             let pipes = Pipes::new(notify, (config.ring / FLIT) as u32, config.notifications);

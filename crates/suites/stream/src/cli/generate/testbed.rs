@@ -1,7 +1,6 @@
 //! A NIC that takes the configuration of its first program.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use machine::tsc::Tsc;
 
@@ -11,6 +10,7 @@ use crate::link::{Link, LinkEngine, LinkStatus};
 use crate::nic::descriptor::{Descriptor, LongDescriptor, RxSize};
 use crate::nic::descriptors::Descriptors;
 use crate::nic::layout::FLIT;
+use crate::nic::pcie::PcieModel;
 use crate::nic::pipes::Pipes;
 use crate::nic::vhost::{VhostControl, VirtioNet};
 use crate::nic::{Access, Counters, InterfaceConfig, Nic, NicParams};
@@ -34,16 +34,16 @@ struct State {
 }
 
 impl Testbed {
-    /// Creates a testbed without a NIC. `doorbell` and `transfer` are modelled durations.
+    /// Creates a testbed without a NIC.
     pub(super) fn new(
         traffic: Arc<Traffic>,
         live: Arc<LiveCounters>,
-        (doorbell, transfer): (Duration, Duration),
+        pcie: PcieModel,
     ) -> Result<Self, Error> {
         let cpu = Cpus::select(&machine::topology::allowed_cpus(), 1)?.nic;
         // A missing time-stamp counter is reported now, not to the first program.
         Tsc::get()?;
-        let params = NicParams { cpu, doorbell, transfer };
+        let params = NicParams { cpu, pcie };
         Ok(Self { params, traffic, live, state: Mutex::default() })
     }
 
@@ -54,7 +54,7 @@ impl Testbed {
         link: Box<dyn Link>,
         status: Arc<LinkStatus>,
     ) -> Result<Self, Error> {
-        let testbed = Self::new(traffic, live, (Duration::ZERO, Duration::ZERO))?;
+        let testbed = Self::new(traffic, live, PcieModel::default())?;
         let generator = Generator::new(Arc::clone(&testbed.traffic), Arc::clone(&testbed.live))?;
         let config = InterfaceConfig::Link(link.mode());
         let nic = Nic::start(testbed.params, LinkEngine::new(link, status), generator)?;
@@ -145,7 +145,7 @@ mod tests {
     fn testbed() -> Option<Testbed> {
         let sample = SampleTraffic { packets: 7, size: Sizes::Mixed, sources: 1, destinations: 1 };
         let traffic = Arc::new(sample.traffic().unwrap());
-        let testbed = Testbed::new(traffic, Arc::default(), (Duration::ZERO, Duration::ZERO));
+        let testbed = Testbed::new(traffic, Arc::default(), PcieModel::default());
         testbed.inspect_err(|why| machine::untested::note("stream: a generator's NIC", why)).ok()
     }
 

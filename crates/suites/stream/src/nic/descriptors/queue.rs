@@ -68,6 +68,8 @@ pub(super) struct Queue<D> {
     pub(super) lengths: Box<[u16]>,
     /// Position up to which packets are reported.
     pub(super) written: u32,
+    /// Position up to which reports are written or on their way.
+    pub(super) announced: u32,
     /// Whether packets are to be reported at the end of this iteration.
     pub(super) due: bool,
     /// Whether the queue is in the list of those with descriptors to send.
@@ -83,6 +85,7 @@ impl<D> Default for Queue<D> {
             tx: DescriptorRing::default(),
             lengths: Box::default(),
             written: 0,
+            announced: 0,
             due: false,
             sends: false,
             window: Window::default(),
@@ -91,6 +94,16 @@ impl<D> Default for Queue<D> {
 }
 
 impl<D: RxDescriptor> Queue<D> {
+    /// Counts the writes of all reports that are due: of each cache line of descriptors that they touch, one.
+    #[inline(always)]
+    pub(super) fn count_reports(&mut self, nic: &mut EngineContext) {
+        let (from, per_line) = (self.announced as usize, D::PER_LINE);
+        let count = self.rx.head.wrapping_sub(self.announced) as usize & (self.lengths.len() - 1);
+        let lines = (from % per_line + count).div_ceil(per_line);
+        nic.write_packets(lines as u64, (count * size_of::<D>()) as u64);
+        self.announced = self.rx.head;
+    }
+
     /// Reports packets up to a position in their descriptors. Descriptors of a whole cache line are written together.
     /// Returns their number.
     #[inline(always)]

@@ -68,10 +68,11 @@ impl<D: RxDescriptor> Descriptors<D> {
         for id in self.due.drain(..) {
             let queue = &mut self.queues[id as usize];
             queue.due = false;
-            if nic.transfer == 0 {
+            queue.count_reports(nic);
+            if !nic.is_delayed() {
                 nic.counters.notifications += u64::from(queue.write_back::<V>(queue.rx.head));
             } else {
-                let arrives = now + nic.transfer;
+                let arrives = nic.arrival();
                 self.pending.push_back(Report { arrives, queue: id, until: queue.rx.head });
             }
         }
@@ -111,6 +112,7 @@ impl<D: RxDescriptor> RxPlacement for Descriptors<D> {
         nic.counters.ring_full += u64::from(run.count - taken);
         nic.counters.to_memory += u64::from(taken);
         nic.counters.flits += u64::from(taken * flits);
+        nic.write(taken.into(), u64::from(flits) * FLIT as u64);
         if taken > 0 && !queue.due {
             queue.due = true;
             self.due.push(id);

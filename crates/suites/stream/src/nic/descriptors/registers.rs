@@ -33,12 +33,17 @@ impl<D: RxDescriptor> Registers for Descriptors<D> {
             (Register::RxTail, Some(queue)) => {
                 nic.counters.head_updates += 1;
                 // The NIC reads the descriptors.
-                queue.rx.tail.set(write.value & self.rx_mask, now, nic.transfer);
+                let tail = write.value & self.rx_mask;
+                let count = tail.wrapping_sub(queue.rx.tail.latest()) & self.rx_mask;
+                nic.read(u64::from(count) * size_of::<D>() as u64);
+                queue.rx.tail.set(tail, now, nic.read_delay(1));
             }
             (Register::TxTail, Some(queue)) if !queue.tx.is_none() => {
                 nic.counters.tail_updates += 1;
                 // The NIC reads the descriptors, and then what they point to.
-                queue.tx.tail.set(write.value & self.tx_mask, now, 2 * nic.transfer);
+                let tail = write.value & self.tx_mask;
+                queue.tx.announce(tail, self.tx_mask, nic);
+                queue.tx.tail.set(tail, now, nic.read_delay(2));
                 if !queue.sends {
                     queue.sends = true;
                     self.sending.push(id);
@@ -124,7 +129,7 @@ impl<D: RxDescriptor> Descriptors<D> {
         self.pending.retain(|report| report.queue != id);
         let queue = &mut self.queues[id as usize];
         queue.lengths = Box::default();
-        (queue.written, queue.due) = (0, false);
+        (queue.written, queue.announced, queue.due) = (0, 0, false);
     }
 
     /// Removes a queue.

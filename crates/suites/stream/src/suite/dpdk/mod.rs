@@ -141,9 +141,7 @@ impl DpdkParams {
                 "virtqueues have at most {MAX_DEPTH} entries"
             )));
         }
-        if !config.doorbell.is_zero() || !config.transfer.is_zero() {
-            return Err(Failure::unsupported("the interface dpdk has no modelled PCIe"));
-        }
+        config.without_model("the interface dpdk")?;
         if config.nops > 0 {
             return Err(Failure::unsupported("testpmd does no other work per packet"));
         }
