@@ -5,6 +5,7 @@
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
 compile_error!("tollgate measures on Linux x86-64 only");
 
+pub mod bpf;
 pub mod cache;
 pub mod caching;
 pub mod capability;

@@ -3,7 +3,8 @@
 use machine::SysError;
 
 use crate::generator::TOUCHED;
-use crate::host::descriptors::{self, Burst, Queue};
+use crate::host::descriptors::driver::Dpdk;
+use crate::host::descriptors::{self, BURST, Burst, Driver, Queue};
 use crate::host::{ConfigError, Device, NicClosed, RxTxPipe, Sizes};
 use crate::nic::Port;
 use crate::nic::layout::FLIT;
@@ -133,26 +134,42 @@ impl Echo for PipesEcho {
 }
 
 /// The echo over the queues of one core, which it polls round-robin.
-pub struct DescriptorsEcho {
+pub struct DescriptorsEcho<D: Driver = Dpdk> {
     // Dropped before the device, to whose pool its packets return.
-    burst: Burst,
-    queues: Vec<Queue>,
+    burst: Burst<D>,
+    queues: Vec<Queue<D>>,
     misses: u64,
     unbound: usize,
-    _device: descriptors::Device,
+    _device: descriptors::Device<D>,
 }
 
 impl DescriptorsEcho {
-    /// Creates the queues of a core, and has packets directed to them; see [`unbound`](Echo::unbound).
+    /// Creates an echo with the driver and the bursts of DPDK; see [`DescriptorsEcho::open`].
     ///
     /// # Errors
-    /// Returns why memory or the NIC is unavailable.
+    /// See [`DescriptorsEcho::open`].
     pub fn new(
         port: &Port,
         sizes: descriptors::Sizes,
         of_core: &CorePipes,
     ) -> Result<Self, SysError> {
-        let device = descriptors::Device::new(port, sizes, of_core.pipes as u32)?;
+        Self::open(port, sizes, of_core, BURST)
+    }
+}
+
+impl<D: Driver> DescriptorsEcho<D> {
+    /// Creates the queues of a core, and has packets directed to them; see [`unbound`](Echo::unbound). Takes at most `burst`
+    /// packets at a time.
+    ///
+    /// # Errors
+    /// Returns why memory or the NIC is unavailable.
+    pub fn open(
+        port: &Port,
+        sizes: descriptors::Sizes,
+        of_core: &CorePipes,
+        burst: usize,
+    ) -> Result<Self, SysError> {
+        let device = descriptors::Device::open(port, sizes, of_core.pipes as u32, burst)?;
         let queues = (0..of_core.pipes).map(|_| device.queue()).collect::<Result<Vec<_>, _>>();
         let (mut queues, mut unbound) = (queues?, 0);
         for (queue, flow) in &of_core.rules {
@@ -165,7 +182,7 @@ impl DescriptorsEcho {
     }
 }
 
-impl Echo for DescriptorsEcho {
+impl<D: Driver> Echo for DescriptorsEcho<D> {
     fn unbound(&self) -> usize {
         self.unbound
     }

@@ -4,13 +4,14 @@
 //! bound, even with the error of the clock conversion: see docs/crossing.md. The program, its map and its link are
 //! descriptors of this process, so the kernel removes them when it ends.
 
-mod call;
 mod instructions;
 
+use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use lab::sample::Failure;
+use machine::bpf::{self, MMAPABLE, MapType, ProgramType};
 use machine::mapping::{Mapping, Sharing};
 use rustix::thread::CapabilitySet;
 
@@ -47,14 +48,18 @@ impl Program {
     /// # Errors
     /// Returns `unavailable` if the kernel does not permit it.
     pub fn attach(event: Event) -> Result<Self, Failure> {
-        let map = call::create_map(size_of::<EventBuffer>())?;
+        let map = bpf::create_map(MapType::Array, size_of::<EventBuffer>() as u32, 1, MMAPABLE);
+        let map = map.map_err(|why| to_failure("create a BPF map", &why))?;
         let instructions = instructions::program(event, pid_tgid(), map.as_raw_fd(), CAPACITY);
-        let program = call::load(&instructions)?;
+        let program = bpf::load(ProgramType::RawTracepoint, &instructions)
+            .map_err(|why| to_failure(&format!("load a BPF program ({})", why.log), &why.source))?;
         let tracepoint = match event {
             Event::PageFault => c"page_fault_user",
             Event::Syscall => c"sys_enter",
         };
-        let link = call::attach(tracepoint, &program)?;
+        let link = bpf::attach_to_tracepoint(tracepoint, &program).map_err(|why| {
+            to_failure(&format!("attach BPF to {}", tracepoint.to_string_lossy()), &why)
+        })?;
         let buffer = Mapping::open_file(&map, size_of::<EventBuffer>(), Sharing::SharedWritable)?;
         let rate = clocks::rate()?;
         Ok(Self { buffer, rate, start: None, _link: link, _program: program, _map: map })
@@ -93,11 +98,29 @@ impl Tracer for Program {
 /// # Errors
 /// Returns `unavailable` with the cause and the fix.
 pub fn available() -> Result<(), Failure> {
-    call::check_exists()?;
+    bpf::check_exists().map_err(|why| to_failure("bpf(2)", &why))?;
     tracefs::check_capabilities(
         &[CapabilitySet::SYS_ADMIN, CapabilitySet::BPF | CapabilitySet::PERFMON],
         "BPF programs on tracepoints need CAP_BPF and CAP_PERFMON",
     )
+}
+
+/// Converts an error of the kernel to a failure.
+fn to_failure(what: &str, why: &io::Error) -> Failure {
+    let text = format!("{what}: {why}");
+    match why.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => Failure::unavailable(
+            text,
+            "run as root, without kernel lockdown; before kernel 5.11 also run 'ulimit -l unlimited'",
+        ),
+        Some(libc::ENOSYS | libc::ENOENT | libc::EINVAL | libc::EOPNOTSUPP) => {
+            Failure::unavailable(
+                text,
+                "use a kernel from 5.8 with CONFIG_BPF_SYSCALL and CONFIG_BPF_EVENTS",
+            )
+        }
+        _ => Failure::failed(text),
+    }
 }
 
 /// Returns process and thread ID as bpf_get_current_pid_tgid does: process in the upper half.

@@ -66,6 +66,18 @@ counters! {
     transmissions = "PCIE_TX_DSC_CNT",
     /// Flits read from memory to be sent, including the first parts of packets in two parts.
     flits_read = "PCIE_TX_PKT_READ_CNT",
+    /// Packets of PCIe that the NIC wrote with, as a card would: of packets, notifications, descriptors.
+    writes = "PCIE_WR_TLP",
+    /// Bytes of these writes, without overhead.
+    bytes_written = "PCIE_WR_BYTES",
+    /// Packets of PCIe that requested reads.
+    read_requests = "PCIE_RD_TLP",
+    /// Packets of PCIe that answered them.
+    completions = "PCIE_CPL_TLP",
+    /// Bytes of these answers, without overhead.
+    bytes_read = "PCIE_CPL_BYTES",
+    /// Writes to registers.
+    register_writes = "PCIE_REG_WR",
     /// Rules set in the flow table.
     rules = "RULE_SET",
     /// Rules for which the flow table had no space.

@@ -11,9 +11,28 @@ use std::cell::Cell;
 use super::doorbell_mapping::DoorbellMapping;
 use super::sync::{CREDIT, Ordering, spin_loop};
 
+/// What is modelled of doorbells.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct DoorbellDelays {
+    /// Whether they carry their time, because they arrive later.
+    pub(crate) stamped: bool,
+    /// How long each stalls the sender, in ticks.
+    pub(crate) stall: u64,
+}
+
 /// Returns the two ends of an empty queue.
-pub(super) fn ends(queue: DoorbellMapping, stamped: bool) -> (DoorbellSender, DoorbellReceiver) {
-    (DoorbellSender::new(queue.clone(), stamped), DoorbellReceiver::new(queue, stamped))
+pub(super) fn ends(
+    queue: DoorbellMapping,
+    delays: DoorbellDelays,
+) -> (DoorbellSender, DoorbellReceiver) {
+    (DoorbellSender::new(queue.clone(), delays), DoorbellReceiver::new(queue, delays.stamped))
+}
+
+/// Reads the time-stamp counter.
+#[inline(always)]
+fn ticks() -> u64 {
+    // SAFETY: RDTSC has no side effect.
+    unsafe { std::arch::x86_64::_rdtsc() }
 }
 
 /// Packs a write: its address, its value, and in the lowest bit the parity of the queue's lap, by which the receiver
@@ -33,7 +52,7 @@ fn lap(next: u32) -> u64 {
 #[derive(Debug)]
 pub(crate) struct DoorbellSender {
     queue: DoorbellMapping,
-    stamped: bool,
+    delays: DoorbellDelays,
     next: Cell<u32>,
     /// Last known number of writes that the NIC has taken.
     known: Cell<u32>,
@@ -41,8 +60,8 @@ pub(crate) struct DoorbellSender {
 
 impl DoorbellSender {
     /// Creates the end of an empty queue.
-    pub(super) fn new(queue: DoorbellMapping, stamped: bool) -> Self {
-        Self { queue, stamped, next: Cell::new(0), known: Cell::new(0) }
+    pub(super) fn new(queue: DoorbellMapping, delays: DoorbellDelays) -> Self {
+        Self { queue, delays, next: Cell::new(0), known: Cell::new(0) }
     }
 
     /// Writes a register. Waits while the NIC has taken none of the last 4096 writes. If the NIC has stopped the write is
@@ -54,13 +73,24 @@ impl DoorbellSender {
             return;
         }
         let slot = (next % CREDIT) as usize;
-        if self.stamped {
-            // SAFETY: RDTSC has no side effect.
-            let now = unsafe { std::arch::x86_64::_rdtsc() };
+        if self.delays.stamped {
+            let now = ticks();
             self.queue.stamps[slot].store(now, Ordering::Relaxed);
         }
         self.queue.slots[slot].store(packed(address, value, next), Ordering::Release);
         self.next.set(next.wrapping_add(1));
+        if self.delays.stall != 0 {
+            self.stall();
+        }
+    }
+
+    /// Keeps the core busy as long as a write to a register of a card would.
+    #[cold]
+    fn stall(&self) {
+        let end = ticks().saturating_add(self.delays.stall);
+        while ticks() < end {
+            spin_loop();
+        }
     }
 
     #[cold]

@@ -9,6 +9,7 @@ use super::fallback::{Fallback, Policy};
 use super::flow_table::FlowTableFull;
 use super::interface_config::InterfaceConfig;
 use super::layout::{FLIT, FLITS_PER_SECOND};
+use super::pcie::Link;
 use super::pipe_ids::Owners;
 use super::region::{ClientId, Region, Regions};
 use super::steering::Steering;
@@ -73,6 +74,10 @@ pub struct EngineContext {
     pub(crate) doorbell: u64,
     /// Modelled duration of a transfer, in ticks; 0 if not modelled.
     pub(crate) transfer: u64,
+    /// The modelled link, if there is one.
+    pub(crate) link: Option<Link>,
+    /// Start of this iteration, in ticks.
+    pub(crate) now: u64,
     pub(crate) ticks_per_second: f64,
 }
 

@@ -7,7 +7,7 @@ use std::fmt;
 
 use machine::mapping::PAGE;
 
-use super::descriptor::{BUFFER, Descriptor, PER_LINE};
+use super::descriptor::{BUFFER_SPACE, Descriptor, PER_LINE, RxSize};
 use super::link_mode::LinkMode;
 use super::vhost::MAX_QUEUES;
 
@@ -38,6 +38,8 @@ pub enum InterfaceConfig {
         rx: u32,
         /// Descriptors of each transmit ring.
         tx: u32,
+        /// Size of the descriptors to receive into.
+        size: RxSize,
     },
     /// Virtqueues in the memory of a program that attaches by vhost-user.
     Virtio {
@@ -55,7 +57,9 @@ impl InterfaceConfig {
             Self::Pipes { notify, ring, notifications } => {
                 [1, (notify == Notify::EveryPacket).into(), ring as u64, notifications.into()]
             }
-            Self::Descriptors { rx, tx } => [2, rx.into(), tx.into(), 0],
+            Self::Descriptors { rx, tx, size } => {
+                [2, rx.into(), tx.into(), (size == RxSize::Long).into()]
+            }
             // No client of this project's protocol can have it.
             Self::Virtio { queues } => [3, queues.into(), 0, 0],
             Self::Link(_) => [4, 0, 0, 0],
@@ -71,9 +75,11 @@ impl InterfaceConfig {
                 ring: ring.try_into().ok()?,
                 notifications: notifications.try_into().ok()?,
             },
-            [2, rx, tx, _] => {
-                Self::Descriptors { rx: rx.try_into().ok()?, tx: tx.try_into().ok()? }
-            }
+            [2, rx, tx, long] => Self::Descriptors {
+                rx: rx.try_into().ok()?,
+                tx: tx.try_into().ok()?,
+                size: if long == 0 { RxSize::Short } else { RxSize::Long },
+            },
             _ => return None,
         };
         config.is_possible().then_some(config)
@@ -83,10 +89,11 @@ impl InterfaceConfig {
     pub(crate) fn memory(self, queues: u64) -> u64 {
         match self {
             Self::Pipes { ring, .. } => queues.saturating_mul(ring as u64),
-            Self::Descriptors { rx, tx } => {
-                const EACH: u64 = (BUFFER + size_of::<Descriptor>()) as u64;
-                let descriptors = u64::from(rx).saturating_add(tx.into());
-                queues.saturating_mul(EACH.saturating_mul(descriptors))
+            Self::Descriptors { rx, tx, size } => {
+                let each = |bytes: usize| (bytes as u64).saturating_add(BUFFER_SPACE as u64);
+                let rx = u64::from(rx).saturating_mul(each(size.bytes()));
+                let tx = u64::from(tx).saturating_mul(each(size_of::<Descriptor>()));
+                queues.saturating_mul(rx.saturating_add(tx))
             }
             // The program's, and the kernel's.
             Self::Virtio { .. } | Self::Link(_) => 0,
@@ -100,7 +107,7 @@ impl InterfaceConfig {
                 let rings = (PAGE..=1 << 30).contains(&ring) && ring.is_power_of_two();
                 rings && (2..=1 << 20).contains(&notifications) && notifications.is_power_of_two()
             }
-            Self::Descriptors { rx, tx } => [rx, tx]
+            Self::Descriptors { rx, tx, .. } => [rx, tx]
                 .iter()
                 .all(|size| (PER_LINE as u32..=1 << 20).contains(size) && size.is_power_of_two()),
             Self::Virtio { queues } => (1..=MAX_QUEUES).contains(&queues),
@@ -116,11 +123,34 @@ impl fmt::Display for InterfaceConfig {
                 let each = if *notify == Notify::EveryPacket { " per packet" } else { "" };
                 write!(to, "pipes of {} KiB with {notifications} notifications{each}", ring / 1024)
             }
-            Self::Descriptors { rx, tx } => {
-                write!(to, "rings of {rx} descriptors for receiving and {tx} for sending")
+            Self::Descriptors { rx, tx, size } => {
+                let bytes = size.bytes();
+                write!(
+                    to,
+                    "rings of {rx} descriptors of {bytes} B for receiving and {tx} for sending"
+                )
             }
             Self::Virtio { queues } => write!(to, "{queues} pairs of virtqueues"),
             Self::Link(mode) => mode.fmt(to),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn encoded_configurations_are_decoded() {
+        let pipes = |notify| InterfaceConfig::Pipes { notify, ring: 1 << 21, notifications: 64 };
+        let descriptors = |size| InterfaceConfig::Descriptors { rx: 1024, tx: 512, size };
+        for config in [
+            pipes(Notify::Reactively),
+            pipes(Notify::EveryPacket),
+            descriptors(RxSize::Short),
+            descriptors(RxSize::Long),
+        ] {
+            assert_eq!(InterfaceConfig::of(config.words()), Some(config));
         }
     }
 }

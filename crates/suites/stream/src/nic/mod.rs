@@ -19,6 +19,7 @@ pub mod layout;
 mod link_mode;
 pub(crate) mod memory;
 pub mod notification;
+pub mod pcie;
 mod pipe_ids;
 pub mod pipes;
 mod placement;

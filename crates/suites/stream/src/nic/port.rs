@@ -50,7 +50,7 @@ impl Port {
         };
         let mapping = DoorbellMapping::new()?;
         let pair = nic.alloc_pair()?;
-        let (doorbells, receiver) = doorbells::ends(mapping, nic.is_stamped());
+        let (doorbells, receiver) = doorbells::ends(mapping, nic.delays());
         nic.attach(ClientId::default(), pair, receiver);
         Ok((pair, doorbells))
     }
@@ -203,7 +203,7 @@ impl Memory {
     }
 
     /// Returns the mapped length in bytes, twice the size for a ring.
-    #[inline(always)]
+    #[cfg(test)]
     pub(crate) fn length(&self) -> usize {
         self.length
     }

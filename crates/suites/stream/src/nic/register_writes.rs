@@ -71,6 +71,7 @@ pub(super) trait Registers {
     ) -> bool {
         let Some(doorbells) = self.doorbells_of(pair) else { return false };
         let Some((address, value)) = doorbells.take(before) else { return false };
+        nic.count_register_write();
         match Register::at(address) {
             Some((queue, register)) => {
                 self.apply_write(pair as u32, Write { queue, register, value }, now, nic);
@@ -108,6 +109,12 @@ impl DelayedTail {
             self.known(now);
             self.pending.push_back((now + after, tail));
         }
+    }
+
+    /// Returns the tail that was set last.
+    #[inline(always)]
+    pub(super) fn latest(&self) -> u32 {
+        self.pending.back().map_or(self.known, |(_, tail)| *tail)
     }
 
     /// Returns the known tail.

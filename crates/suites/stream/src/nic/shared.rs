@@ -9,7 +9,7 @@ use machine::SysError;
 
 use super::command_queue::{Command, CommandQueue};
 use super::counters::PublishedCounters;
-use super::doorbells::DoorbellReceiver;
+use super::doorbells::{DoorbellDelays, DoorbellReceiver};
 use super::interface_config::InterfaceConfig;
 use super::layout::{BUFFERS, PIPES};
 use super::pipe_ids::IdAllocator;
@@ -25,7 +25,7 @@ pub(super) struct Shared<O> {
     pub(super) published: PublishedCounters,
     pub(super) longest_iteration: AtomicU64,
     config: InterfaceConfig,
-    stamped: bool,
+    delays: DoorbellDelays,
     pairs: IdAllocator,
     pipes: IdAllocator,
     /// Client of each pipe.
@@ -35,8 +35,8 @@ pub(super) struct Shared<O> {
 /// Operations of a NIC for its clients, independent of its wire.
 pub(super) trait Served: Send + Sync {
     fn config(&self) -> InterfaceConfig;
-    /// Returns whether doorbells carry their time.
-    fn is_stamped(&self) -> bool;
+    /// Returns what is modelled of doorbells.
+    fn delays(&self) -> DoorbellDelays;
     /// Allocates a pair of notification buffers.
     fn alloc_pair(&self) -> Result<u32, SysError>;
     fn attach(&self, client: ClientId, pair: u32, doorbells: DoorbellReceiver);
@@ -56,13 +56,13 @@ pub(super) trait Served: Send + Sync {
 }
 
 impl<O> Shared<O> {
-    pub(super) fn new(config: InterfaceConfig, stamped: bool) -> Self {
+    pub(super) fn new(config: InterfaceConfig, delays: DoorbellDelays) -> Self {
         Self {
             commands: CommandQueue::new(),
             published: PublishedCounters::default(),
             longest_iteration: AtomicU64::new(0),
             config,
-            stamped,
+            delays,
             pairs: IdAllocator::default(),
             pipes: IdAllocator::default(),
             owners: Arc::default(),
@@ -86,8 +86,8 @@ impl<O: Send + 'static> Served for Shared<O> {
         self.config
     }
 
-    fn is_stamped(&self) -> bool {
-        self.stamped
+    fn delays(&self) -> DoorbellDelays {
+        self.delays
     }
 
     fn alloc_pair(&self) -> Result<u32, SysError> {

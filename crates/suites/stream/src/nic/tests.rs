@@ -9,7 +9,7 @@ use loom::sync::Arc;
 use loom::thread;
 
 use doorbell_queue::DoorbellQueue;
-use doorbells::{DoorbellReceiver, DoorbellSender, ends};
+use doorbells::{DoorbellDelays, DoorbellReceiver, DoorbellSender, ends};
 use notification::{CONFIGURE, RxNotification, SEND, TxNotification};
 
 #[path = "doorbell_queue.rs"]
@@ -43,7 +43,10 @@ mod doorbell_mapping {
 }
 
 fn queue(stamped: bool) -> (DoorbellSender, DoorbellReceiver) {
-    ends(doorbell_mapping::DoorbellMapping(Arc::new(DoorbellQueue::default())), stamped)
+    ends(
+        doorbell_mapping::DoorbellMapping(Arc::new(DoorbellQueue::default())),
+        DoorbellDelays { stamped, stall: 0 },
+    )
 }
 
 /// Polls until there is a value.
@@ -188,7 +191,10 @@ fn a_refusal_is_visible_when_the_request_is_done() {
 fn real_queue(
     stamped: bool,
 ) -> (super::doorbells::DoorbellSender, super::doorbells::DoorbellReceiver) {
-    super::doorbells::ends(super::doorbell_mapping::DoorbellMapping::new().unwrap(), stamped)
+    super::doorbells::ends(
+        super::doorbell_mapping::DoorbellMapping::new().unwrap(),
+        super::doorbells::DoorbellDelays { stamped, stall: 0 },
+    )
 }
 
 #[test]

@@ -13,7 +13,9 @@ use machine::tsc::Tsc;
 use super::Port;
 use super::command_queue::Command;
 use super::counters::Counters;
+use super::doorbells::DoorbellDelays;
 use super::engine::{Engine, EngineContext, PairDoorbells};
+use super::pcie::{Link, PcieModel};
 use super::region::{ClientId, Regions};
 use super::shared::{Served, Shared};
 use super::steering::Steering;
@@ -28,14 +30,8 @@ const UPDATES_PER_SECOND: f64 = 1000.0;
 pub struct NicParams {
     /// CPU of the thread.
     pub cpu: usize,
-    /// Modelled duration of a write to a register; zero if not modelled.
-    ///
-    /// A single packet waits for one doorbell, by which it is sent. A packet that arrives at a notified pipe, like each
-    /// packet of a closed loop, waits for two with reactive notifications: the NIC may notify again only after the host
-    /// has moved the pipe's head, following the previous packet.
-    pub doorbell: Duration,
-    /// Modelled duration of a transfer; zero if not modelled.
-    pub transfer: Duration,
+    /// What is modelled of PCIe.
+    pub pcie: PcieModel,
 }
 
 /// Why a NIC cannot start.
@@ -75,7 +71,11 @@ impl<O: Send + 'static> Nic<O> {
     ) -> Result<Self, Error> {
         let tsc = Tsc::get()?;
         let ticks = |time: Duration| if time.is_zero() { 0 } else { tsc.ticks(time) };
-        let shared = Arc::new(Shared::new(engine.config(), !params.doorbell.is_zero()));
+        let delays = DoorbellDelays {
+            stamped: !params.pcie.doorbell.is_zero(),
+            stall: ticks(params.pcie.mmio),
+        };
+        let shared = Arc::new(Shared::new(engine.config(), delays));
         let context = EngineContext {
             counters: Counters::default(),
             regions: Regions::default(),
@@ -85,8 +85,10 @@ impl<O: Send + 'static> Nic<O> {
             fallback_client: ClientId::default(),
             limit: None,
             steering: Steering::default(),
-            doorbell: ticks(params.doorbell),
-            transfer: ticks(params.transfer),
+            doorbell: ticks(params.pcie.doorbell),
+            transfer: ticks(params.pcie.transfer),
+            link: Link::new(params.pcie.link, tsc.hertz),
+            now: 0,
             ticks_per_second: tsc.hertz,
         };
         let mut running = Running { engine, wire, context, shared: Arc::clone(&shared) };
@@ -179,6 +181,7 @@ impl<E: Engine, W: Wire> Running<E, W> {
             let now = ticks();
             longest = longest.max(now - last);
             last = now;
+            self.context.now = now;
             self.engine.poll_doorbells(now, &mut self.context);
             self.engine.transmit(now, &mut self.context, &mut self.wire);
             self.engine.receive::<V, W>(now, &mut self.context, &mut self.wire);

@@ -14,6 +14,7 @@ use super::testbed_config::TestbedConfig;
 use crate::core_use::CoreStats;
 use crate::echo::{DescriptorsEcho, Echo, PipesEcho, work};
 use crate::host;
+use crate::host::descriptors::{Driver, WithDriver};
 use crate::iterations::{LoopTimes, PacketCost, StallThreshold};
 use crate::nic::{Port, ticks};
 use crate::steering::CorePipes;
@@ -158,13 +159,31 @@ fn run_echo(
             echo_loop.run(PipesEcho::new(port, sizes, of_core, prefetch)?);
         }
         Interface::Descriptors => {
-            let sizes = host::descriptors::Sizes { rx: config.depth, tx: config.depth };
-            echo_loop.run(DescriptorsEcho::new(port, sizes, of_core)?);
+            config.driver.kind().with(RunDescriptors { port, config, of_core, echo_loop })?;
         }
         // Their application is another process, or has no port.
         Interface::Dpdk | Interface::AfXdp | Interface::AfPacket | Interface::Tap => {}
     }
     Ok(())
+}
+
+/// Runs the echo over descriptors with a driver.
+struct RunDescriptors<'a> {
+    port: &'a Port,
+    config: &'a TestbedConfig,
+    of_core: &'a CorePipes,
+    echo_loop: Loop,
+}
+
+impl WithDriver for RunDescriptors<'_> {
+    type Output = Result<(), SysError>;
+
+    fn run<D: Driver>(self) -> Self::Output {
+        let Self { port, config, of_core, echo_loop } = self;
+        let burst = config.burst as usize;
+        echo_loop.run(DescriptorsEcho::<D>::open(port, config.ring_sizes(), of_core, burst)?);
+        Ok(())
+    }
 }
 
 /// The record of a loop.

@@ -74,9 +74,7 @@ pub(super) fn available(config: &TestbedConfig) -> Result<(), Failure> {
     if config.cores > 1 {
         return Err(Failure::unsupported("a link has one core"));
     }
-    if !config.doorbell.is_zero() || !config.transfer.is_zero() {
-        return Err(Failure::unsupported("a link has no modelled PCIe"));
-    }
+    config.without_model("an interface of Linux")?;
     let needed = CapabilitySet::NET_ADMIN | CapabilitySet::NET_RAW | CapabilitySet::SYS_ADMIN;
     let effective = capabilities(None).map(|sets| sets.effective).unwrap_or(CapabilitySet::empty());
     match effective.contains(needed) {

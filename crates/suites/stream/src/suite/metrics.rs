@@ -135,6 +135,24 @@ pub const METRICS: &[Metric] = &[
         "longest_stall_application",
         "longest stall of the application's loops in which packets came",
     ),
+    Metric::new(
+        "pcie_bytes_per_packet",
+        "B",
+        Better::Lower,
+        "bytes that a card would move over PCIe per echoed packet, both directions, with overhead",
+    ),
+    Metric::new(
+        "pcie_to_host_per_packet",
+        "B",
+        Better::Lower,
+        "of them, to the host: packets, notifications or descriptors, and requests to read",
+    ),
+    Metric::new(
+        "pcie_to_nic_per_packet",
+        "B",
+        Better::Lower,
+        "of them, to the NIC: packets, notifications or descriptors, and writes to registers",
+    ),
     Metric::count("depth", "packets that each pipe or queue can store"),
 ];
 
@@ -161,7 +179,8 @@ pub(super) fn from_trial(trial: &TrialReport, tsc: &Tsc) -> Measurement {
         .value("wire_rate", trial.report.wire_rate() * tsc.hertz)
         .value("lost", trial.lost() as f64)
         .value("dropped", trial.report.dropped as f64);
-    let named = [&interruptions(trial, tsc)[..], &utilisation(trial, tsc)].concat();
+    let named =
+        [&interruptions(trial, tsc)[..], &utilisation(trial, tsc), &pcie_bytes(trial)].concat();
     let measurement = named.into_iter().fold(measurement, |all, (name, one)| all.value(name, one));
     match busy_shares(trial) {
         Some(shares) => measurement.covariate(BUSY_CORES, shares),
@@ -225,6 +244,21 @@ pub(super) fn utilisation(trial: &TrialReport, tsc: &Tsc) -> Vec<(&'static str, 
     named
 }
 
+/// Returns the bytes that a card would move over PCIe per echoed packet; none if no packet was echoed, or if the NIC has no
+/// such interface.
+pub(super) fn pcie_bytes(trial: &TrialReport) -> Vec<(&'static str, f64)> {
+    let (to_host, to_nic) = (trial.nic.to_host(), trial.nic.to_nic());
+    if trial.report.received == 0 || to_host == 0 {
+        return Vec::new();
+    }
+    let per_packet = |bytes: u64| bytes as f64 / trial.report.received as f64;
+    vec![
+        ("pcie_bytes_per_packet", per_packet(to_host + to_nic)),
+        ("pcie_to_host_per_packet", per_packet(to_host)),
+        ("pcie_to_nic_per_packet", per_packet(to_nic)),
+    ]
+}
+
 /// Adds the metrics that describe the testbed: its ceiling and its depth.
 pub(super) fn with_config(
     mut measurement: Measurement,
@@ -246,5 +280,5 @@ pub(super) fn with_config(
     }
     measurement
         .value("depth", f64::from(config.capacity()))
-        .covariate("modelled", config.modelled().as_str())
+        .covariate("modelled", config.pcie.to_string().as_str())
 }

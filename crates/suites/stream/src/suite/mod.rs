@@ -6,6 +6,7 @@
 mod application;
 pub mod ceiling;
 pub mod dpdk;
+pub mod driver;
 mod links;
 pub mod metrics;
 pub mod params;

@@ -10,10 +10,13 @@ use lab::method::Params;
 use lab::quantity;
 
 use super::dpdk::DpdkParams;
+use super::driver::DriverParams;
 use super::traffic::Flows;
 use crate::generator::Check;
+use crate::host::descriptors::MAX_BURST;
 use crate::link::LinkKind;
 use crate::nic::layout::{BUFFERS, FLIT, NOTIFICATIONS, PIPES};
+use crate::nic::pcie::{LinkRate, PcieModel};
 use crate::nic::pipes::Notify;
 use crate::steering::Steering;
 use crate::wire::sample::Sizes;
@@ -133,8 +136,31 @@ pub struct CommonParams {
     /// modelled duration of a transfer by the NIC; none: no added delay
     #[factor(default = "none")]
     pub(super) modelled_transfer: Modelled,
+    /// modelled duration for which each write to the NIC's registers stalls the application's core; none: no stall
+    #[factor(default = "none")]
+    pub(super) modelled_mmio: Modelled,
+    /// modelled rate of the link between NIC and host, of each direction, with the overhead of PCIe: none, gen3x16 or gen4x16
+    #[factor(default = "none")]
+    pub(super) modelled_link: LinkRate,
+    /// descriptors and dpdk: maximum number of packets that the application takes at a time
+    #[factor(default = "64", levels = Levels::Count(1, MAX_BURST as u64))]
+    pub(super) burst: u32,
+    #[factor(flatten)]
+    pub(super) driver: DriverParams,
     #[factor(flatten)]
     pub(super) dpdk: DpdkParams,
+}
+
+impl CommonParams {
+    /// Returns what is modelled of PCIe.
+    pub(super) fn pcie(&self) -> PcieModel {
+        PcieModel {
+            doorbell: self.modelled_doorbell.0,
+            transfer: self.modelled_transfer.0,
+            mmio: self.modelled_mmio.0,
+            link: self.modelled_link,
+        }
+    }
 }
 
 /// Params of `interfaces`.

@@ -14,7 +14,9 @@ use super::params::Interface;
 use super::testbed_config::{Cpus, TestbedConfig};
 use crate::core_use::CoreStats;
 use crate::generator::{Generator, GeneratorCommand, LiveCounters, Pace, Report, Trial};
+use crate::host::descriptors::Sizes;
 use crate::iterations::StallThreshold;
+use crate::nic::descriptor::{Descriptor, LongDescriptor, RxSize};
 use crate::nic::descriptors::Descriptors;
 use crate::nic::pipes::Pipes;
 use crate::nic::{self, Counters, Nic, NicParams};
@@ -268,12 +270,20 @@ fn start_nic(
     config: &TestbedConfig,
     wire: impl Wire<Command = GeneratorCommand>,
 ) -> Result<Nic<GeneratorCommand>, nic::Error> {
-    let params = NicParams { cpu, doorbell: config.doorbell, transfer: config.transfer };
+    let params = NicParams { cpu, pcie: config.pcie };
     match config.interface.notify() {
         Some(notify) => {
             let pipes = Pipes::new(notify, (config.ring / FLIT) as u32, config.notifications);
             Nic::start(params, pipes, wire)
         }
-        None => Nic::start(params, Descriptors::new(config.depth, config.depth), wire),
+        None => {
+            let Sizes { rx, tx } = config.ring_sizes();
+            match config.driver.kind().size {
+                RxSize::Short => Nic::start(params, Descriptors::<Descriptor>::new(rx, tx), wire),
+                RxSize::Long => {
+                    Nic::start(params, Descriptors::<LongDescriptor>::new(rx, tx), wire)
+                }
+            }
+        }
     }
 }

@@ -3,8 +3,6 @@
 // Levels may be any number, and this crate is compiled without overflow checks.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
-use std::time::Duration;
-
 use lab::capability::{self, Capability};
 use lab::proximity;
 use lab::quantity;
@@ -12,16 +10,20 @@ use lab::sample::Failure;
 use machine::topology::Topology;
 
 use super::dpdk::DpdkParams;
+use super::driver::DriverParams;
 use super::links;
 use super::params::{CommonParams, Depth, Interface};
 use super::traffic::Flows;
 use crate::generator::{Check, Modification};
+use crate::host;
+use crate::nic::InterfaceConfig;
 use crate::nic::layout::FLIT;
+use crate::nic::pcie::PcieModel;
 use crate::steering::Steering;
 use crate::wire::sample::Sizes;
 
-/// Size of a descriptor's buffer with its padding, in bytes.
-const BUFFER: u64 = 2112;
+/// Maximum number of descriptors of a transmit ring: as many as Ensō's program for DPDK uses, whatever the receive ring.
+const MAX_TX_RING: u32 = 1024;
 
 /// The configuration of a testbed.
 #[derive(Debug, Clone)]
@@ -48,10 +50,12 @@ pub struct TestbedConfig {
     pub nops: u32,
     /// Notifications of each buffer.
     pub notifications: u32,
-    /// Modelled duration of a doorbell.
-    pub doorbell: Duration,
-    /// Modelled duration of a transfer.
-    pub transfer: Duration,
+    /// What is modelled of PCIe.
+    pub pcie: PcieModel,
+    /// Maximum number of packets that the application takes at a time with descriptors or DPDK.
+    pub burst: u32,
+    /// Params of the interface `descriptors`.
+    pub driver: DriverParams,
     /// Params of the interface `dpdk`.
     pub dpdk: DpdkParams,
 }
@@ -80,8 +84,9 @@ impl TestbedConfig {
             depth,
             nops: params.nops,
             notifications: params.notifications,
-            doorbell: params.modelled_doorbell.0,
-            transfer: params.modelled_transfer.0,
+            pcie: params.pcie(),
+            burst: params.burst,
+            driver: params.driver,
             dpdk: params.dpdk,
         }
     }
@@ -116,12 +121,22 @@ impl TestbedConfig {
                 return DpdkParams::memory(self).saturating_add(self.traffic_memory());
             }
             Interface::AfXdp | Interface::AfPacket | Interface::Tap => return links::MEMORY,
-            Interface::Descriptors => u64::from(self.depth).saturating_mul(2 * BUFFER),
+            Interface::Descriptors => return self.descriptors().memory(self.pipes.into()),
             Interface::Pipes | Interface::PipesPerPacket | Interface::PipesPrefetch => {
                 self.ring as u64
             }
         };
         u64::from(self.pipes).saturating_mul(each).saturating_add(self.traffic_memory())
+    }
+
+    /// Returns the ring sizes of descriptors.
+    pub fn ring_sizes(&self) -> host::descriptors::Sizes {
+        host::descriptors::Sizes { rx: self.depth, tx: self.depth.min(MAX_TX_RING) }
+    }
+
+    /// Returns the NIC's configuration with descriptors.
+    pub fn descriptors(&self) -> InterfaceConfig {
+        self.ring_sizes().config(self.driver.kind().size)
     }
 
     /// Returns the number of pipes per core; the last core may have fewer.
@@ -143,15 +158,12 @@ impl TestbedConfig {
         }
     }
 
-    /// Describes the modelled delays, e.g. `doorbell 400 ns`, or `nothing`.
-    pub fn modelled(&self) -> String {
-        let part = |what: &str, time: Duration| match time.is_zero() {
-            true => None,
-            false => Some(format!("{what} {} ns", time.as_nanos())),
-        };
-        let parts = [part("doorbell", self.doorbell), part("transfer", self.transfer)];
-        let described: Vec<String> = parts.into_iter().flatten().collect();
-        if described.is_empty() { "nothing".into() } else { described.join(", ") }
+    /// Returns an error if something of PCIe is modelled, which this interface does not support.
+    pub(super) fn without_model(&self, interface: &str) -> Result<(), Failure> {
+        match self.pcie == PcieModel::default() {
+            true => Ok(()),
+            false => Err(Failure::unsupported(format!("{interface} has no modelled PCIe"))),
+        }
     }
 
     /// Selects CPUs from `allowed`, after checking that this machine supports the configuration.
@@ -255,6 +267,9 @@ mod tests {
 
     use super::super::params::LoadParams;
     use super::*;
+    use crate::host::descriptors::DriverKind;
+    use crate::host::descriptors::driver::{MbufKind, TxCleaning};
+    use crate::nic::descriptor::RxSize;
     use crate::nic::layout::{NOTIFICATIONS, RING};
 
     fn config(levels: &[(&str, &str)]) -> TestbedConfig {
@@ -270,7 +285,7 @@ mod tests {
         assert_eq!((plain.ring, plain.notifications), (RING, NOTIFICATIONS));
         let load = LoadParams::with_defaults(&Point::default()).unwrap().load;
         assert_eq!(load.0 / plain.wire_bits(), 100e9 / 672.0);
-        assert_eq!(plain.modelled(), "nothing");
+        assert_eq!(plain.pcie.to_string(), "nothing");
     }
 
     #[test]
@@ -295,6 +310,30 @@ mod tests {
     }
 
     #[test]
+    fn drivers_of_descriptors_are_those_of_the_levels() {
+        let default = config(&[("interface", "descriptors"), ("depth", "512")]);
+        assert_eq!((default.driver.kind(), default.burst), (DriverKind::default(), 64));
+        let rings = |rx, tx, size| InterfaceConfig::Descriptors { rx, tx, size };
+        assert_eq!(default.descriptors(), rings(512, 512, RxSize::Long));
+        let other = config(&[
+            ("interface", "descriptors"),
+            ("depth", "8192"),
+            ("rx_descriptor", "16 B"),
+            ("tx_cleaning", "every-burst"),
+            ("mbuf", "none"),
+            ("burst", "32"),
+        ]);
+        assert_eq!(other.descriptors(), rings(8192, 1024, RxSize::Short), "as in Ensō's program");
+        let kind = DriverKind {
+            size: RxSize::Short,
+            cleaning: TxCleaning::EveryBurst,
+            mbuf: MbufKind::None,
+        };
+        assert_eq!((other.driver.kind(), other.burst), (kind, 32));
+        assert!(other.memory() > default.memory());
+    }
+
+    #[test]
     fn out_of_range_levels_are_refused() {
         for (name, level) in [
             ("packet_bytes", "3"),
@@ -316,10 +355,16 @@ mod tests {
     }
 
     #[test]
-    fn modelled_delays_are_described() {
-        let both = [("modelled_doorbell", "400 ns"), ("modelled_transfer", "1 us")];
-        let both = config(&both);
-        assert_eq!(both.modelled(), "doorbell 400 ns, transfer 1000 ns");
+    fn modelled_levels_are_what_the_nic_models() {
+        let all = config(&[
+            ("modelled_doorbell", "400 ns"),
+            ("modelled_transfer", "1 us"),
+            ("modelled_mmio", "100 ns"),
+            ("modelled_link", "gen4x16"),
+        ]);
+        let text = "doorbell 400 ns, transfer 1000 ns, mmio 100 ns, link gen4x16";
+        assert_eq!(all.pcie.to_string(), text);
+        assert!(all.without_model("it").unwrap_err().why.contains("modelled PCIe"));
     }
 
     #[test]

@@ -35,7 +35,7 @@ impl Raw {
         let traffic = Arc::new(sample.traffic().unwrap());
         let flow = Flow { source: 0.into(), source_port: 0, ..traffic.packets()[0].flow };
         let generator = Generator::new(traffic, Arc::new(LiveCounters::default())).unwrap();
-        let engine = Descriptors::new(SIZE, SIZE);
+        let engine = Descriptors::<Descriptor>::new(SIZE, SIZE);
         let cpu = machine::pin::current_cpu();
         let nic = Nic::start(NicParams { cpu, ..NicParams::default() }, engine, generator).unwrap();
         let port = nic.port();

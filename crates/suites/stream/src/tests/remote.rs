@@ -112,7 +112,7 @@ impl Found {
                 pipe.allocate(64).unwrap()[..64].fill(0);
                 pipe.send_and_free(64).unwrap();
             }
-            InterfaceConfig::Descriptors { rx, tx } => {
+            InterfaceConfig::Descriptors { rx, tx, .. } => {
                 let sizes = descriptors::Sizes { rx, tx };
                 let device = descriptors::Device::new(&port, sizes, 1).unwrap();
                 let (mut queue, mut burst) = (device.queue().unwrap(), device.burst());

@@ -49,6 +49,13 @@ pub trait Vector {
     /// # Safety
     /// `to` points to a whole cache line; the CPU supports the instruction set.
     unsafe fn write_words(words: &[u64; 4], to: *mut u8);
+
+    /// Writes a cache line whose halves are zero except for their second words, after all earlier stores. Another thread
+    /// may read it concurrently, word by word.
+    ///
+    /// # Safety
+    /// The requirements of [`Vector::write_words`] apply.
+    unsafe fn write_words_apart(first: u64, second: u64, to: *mut u8);
 }
 
 /// Prefetches a cache line for reading. Has no effect on an invalid address.
@@ -102,6 +109,18 @@ impl Vector for Plain {
             pair[1].store(*word, Ordering::Release);
         }
     }
+
+    #[inline(always)]
+    unsafe fn write_words_apart(first: u64, second: u64, to: *mut u8) {
+        // SAFETY: the caller guarantees an aligned line; other threads read it by atomic loads.
+        let line = unsafe { &*to.cast::<[AtomicU64; 8]>() };
+        for (half, word) in line.chunks_exact(4).zip([first, second]) {
+            for other in [&half[0], &half[2], &half[3]] {
+                other.store(0, Ordering::Relaxed);
+            }
+            half[1].store(word, Ordering::Release);
+        }
+    }
 }
 
 /// Copying with two stores of 32 bytes.
@@ -148,6 +167,20 @@ impl Vector for Avx2 {
             compiler_fence(Ordering::Release);
             to.write_volatile(_mm256_unpacklo_epi64(zero, words));
             to.add(1).write_volatile(_mm256_unpackhi_epi64(zero, words));
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn write_words_apart(first: u64, second: u64, to: *mut u8) {
+        // SAFETY: as for `write_words`.
+        unsafe {
+            // No closure: it would be compiled without AVX2.
+            let first = _mm256_zextsi128_si256(_mm_set_epi64x(first as i64, 0));
+            let second = _mm256_zextsi128_si256(_mm_set_epi64x(second as i64, 0));
+            let to = to.cast::<__m256i>();
+            compiler_fence(Ordering::Release);
+            to.write_volatile(first);
+            to.add(1).write_volatile(second);
         }
     }
 }
@@ -209,6 +242,19 @@ mod tests {
                 }
             }
             assert_eq!(to, CacheLine(expected));
+            let mut to = CacheLine([0x55; 64]);
+            // SAFETY: as above.
+            unsafe {
+                if by_avx2 {
+                    Avx2::write_words_apart(words[1], words[0], to.0.as_mut_ptr());
+                } else {
+                    Plain::write_words_apart(words[1], words[0], to.0.as_mut_ptr());
+                }
+            }
+            let mut apart = [0u8; 64];
+            apart[8..16].copy_from_slice(&words[1].to_le_bytes());
+            apart[40..48].copy_from_slice(&words[0].to_le_bytes());
+            assert_eq!(to, CacheLine(apart));
         }
     }
 }

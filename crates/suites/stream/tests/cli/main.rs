@@ -432,6 +432,8 @@ fn invalid_arguments_are_refused() {
         "echo 4294967296 1 0",
         "generate a.pcap 1 --modelled-doorbell 2ms",
         "generate a.pcap 1 --modelled-transfer 1000000min",
+        "generate a.pcap 1 --modelled-mmio 2ms",
+        "generate a.pcap 1 --modelled-link gen2",
         "generate a.pcap 1 --count 18446744073709551616",
         "generate a.pcap 1e-9",
         "generate a.pcap 1 --interval 1ms",

@@ -177,6 +177,36 @@ fn long_of_a_billion_packets_through_testpmd() {
 }
 
 #[test]
+fn bytes_over_pcie_are_those_of_packets_and_rings() {
+    const PACKETS: u64 = 1000;
+    let _alone = alone();
+    let traffic = traffic(1, PacketSizes::One(64), 1);
+    // Each packet has a header of 12 bytes, and a descriptor of 16 in each ring.
+    let cases = [
+        // One descriptor returns a batch of sent packets.
+        (PACKED, 76 + 2 * 16, 76 + 16, (0, 16)),
+        // An entry of 2 bytes too, and an entry of 8 to return it; and an index of 2 in each ring, once per batch.
+        (SPLIT, 76 + 2 * 18, 76 + 2 * 8, (4, 4)),
+    ];
+    for (ring, read, written, per_batch) in cases {
+        let testbed = Testbed::new(1, &traffic);
+        let options = Options { ring, depth: 256, forward: "macswap" };
+        let Some(_testpmd) = testbed.forward(options) else { return };
+        let before = testbed.nic.current_counters();
+        nothing_is_lost(&testbed.run(swapped(PACKETS, 50)), PACKETS);
+        let moved = testbed.nic.current_counters().since(&before);
+        // A batch has 1 to 50 packets.
+        let within = |bytes: u64, each: u64, batch: u64| {
+            let batches = bytes - PACKETS * each;
+            (batch * PACKETS / 50..=batch * PACKETS).contains(&batches)
+        };
+        assert!(within(moved.bytes_read, read, per_batch.0), "{ring}: {moved:?}");
+        assert!(within(moved.bytes_written, written, per_batch.1), "{ring}: {moved:?}");
+        assert_eq!(moved.register_writes, 0);
+    }
+}
+
+#[test]
 fn packets_must_be_changed_as_expected() {
     let _alone = alone();
     let traffic = traffic(3, PacketSizes::One(64), 1);

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use crate::testbed::cable::{Wired, flow, frame, until};
+use crate::testbed::cable::{Wired, flow, frame, of_flits, until};
 use crate::testbed::{TestParams, alone, now, ticks};
 use stream::host::{Device, RxTxPipe, TxPipe};
+use stream::nic::pcie::LinkRate;
 use stream::nic::pipes::Notify;
 
 const DOORBELL: Duration = Duration::from_millis(3);
@@ -37,6 +38,52 @@ fn a_doorbell_is_delayed() {
         let elapsed = wired.departed().at - start;
         assert!(elapsed >= ticks(DOORBELL), "{elapsed} ticks");
     }
+}
+
+#[test]
+fn a_doorbell_stalls_the_program() {
+    let _alone = alone();
+    let wired = Wired::new(TestParams { mmio: DOORBELL, ..TestParams::ring(64) });
+    let device = wired.device();
+    let mut pipe = device.tx_pipe().unwrap();
+    for _ in 0..3 {
+        let start = now();
+        send(&mut pipe);
+        let elapsed = now() - start;
+        assert!(elapsed >= ticks(DOORBELL), "{elapsed} ticks");
+    }
+}
+
+/// Packets of 24 flits that nearly fill a ring of 2 MiB, and the bytes that they have in each direction of a link.
+const LONG: usize = 1300;
+const TO_HOST: usize = LONG * (1536 + 6 * 24);
+const TO_NIC: usize = LONG * 1536 / 256 * (256 + 20);
+
+/// Returns the least time in which a link moves bytes.
+fn least(bytes: usize) -> u64 {
+    let seconds = bytes as f64 / LinkRate::Gen3x16.bytes_per_second().unwrap();
+    ticks(Duration::from_secs_f64(seconds))
+}
+
+#[test]
+fn a_link_delays_notifications_and_packets_to_send() {
+    let _alone = alone();
+    let wired = Wired::new(TestParams { link: LinkRate::Gen3x16, ..TestParams::default() });
+    let device = wired.device();
+    let mut pipe = device.rx_tx_pipe().unwrap();
+    pipe.bind(flow(0)).unwrap();
+    let frames = vec![frame(0, of_flits(24), 0); LONG];
+    let start = now();
+    wired.arrive(frames);
+    let elapsed = seen(&device, &mut pipe) - start;
+    assert!(elapsed >= least(TO_HOST), "{elapsed} ticks to receive");
+    until(&device, || pipe.peek().len() == LONG * 1536);
+    pipe.confirm(LONG * 1536);
+    let start = now();
+    pipe.send_and_free(LONG * 1536).unwrap();
+    let last = (0..LONG).map(|_| wired.departed().at).last().unwrap();
+    assert!(last - start >= least(TO_NIC), "{} ticks to send", last - start);
+    assert_eq!(wired.counters(LONG as u64).out_packets, LONG as u64);
 }
 
 #[test]

@@ -1,17 +1,9 @@
 //! The program: reads the clock, checks thread and system call, and stores time and mark.
 
+use machine::bpf::Instruction;
+
 use crate::trace::Event;
 use crate::trace::stamps::CALL;
-
-/// `struct bpf_insn`.
-#[repr(C)]
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Instruction {
-    code: u8,
-    registers: u8,
-    offset: i16,
-    immediate: i32,
-}
 
 /// Numbers of the kernel's helpers.
 const KTIME_GET_NS: i32 = 5;
@@ -26,7 +18,7 @@ const FIRST_ARGUMENT: i32 = 112;
 const FRAME: u8 = 10;
 
 const fn of(code: u8, to: u8, from: u8, offset: i16, immediate: i32) -> Instruction {
-    Instruction { code, registers: from << 4 | to, offset, immediate }
+    Instruction::new(code, to, from, offset, immediate)
 }
 
 const fn moved(to: u8, from: u8) -> Instruction {

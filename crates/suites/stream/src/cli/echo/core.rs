@@ -115,7 +115,7 @@ impl Core<'_> {
                 let sizes = host::Sizes { ring, notifications };
                 self.echo(&mut PipesEcho::new(port, sizes, of_core, prefetch)?, last)
             }
-            InterfaceConfig::Descriptors { rx, tx } => {
+            InterfaceConfig::Descriptors { rx, tx, .. } => {
                 let sizes = descriptors::Sizes { rx, tx };
                 self.echo(&mut DescriptorsEcho::new(port, sizes, of_core)?, last)
             }

@@ -22,6 +22,7 @@ use serde_json::{Value, json};
 use super::Error;
 use super::link::LinkOptions;
 use super::{Interrupted, say, until};
+use crate::host::descriptors::{DriverKind, Sizes};
 use crate::link::interface::is_name;
 use crate::nic::InterfaceConfig;
 use crate::nic::flow_table::{CAPACITY, looked_up};
@@ -220,7 +221,10 @@ impl Options {
             return Err(UsageError::new(why).into());
         }
         let config = match interface.notify() {
-            None => InterfaceConfig::Descriptors { rx: self.depth, tx: self.depth },
+            None => {
+                let sizes = Sizes { rx: self.depth, tx: self.depth };
+                sizes.config(DriverKind::default().size)
+            }
             Some(notify) => {
                 let each = MAX_DEFAULT_RINGS
                     .checked_div(pipes as usize)

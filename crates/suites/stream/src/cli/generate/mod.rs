@@ -24,6 +24,7 @@ use crate::generator::{Check, GeneratorCommand, LiveCounters, Modification, Repo
 use crate::iterations::StallThreshold;
 use crate::nic::Counters;
 use crate::nic::layout::PIPES;
+use crate::nic::pcie::{LinkRate, PcieModel};
 use crate::nic::remote::{Limits, MemoryUse, Server};
 use crate::suite::params::MAX_MODELLED;
 use crate::suite::testbed_config::Cpus;
@@ -93,8 +94,14 @@ pub(crate) struct Options {
     /// Modelled duration of a transfer, e.g. '400 ns'
     #[arg(long, value_name = "DURATION", default_value = "0 ns", allow_hyphen_values = true, value_parser = modelled)]
     modelled_transfer: Duration,
+    /// Modelled duration for which each doorbell stalls the program's core, e.g. '100 ns'
+    #[arg(long, value_name = "DURATION", default_value = "0 ns", allow_hyphen_values = true, value_parser = modelled)]
+    modelled_mmio: Duration,
+    /// Modelled rate of the link between NIC and programs
+    #[arg(long, value_enum, default_value = "none")]
+    modelled_link: LinkRate,
     /// Interface of Linux, e.g. veth0, through which packets are sent and received instead of the NIC
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["nic", "modelled_doorbell", "modelled_transfer"])]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["nic", "modelled_doorbell", "modelled_transfer", "modelled_mmio", "modelled_link"])]
     interface: Option<String>,
     /// What the program at the other end of the interface changes in each packet; byte is what 'stream echo' does
     #[arg(long, value_enum, requires = "interface")]
@@ -142,11 +149,11 @@ pub(crate) fn main(options: &Options) -> Result<i32, Error> {
     let wire_bytes = traffic.total_wire_bytes() as f64 / traffic.len() as f64;
     let cpu = options.cpu()?;
     let live = Arc::new(LiveCounters::default());
-    let times = (options.modelled_doorbell, options.modelled_transfer);
+    let pcie = options.pcie();
     let (testbed, mut watch) = match &options.interface {
         None => {
             options.link.check_unused()?;
-            (Testbed::new(cpu, traffic, Arc::clone(&live), times)?, None)
+            (Testbed::new(cpu, traffic, Arc::clone(&live), pcie)?, None)
         }
         Some(interface) => {
             let (link, watch) = options.link.open(interface)?;
@@ -179,7 +186,7 @@ pub(crate) fn main(options: &Options) -> Result<i32, Error> {
     drop(server);
     let (failure, link) =
         (watch.as_ref().and_then(LinkWatch::failure), watch.as_mut().map(LinkWatch::summary));
-    let result = RunResult { config: testbed.config(), modelled: times, link, ..result };
+    let result = RunResult { config: testbed.config(), modelled: pcie, link, ..result };
     // A failing file must not lose the result.
     print(options, &result)?;
     if let (Some(path), Some(why)) = (&options.save, save_error) {
@@ -222,6 +229,16 @@ impl Options {
                     format!("--cpu {cpu}: not an allowed CPU; use one of {}", list.join(", "));
                 Err(UsageError::new(why).into())
             }
+        }
+    }
+
+    /// Returns what is modelled of PCIe.
+    fn pcie(&self) -> PcieModel {
+        PcieModel {
+            doorbell: self.modelled_doorbell,
+            transfer: self.modelled_transfer,
+            mmio: self.modelled_mmio,
+            link: self.modelled_link,
         }
     }
 

@@ -2,7 +2,6 @@
 
 use std::io::{self, Write};
 use std::path::Path;
-use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use machine::file::Output;
@@ -12,6 +11,7 @@ use crate::cli::Error;
 use crate::cli::link::LinkSummary;
 use crate::generator::{CounterSnapshot, Report};
 use crate::losses::Losses;
+use crate::nic::pcie::PcieModel;
 use crate::nic::{Counters, InterfaceConfig};
 
 /// Progress since the last line.
@@ -168,8 +168,8 @@ pub(super) struct RunResult {
     pub(super) hertz: f64,
     /// Configuration of the NIC; `None` if no program connected.
     pub(super) config: Option<InterfaceConfig>,
-    /// Modelled durations of doorbells and transfers.
-    pub(super) modelled: (Duration, Duration),
+    /// What was modelled of PCIe.
+    pub(super) modelled: PcieModel,
     /// The link, if packets passed one in place of the NIC's interface.
     pub(super) link: Option<LinkSummary>,
 }
@@ -205,21 +205,12 @@ impl RunResult {
         named
     }
 
-    fn modelled(&self) -> String {
-        let part = |what: &str, time: Duration| {
-            (!time.is_zero()).then(|| format!("{what} {} ns", time.as_nanos()))
-        };
-        let parts = [part("doorbells", self.modelled.0), part("transfers", self.modelled.1)];
-        let parts: Vec<String> = parts.into_iter().flatten().collect();
-        if parts.is_empty() { "nothing".into() } else { parts.join(", ") }
-    }
-
     pub(super) fn text(&self) -> String {
         let Report { sent, dropped, received, corrupted, late, .. } = &self.report;
         let config = self.config.map_or("no program connected".into(), |config| config.to_string());
         let mut text = match &self.link {
             Some(link) => link.title(),
-            None => format!("NIC: {config}; modelled: {}\n", self.modelled()),
+            None => format!("NIC: {config}; modelled: {}\n", self.modelled),
         };
         let lines = ["sent", "received"].into_iter().zip([sent, received]).zip(self.rates());
         for ((what, packets), (mpps, gbps)) in lines {
@@ -278,7 +269,7 @@ impl RunResult {
         });
         let mut result = json!({
             "nic": self.config.map(|config| config.to_string()),
-            "modelled": self.modelled(),
+            "modelled": self.modelled.to_string(),
             "sent": sent,
             "received": received,
             "lost": self.report.lost(),

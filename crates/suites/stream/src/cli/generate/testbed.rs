@@ -1,15 +1,16 @@
 //! A NIC that takes the configuration of its first program.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use machine::tsc::Tsc;
 
 use crate::cli::Error;
 use crate::generator::{Generator, GeneratorCommand, LiveCounters};
 use crate::link::{Link, LinkEngine, LinkStatus};
+use crate::nic::descriptor::{Descriptor, LongDescriptor, RxSize};
 use crate::nic::descriptors::Descriptors;
 use crate::nic::layout::FLIT;
+use crate::nic::pcie::PcieModel;
 use crate::nic::pipes::Pipes;
 use crate::nic::vhost::{VhostControl, VirtioNet};
 use crate::nic::{Access, Counters, InterfaceConfig, Nic, NicParams};
@@ -32,16 +33,16 @@ struct State {
 }
 
 impl Testbed {
-    /// Creates a testbed without a NIC, which will run on `cpu`. `doorbell` and `transfer` are modelled durations.
+    /// Creates a testbed without a NIC, which will run on `cpu`.
     pub(super) fn new(
         cpu: usize,
         traffic: Arc<Traffic>,
         live: Arc<LiveCounters>,
-        (doorbell, transfer): (Duration, Duration),
+        pcie: PcieModel,
     ) -> Result<Self, Error> {
         // A missing time-stamp counter is reported now, not to the first program.
         Tsc::get()?;
-        let params = NicParams { cpu, doorbell, transfer };
+        let params = NicParams { cpu, pcie };
         Ok(Self { params, traffic, live, state: Mutex::default() })
     }
 
@@ -53,7 +54,7 @@ impl Testbed {
         link: Box<dyn Link>,
         status: Arc<LinkStatus>,
     ) -> Result<Self, Error> {
-        let testbed = Self::new(cpu, traffic, live, (Duration::ZERO, Duration::ZERO))?;
+        let testbed = Self::new(cpu, traffic, live, PcieModel::default())?;
         let generator = Generator::new(Arc::clone(&testbed.traffic), Arc::clone(&testbed.live))?;
         let config = InterfaceConfig::Link(link.mode());
         let nic = Nic::start(testbed.params, LinkEngine::new(link, status), generator)?;
@@ -90,8 +91,11 @@ impl Testbed {
                 let engine = Pipes::new(notify, (ring / FLIT) as u32, notifications);
                 Nic::start(self.params, engine, generator)
             }
-            InterfaceConfig::Descriptors { rx, tx } => {
-                Nic::start(self.params, Descriptors::new(rx, tx), generator)
+            InterfaceConfig::Descriptors { rx, tx, size: RxSize::Short } => {
+                Nic::start(self.params, Descriptors::<Descriptor>::new(rx, tx), generator)
+            }
+            InterfaceConfig::Descriptors { rx, tx, size: RxSize::Long } => {
+                Nic::start(self.params, Descriptors::<LongDescriptor>::new(rx, tx), generator)
             }
             InterfaceConfig::Virtio { queues } => {
                 let engine = VirtioNet::new(queues, Arc::new([]), VhostControl::default());
@@ -135,13 +139,14 @@ mod tests {
 
     const PIPES: InterfaceConfig =
         InterfaceConfig::Pipes { notify: Notify::Reactively, ring: 64 << 10, notifications: 64 };
-    const DESCRIPTORS: InterfaceConfig = InterfaceConfig::Descriptors { rx: 64, tx: 64 };
+    const DESCRIPTORS: InterfaceConfig =
+        InterfaceConfig::Descriptors { rx: 64, tx: 64, size: RxSize::Long };
 
     fn testbed() -> Option<Testbed> {
         let sample = SampleTraffic { packets: 7, size: Sizes::Imix, sources: 1, destinations: 1 };
         let traffic = Arc::new(sample.traffic().unwrap());
         let cpu = machine::topology::allowed_cpus()[0];
-        let testbed = Testbed::new(cpu, traffic, Arc::default(), (Duration::ZERO, Duration::ZERO));
+        let testbed = Testbed::new(cpu, traffic, Arc::default(), PcieModel::default());
         testbed.inspect_err(|why| machine::untested::note("stream: a generator's NIC", why)).ok()
     }
 

@@ -2,23 +2,30 @@
 
 use std::rc::Rc;
 
-use super::pool::{Buffer, BufferPool};
+use super::driver::{Dpdk, Driver};
+use super::mbuf::Mbuf;
+use super::pool::{Buffer, BufferPool, object};
 use crate::nic::descriptor::BUFFER;
 
-/// Maximum number of packets in a burst.
+/// Number of descriptors that a driver fills, reads and cleans at a time, and number of packets in a burst unless the
+/// program chooses another.
 pub const BURST: usize = 32;
+/// Maximum number of packets in a burst.
+pub const MAX_BURST: usize = 512;
 
-/// Up to 32 packets in buffers that belong to the program until they are sent or [cleared](Self::clear).
-pub struct Burst {
-    pub(super) pool: Rc<BufferPool>,
-    buffers: [Buffer; BURST],
-    bytes: [u32; BURST],
+/// Packets in buffers that belong to the program until they are sent or [cleared](Self::clear).
+pub struct Burst<D: Driver = Dpdk> {
+    pub(super) pool: Rc<BufferPool<D::Mbuf>>,
+    buffers: Box<[Buffer]>,
+    bytes: Box<[u32]>,
     count: usize,
 }
 
-impl Burst {
-    pub(super) fn new(pool: &Rc<BufferPool>) -> Self {
-        Self { pool: Rc::clone(pool), buffers: [0; BURST], bytes: [0; BURST], count: 0 }
+impl<D: Driver> Burst<D> {
+    /// Creates a burst of up to `max` packets.
+    pub(super) fn new(pool: &Rc<BufferPool<D::Mbuf>>, max: usize) -> Self {
+        let [buffers, bytes] = [(); 2].map(|()| vec![0; max].into());
+        Self { pool: Rc::clone(pool), buffers, bytes, count: 0 }
     }
 
     /// Returns the number of packets.
@@ -35,10 +42,14 @@ impl Burst {
     #[inline(always)]
     pub fn packets(&mut self) -> impl Iterator<Item = &mut [u8]> {
         let Self { pool, buffers, bytes, count } = self;
-        buffers[..*count].iter().zip(&bytes[..*count]).map(|(buffer, bytes)| {
+        let start = pool.start();
+        buffers[..*count].iter().zip(&bytes[..*count]).map(move |(buffer, bytes)| {
             // SAFETY: a buffer is in one place at a time, so the buffers of a burst differ and nothing else uses them;
-            // `push` limits the length to that of a buffer; and the burst is borrowed as long as the slice.
-            unsafe { std::slice::from_raw_parts_mut(pool.address(*buffer), *bytes as usize) }
+            // lengths are limited to that of a buffer; and the burst is borrowed as long as the slice.
+            unsafe {
+                let (packet, bytes) = D::Mbuf::packet(object(start, *buffer), *bytes);
+                std::slice::from_raw_parts_mut(packet, bytes)
+            }
         })
     }
 
@@ -50,7 +61,7 @@ impl Burst {
     pub fn add(&mut self, bytes: usize) -> Option<&mut [u8]> {
         assert!(bytes <= BUFFER, "more bytes than a buffer has");
         let mut buffer = [0];
-        if self.count == BURST || self.pool.alloc(&mut buffer) == 0 {
+        if self.space() == 0 || self.pool.alloc(&mut buffer) == 0 {
             return None;
         }
         self.push(buffer[0], bytes as u32);
@@ -66,7 +77,7 @@ impl Burst {
     /// Returns the number of packets that can be added.
     #[inline(always)]
     pub(super) fn space(&self) -> usize {
-        BURST - self.count
+        self.buffers.len() - self.count
     }
 
     /// Iterates over the unused entries: their buffers and lengths.
@@ -78,22 +89,23 @@ impl Burst {
     /// Adds the first `packets` unused entries, which have been filled.
     #[inline(always)]
     pub(super) fn commit_rx(&mut self, packets: usize) {
-        self.count = (self.count + packets).min(BURST);
+        self.count = (self.count + packets).min(self.buffers.len());
     }
 
     /// Adds a packet; the burst must have space.
-    #[inline(always)]
-    pub(super) fn push(&mut self, buffer: Buffer, bytes: u32) {
+    fn push(&mut self, buffer: Buffer, bytes: u32) {
+        // SAFETY: the buffer was just allocated to this burst.
+        unsafe { D::Mbuf::written(self.pool.object(buffer), bytes) };
         self.buffers[self.count] = buffer;
         self.bytes[self.count] = bytes.min(BUFFER as u32);
         self.count += 1;
     }
 
-    /// Iterates over the packets as buffers and lengths.
+    /// Iterates over the packets from index `first` on as buffers and lengths.
     #[inline(always)]
-    pub(super) fn each(&self) -> impl Iterator<Item = (Buffer, u32)> {
-        let buffers = self.buffers[..self.count].iter().copied();
-        buffers.zip(self.bytes[..self.count].iter().copied())
+    pub(super) fn each_from(&self, first: usize) -> impl Iterator<Item = (Buffer, u32)> {
+        let buffers = self.buffers[first..self.count].iter().copied();
+        buffers.zip(self.bytes[first..self.count].iter().copied())
     }
 
     /// Removes the first `packets` packets, whose buffers now belong to the NIC.
@@ -108,7 +120,7 @@ impl Burst {
     }
 }
 
-impl Drop for Burst {
+impl<D: Driver> Drop for Burst<D> {
     fn drop(&mut self) {
         self.clear();
     }

@@ -1,26 +1,30 @@
 //! The host library for descriptors: one descriptor and one buffer per packet.
 //!
 //! A [`Device`] is one core's access to a NIC: a pool of buffers, shared by all its queues. A [`Queue`] receives and
-//! sends a [`Burst`] of up to 32 packets at a time. A buffer is always in one place: in the pool, in a burst, or with
+//! sends a [`Burst`] of packets at a time. A buffer is always in one place: in the pool, in a burst, or with
 //! the NIC. Nothing is copied: to send what was received, send the burst.
 //!
 //! The design follows DPDK's drivers: buffers of 2 KiB from a LIFO pool, so that they are still in the cache; rings
-//! refilled 32 at a time; one doorbell per burst; and one completion report per 32 sent packets. DPDK keeps metadata in
-//! a header before each buffer and touches its cache line for every packet; here it is in arrays. Packets have no
-//! headroom because nothing is prepended.
+//! refilled, read and cleaned 32 descriptors at a time; one doorbell per 32 packets; and one completion report per 32 sent
+//! packets. A [`Driver`] is what can differ: by default it is [as in DPDK](driver::Dpdk).
 
 use std::io;
 use std::rc::Rc;
 
-pub use burst::{BURST, Burst};
+pub use burst::{BURST, Burst, MAX_BURST};
+pub use driver::{Driver, DriverKind, WithDriver};
 use machine::SysError;
 pub use queue::Queue;
 
+use crate::nic::descriptor::{RxDescriptor, RxSize};
 use crate::nic::doorbells::DoorbellSender;
 use crate::nic::{InterfaceConfig, Port};
+use driver::Dpdk;
 use pool::BufferPool;
 
 mod burst;
+pub mod driver;
+mod mbuf;
 mod pool;
 mod queue;
 mod rings;
@@ -34,6 +38,13 @@ pub struct Sizes {
     pub tx: u32,
 }
 
+impl Sizes {
+    /// Returns the NIC's configuration with these rings and descriptors of this size to receive into.
+    pub fn config(self, size: RxSize) -> InterfaceConfig {
+        InterfaceConfig::Descriptors { rx: self.rx, tx: self.tx, size }
+    }
+}
+
 impl Default for Sizes {
     /// The sizes of DPDK's examples.
     fn default() -> Self {
@@ -42,33 +53,46 @@ impl Default for Sizes {
 }
 
 /// One core's access to a NIC.
-pub struct Device {
-    shared: Rc<Shared>,
+pub struct Device<D: Driver = Dpdk> {
+    shared: Rc<Shared<D>>,
 }
 
 /// State that a device's queues share.
-pub(super) struct Shared {
+pub(super) struct Shared<D: Driver> {
     pub(super) port: Port,
     pub(super) doorbells: DoorbellSender,
     pair: u32,
     pub(super) sizes: Sizes,
-    pool: Rc<BufferPool>,
+    pool: Rc<BufferPool<D::Mbuf>>,
+    /// Maximum number of packets of a burst.
+    burst: usize,
 }
 
 impl Device {
+    /// Attaches to a NIC with the driver and the bursts of DPDK, see [`Device::open`].
+    ///
+    /// # Errors
+    /// See [`Device::open`].
+    pub fn new(port: &Port, sizes: Sizes, queues: u32) -> Result<Self, SysError> {
+        Self::open(port, sizes, queues, BURST)
+    }
+}
+
+impl<D: Driver> Device<D> {
     /// Attaches to a NIC and allocates buffers for `queues` queues: enough to fill all their rings, and two bursts for
-    /// each.
+    /// each. A burst has at most `burst` packets.
     ///
     /// # Errors
     /// Returns an error if the NIC has another configuration, or memory or buffer pairs are exhausted.
-    pub fn new(port: &Port, sizes: Sizes, queues: u32) -> Result<Self, SysError> {
-        match port.config() {
-            InterfaceConfig::Descriptors { rx, tx } if (rx, tx) == (sizes.rx, sizes.tx) => {}
-            other => return Err(mismatch(sizes, other)),
+    pub fn open(port: &Port, sizes: Sizes, queues: u32, burst: usize) -> Result<Self, SysError> {
+        let needed = sizes.config(D::Rx::SIZE);
+        if port.config() != needed {
+            return Err(mismatch(needed, port.config()));
         }
         let is_valid = |size: u32| size.is_power_of_two() && size as usize >= 2 * BURST;
         assert!(is_valid(sizes.rx) && is_valid(sizes.tx), "powers of two, at least 64");
-        let each = u64::from(sizes.rx) + u64::from(sizes.tx) + 2 * BURST as u64;
+        assert!((1..=MAX_BURST).contains(&burst), "at least 1, at most 512");
+        let each = u64::from(sizes.rx) + u64::from(sizes.tx) + 2 * burst.max(BURST) as u64;
         let buffers = u32::try_from(each * u64::from(queues)).ok().filter(|all| *all < 1 << 26);
         let buffers = buffers.ok_or_else(|| SysError {
             attempt: format!("allocate buffers for {queues} queues of {} + {}", sizes.rx, sizes.tx),
@@ -77,7 +101,8 @@ impl Device {
         })?;
         let pool = BufferPool::new(port, buffers)?;
         let (pair, doorbells) = port.attach()?;
-        let shared = Shared { port: port.clone(), doorbells, pair, sizes, pool: Rc::new(pool) };
+        let shared =
+            Shared { port: port.clone(), doorbells, pair, sizes, pool: Rc::new(pool), burst };
         Ok(Self { shared: Rc::new(shared) })
     }
 
@@ -85,13 +110,13 @@ impl Device {
     ///
     /// # Errors
     /// Returns an error if memory or the NIC's queues are exhausted.
-    pub fn queue(&self) -> Result<Queue, SysError> {
+    pub fn queue(&self) -> Result<Queue<D>, SysError> {
         Queue::new(Rc::clone(&self.shared))
     }
 
     /// Creates an empty burst for this device's queues.
-    pub fn burst(&self) -> Burst {
-        Burst::new(&self.shared.pool)
+    pub fn burst(&self) -> Burst<D> {
+        Burst::new(&self.shared.pool, self.shared.burst)
     }
 
     /// Returns the number of buffers in the pool and in total. They are equal if no burst and no queue has any.
@@ -101,18 +126,15 @@ impl Device {
 }
 
 /// Returns the error for a NIC with another configuration.
-fn mismatch(sizes: Sizes, has: InterfaceConfig) -> SysError {
+fn mismatch(needed: InterfaceConfig, has: InterfaceConfig) -> SysError {
     SysError {
-        attempt: format!(
-            "use rings of {} descriptors for receiving and {} for sending",
-            sizes.rx, sizes.tx
-        ),
+        attempt: format!("use {needed}"),
         source: io::Error::new(io::ErrorKind::Unsupported, format!("the NIC has {has}")),
         remedy: "use the NIC's configuration".into(),
     }
 }
 
-impl Drop for Shared {
+impl<D: Driver> Drop for Shared<D> {
     fn drop(&mut self) {
         self.port.detach(self.pair);
     }

@@ -1,36 +1,41 @@
 //! The pool of unused packet buffers.
 
 use std::cell::RefCell;
+use std::marker::PhantomData;
 
 use machine::SysError;
 
-use crate::nic::descriptor::BUFFER;
+use super::mbuf::Mbuf;
 use crate::nic::layout::FLIT;
 use crate::nic::{Memory, Port};
 
-/// Cache lines from one buffer to the next: one more than its size, so that buffers do not all map to the same few
-/// cache sets.
-const STRIDE: u32 = (BUFFER / FLIT) as u32 + 1;
-
-/// A buffer, identified by the offset of its first cache line.
+/// A buffer, identified by the offset of the first cache line of its object: what a driver keeps for it, and the buffer.
 pub(super) type Buffer = u32;
 
 /// A LIFO pool of buffers.
-pub(super) struct BufferPool {
+pub(super) struct BufferPool<M> {
     /// Start of the memory, cached: looking it up takes as long as processing a packet.
     start: *mut u8,
     bus: u64,
     _memory: Memory,
     free: RefCell<Stack>,
+    kind: PhantomData<M>,
 }
 
-impl BufferPool {
+impl<M: Mbuf> BufferPool<M> {
     /// Allocates `buffers` buffers, all free.
     pub(super) fn new(port: &Port, buffers: u32) -> Result<Self, SysError> {
-        let lines = buffers as usize * STRIDE as usize;
+        let lines = buffers as usize * M::STRIDE as usize;
         let memory = port.plain(lines * FLIT)?;
-        let free = RefCell::new(Stack::new((0..buffers).map(|buffer| buffer * STRIDE)));
-        Ok(Self { start: memory.pointer(), bus: memory.bus(), _memory: memory, free })
+        let all = || (0..buffers).map(|buffer| buffer * M::STRIDE);
+        let free = RefCell::new(Stack::new(all()));
+        let kind = PhantomData;
+        let pool = Self { start: memory.pointer(), bus: memory.bus(), _memory: memory, free, kind };
+        for buffer in all() {
+            // SAFETY: an object of the pool's, which nothing uses yet.
+            unsafe { M::init(pool.object(buffer), pool.bus(buffer)) };
+        }
+        Ok(pool)
     }
 
     /// Returns the number of free buffers and of all buffers.
@@ -48,31 +53,41 @@ impl BufferPool {
     /// Frees buffers.
     #[inline(always)]
     pub(super) fn free(&self, buffers: &[Buffer]) {
+        for buffer in buffers {
+            // SAFETY: an object of the pool's, which the caller gives back.
+            unsafe { M::freed(self.object(*buffer)) };
+        }
         self.free.borrow_mut().push(buffers);
     }
 
-    /// Returns the bus address of a buffer.
+    /// Returns the bus address of a buffer's packet.
     #[inline(always)]
     pub(super) fn bus(&self, buffer: Buffer) -> u64 {
-        self.bus + u64::from(buffer) * FLIT as u64
+        self.bus + u64::from(buffer + M::DATA) * FLIT as u64
     }
 
-    /// Returns the address of a buffer.
+    /// Returns the address of a buffer's object.
+    #[inline(always)]
+    pub(super) fn object(&self, buffer: Buffer) -> *mut u8 {
+        object(self.start, buffer)
+    }
+
+    /// Returns the address of a buffer's packet.
     #[inline(always)]
     pub(super) fn address(&self, buffer: Buffer) -> *mut u8 {
-        address(self.start, buffer)
+        object(self.start, buffer + M::DATA)
     }
 
-    /// Returns the start of the memory, for [`address`] in loops.
+    /// Returns the start of the memory, for [`object`] in loops.
     #[inline(always)]
     pub(super) fn start(&self) -> *mut u8 {
         self.start
     }
 }
 
-/// Returns the address of a buffer in a pool that starts at `start`.
+/// Returns the address of a buffer's object in a pool that starts at `start`.
 #[inline(always)]
-pub(super) fn address(start: *mut u8, buffer: Buffer) -> *mut u8 {
+pub(super) fn object(start: *mut u8, buffer: Buffer) -> *mut u8 {
     start.wrapping_add(buffer as usize * FLIT)
 }
 
@@ -107,8 +122,10 @@ impl Stack {
 mod tests {
     use std::sync::Arc;
 
+    use super::super::mbuf::{Header, NoHeader};
     use super::*;
     use crate::generator::{Generator, LiveCounters};
+    use crate::nic::descriptor::{BUFFER, Descriptor};
     use crate::nic::descriptors::Descriptors;
     use crate::nic::{Nic, NicParams};
     use crate::wire::sample::{SampleTraffic, Sizes};
@@ -147,13 +164,18 @@ mod tests {
 
     #[test]
     fn buffers_are_disjoint_and_aligned_to_flits() {
+        disjoint_and_aligned::<NoHeader>();
+        disjoint_and_aligned::<Header>();
+    }
+
+    fn disjoint_and_aligned<M: Mbuf>() {
         let sample =
             SampleTraffic { packets: 1, size: Sizes::One(64), sources: 1, destinations: 1 };
         let traffic = Arc::new(sample.traffic().unwrap());
         let generator = Generator::new(traffic, Arc::new(LiveCounters::default())).unwrap();
         let params = NicParams { cpu: machine::pin::current_cpu(), ..NicParams::default() };
-        let nic = Nic::start(params, Descriptors::new(64, 64), generator).unwrap();
-        let pool = BufferPool::new(&nic.port(), 100).unwrap();
+        let nic = Nic::start(params, Descriptors::<Descriptor>::new(64, 64), generator).unwrap();
+        let pool = BufferPool::<M>::new(&nic.port(), 100).unwrap();
         let mut buffers = [0; 100];
         assert_eq!(pool.alloc(&mut buffers), 100);
         assert_eq!(pool.count(), (0, 100));
@@ -161,8 +183,10 @@ mod tests {
         for two in buffers.windows(2) {
             assert!(pool.bus(two[1]) - pool.bus(two[0]) >= BUFFER as u64);
             assert!(pool.bus(two[0]).is_multiple_of(FLIT as u64));
+            let packet = pool.address(two[0]) as usize + BUFFER;
+            assert!(packet <= pool.object(two[1]) as usize, "before what is kept for the next");
         }
-        let end = pool.bus(100 * STRIDE);
-        assert!(pool.bus(buffers[99]) + BUFFER as u64 <= end);
+        let end = pool.object(100 * M::STRIDE);
+        assert!(pool.address(buffers[99]) as usize + BUFFER <= end as usize);
     }
 }

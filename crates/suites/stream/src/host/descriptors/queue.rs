@@ -4,38 +4,37 @@ use std::rc::Rc;
 
 use machine::SysError;
 
-use super::Burst;
-use super::Shared;
+use super::driver::{Dpdk, Driver};
 use super::rings::{Rx, Tx};
+use super::{BURST, Burst, Shared, Sizes};
 use crate::host::config_result;
 use crate::host::{ConfigError, NicClosed};
-use crate::nic::Memory;
 use crate::nic::configuration::Configuration;
-use crate::nic::descriptor::Descriptor;
+use crate::nic::descriptor::{Descriptor, RxDescriptor};
 use crate::nic::layout::{FLIT, Queue as Which, Register};
 use crate::nic::notification::TxNotification;
+use crate::nic::{Memory, Port};
 use crate::wire::Flow;
 
 /// A queue of the NIC.
-pub struct Queue {
-    shared: Rc<Shared>,
+pub struct Queue<D: Driver = Dpdk> {
+    shared: Rc<Shared<D>>,
     id: u32,
-    memory: Rings,
+    memory: Rings<D::Rx>,
     rx: Rx,
     tx: Tx,
 }
 
-impl Queue {
-    pub(super) fn new(shared: Rc<Shared>) -> Result<Self, SysError> {
+impl<D: Driver> Queue<D> {
+    pub(super) fn new(shared: Rc<Shared<D>>) -> Result<Self, SysError> {
         let sizes = shared.sizes;
-        let bytes = (sizes.rx + sizes.tx) as usize * size_of::<Descriptor>();
-        let memory = Rings::new(shared.port.plain(bytes)?);
+        let memory = Rings::new(&shared.port, sizes)?;
         let id = shared.port.alloc_pipe()?;
         let (rx, tx) = (Rx::new(sizes.rx), Tx::new(sizes.tx));
         let mut queue = Self { shared, id, memory, rx, tx };
         let start = queue.memory.memory.bus();
         queue.set_address(Register::RxMemoryLow, Register::RxMemoryHigh, start);
-        let start = start + u64::from(sizes.rx) * size_of::<Descriptor>() as u64;
+        let start = start + u64::from(sizes.rx) * size_of::<D::Rx>() as u64;
         queue.set_address(Register::TxMemoryLow, Register::TxMemoryHigh, start);
         while queue.refill() {}
         Ok(queue)
@@ -60,12 +59,17 @@ impl Queue {
     /// # Panics
     /// Panics if the burst belongs to another device.
     #[inline(always)]
-    pub fn receive(&mut self, burst: &mut Burst) -> usize {
+    pub fn receive(&mut self, burst: &mut Burst<D>) -> usize {
         self.assert_same_device(burst);
-        let Self { memory, rx, shared, .. } = self;
-        let received = rx.take(&rings(memory)[..shared.sizes.rx as usize], burst);
-        self.refill();
-        received
+        let mut received = 0;
+        loop {
+            let taken = self.rx.take(self.memory.rx(), burst);
+            self.refill();
+            received += taken;
+            if taken < BURST || burst.space() == 0 {
+                return received;
+            }
+        }
     }
 
     /// Sends all packets of a burst. Waits while the ring is full.
@@ -76,7 +80,7 @@ impl Queue {
     /// # Panics
     /// Panics if the burst belongs to another device.
     #[inline(always)]
-    pub fn send(&mut self, burst: &mut Burst) -> Result<(), NicClosed> {
+    pub fn send(&mut self, burst: &mut Burst<D>) -> Result<(), NicClosed> {
         loop {
             let sent = self.try_send(burst);
             if burst.is_empty() {
@@ -96,16 +100,22 @@ impl Queue {
     /// # Panics
     /// Panics if the burst belongs to another device.
     #[inline(always)]
-    pub fn try_send(&mut self, burst: &mut Burst) -> usize {
+    pub fn try_send(&mut self, burst: &mut Burst<D>) -> usize {
         self.assert_same_device(burst);
-        let Self { memory, tx, shared, .. } = self;
-        let ring = &rings(memory)[shared.sizes.rx as usize..];
-        tx.clean(ring, &shared.pool);
-        let put = tx.put(ring, &shared.pool, burst);
-        if put > 0 {
-            self.ring();
+        let mut sent = 0;
+        loop {
+            let Self { memory, tx, shared, .. } = self;
+            tx.clean::<D>(memory.tx(), &shared.pool);
+            let put = tx.put(memory.tx(), &shared.pool, burst, sent);
+            if put > 0 {
+                self.ring();
+            }
+            sent += put;
+            if put < BURST || sent == burst.len() {
+                burst.remove_sent(sent);
+                return sent;
+            }
         }
-        put
     }
 
     /// Changes the NIC's configuration and waits until it is done.
@@ -127,9 +137,8 @@ impl Queue {
         request.set_words(configuration.words());
         let slot = self.wait_for(|queue| {
             let Self { memory, tx, shared, .. } = queue;
-            let ring = &rings(memory)[shared.sizes.rx as usize..];
-            tx.clean(ring, &shared.pool);
-            tx.configure(ring, &shared.pool, buffer[0])
+            tx.clean::<D>(memory.tx(), &shared.pool);
+            tx.configure(memory.tx(), &shared.pool, buffer[0])
         });
         let slot = slot.inspect_err(|_| self.shared.pool.free(&buffer))?;
         self.ring();
@@ -140,10 +149,7 @@ impl Queue {
 
     /// Waits until the NIC has reported a descriptor.
     fn wait_until_done(&mut self, slot: usize) -> Result<(), NicClosed> {
-        self.wait_for(|queue| {
-            let ring = &rings(&queue.memory)[queue.shared.sizes.rx as usize..];
-            Tx::is_done(ring, slot).then_some(())
-        })
+        self.wait_for(|queue| Tx::is_done(queue.memory.tx(), slot).then_some(()))
     }
 
     /// Polls until `poll` returns a value.
@@ -166,9 +172,8 @@ impl Queue {
     fn wait_until_sent(&mut self) -> Result<(), NicClosed> {
         let slot = self.wait_for(|queue| {
             let Self { memory, tx, shared, .. } = queue;
-            let ring = &rings(memory)[shared.sizes.rx as usize..];
-            tx.clean(ring, &shared.pool);
-            tx.request_report(ring)
+            tx.clean::<D>(memory.tx(), &shared.pool);
+            tx.request_report(memory.tx())
         })?;
         let tail = (slot as u32 + 1) & (self.shared.sizes.tx - 1);
         self.shared.doorbells.write(Register::TxTail.of(Which::Pipe(self.id)), tail);
@@ -179,7 +184,7 @@ impl Queue {
     #[inline(always)]
     fn refill(&mut self) -> bool {
         let Self { memory, rx, shared, .. } = self;
-        let tail = rx.refill(&rings(memory)[..shared.sizes.rx as usize], &shared.pool);
+        let tail = rx.refill(memory.rx(), &shared.pool);
         if let Some(tail) = tail {
             shared.doorbells.write(Register::RxTail.of(Which::Pipe(self.id)), tail);
         }
@@ -203,12 +208,12 @@ impl Queue {
     }
 
     #[inline(always)]
-    fn assert_same_device(&self, burst: &Burst) {
+    fn assert_same_device(&self, burst: &Burst<D>) {
         assert!(Rc::ptr_eq(&burst.pool, &self.shared.pool), "the burst belongs to another device");
     }
 }
 
-impl Drop for Queue {
+impl<D: Driver> Drop for Queue<D> {
     fn drop(&mut self) {
         let _ = self.wait_until_sent();
         self.set_address(Register::RxMemoryLow, Register::RxMemoryHigh, 0);
@@ -221,24 +226,35 @@ impl Drop for Queue {
 }
 
 /// The descriptors of both rings, the receive ring first.
-struct Rings {
-    /// Start of the memory, cached as in the pool.
-    start: *const Descriptor,
-    count: usize,
+struct Rings<R> {
+    /// Starts of the rings, cached as in the pool.
+    rx: *const R,
+    tx: *const Descriptor,
+    sizes: Sizes,
     memory: Memory,
 }
 
-impl Rings {
-    fn new(memory: Memory) -> Self {
-        let count = memory.length() / size_of::<Descriptor>();
-        Self { start: memory.pointer().cast(), count, memory }
+impl<R: RxDescriptor> Rings<R> {
+    fn new(port: &Port, sizes: Sizes) -> Result<Self, SysError> {
+        let rx_bytes = sizes.rx as usize * size_of::<R>();
+        let memory = port.plain(rx_bytes + sizes.tx as usize * size_of::<Descriptor>())?;
+        let start = memory.pointer();
+        let tx = start.wrapping_add(rx_bytes).cast_const().cast();
+        Ok(Self { rx: start.cast_const().cast(), tx, sizes, memory })
     }
-}
 
-#[inline(always)]
-fn rings(rings: &Rings) -> &[Descriptor] {
-    // SAFETY: the memory contains `count` page-aligned descriptors as long as it is borrowed; all fields are atomic.
-    unsafe { std::slice::from_raw_parts(rings.start, rings.count) }
+    #[inline(always)]
+    fn rx(&self) -> &[R] {
+        // SAFETY: the memory starts with this many aligned descriptors, and is mapped as long as it is borrowed; all
+        // fields are atomic.
+        unsafe { std::slice::from_raw_parts(self.rx, self.sizes.rx as usize) }
+    }
+
+    #[inline(always)]
+    fn tx(&self) -> &[Descriptor] {
+        // SAFETY: as for `rx`, after the receive ring.
+        unsafe { std::slice::from_raw_parts(self.tx, self.sizes.tx as usize) }
+    }
 }
 
 const _: () = assert!(size_of::<TxNotification>() == FLIT);

@@ -2,11 +2,12 @@
 
 use std::sync::atomic::Ordering;
 
-use super::pool::{Buffer, BufferPool, address};
+use super::driver::Driver;
+use super::mbuf::{Mbuf, reported_length};
+use super::pool::{Buffer, BufferPool, object};
 use super::{BURST, Burst};
 use crate::nic::descriptor::{
-    BUFFER, CONFIGURE, DONE, Descriptor, END, KIND, NOTHING, PER_LINE, RECEIVED, REPORT,
-    received_bytes, send,
+    CONFIGURE, DONE, Descriptor, END, KIND, NOTHING, PER_LINE, RECEIVED, REPORT, RxDescriptor, send,
 };
 use crate::nic::layout::FLIT;
 use crate::wire::vector::{prefetch, prefetch_to_write};
@@ -32,10 +33,11 @@ impl Rx {
         self.buffers.len() as u32 - 1
     }
 
-    /// Takes received packets as far as the burst has space. Returns their number.
+    /// Takes received packets as far as the burst has space, at most 32. Returns their number.
     #[inline(always)]
-    pub(super) fn take(&mut self, ring: &[Descriptor], burst: &mut Burst) -> usize {
-        let max = (self.filled.wrapping_sub(self.next) as usize).min(burst.space());
+    pub(super) fn take<D: Driver>(&mut self, ring: &[D::Rx], burst: &mut Burst<D>) -> usize {
+        let space = burst.space().min(BURST);
+        let max = (self.filled.wrapping_sub(self.next) as usize).min(space);
         let first = (self.next & self.mask()) as usize;
         // Up to the end of the ring, then from its start.
         let before_wrap = max.min(ring.len() - first);
@@ -49,19 +51,21 @@ impl Rx {
 
     /// Takes packets of contiguous descriptors. Returns their number.
     #[inline(always)]
-    fn take_from(&self, ring: &[Descriptor], first: usize, burst: &mut Burst) -> usize {
+    fn take_from<D: Driver>(&self, ring: &[D::Rx], first: usize, burst: &mut Burst<D>) -> usize {
         let start = burst.pool.start();
         let mut taken = 0;
         let (buffers, unused) = (&self.buffers[first..first + ring.len()], burst.unused());
         for ((descriptor, buffer), (into, bytes)) in ring.iter().zip(buffers).zip(unused) {
+            let descriptor = descriptor.half();
             let word = descriptor.word.load(Ordering::Acquire);
             if word & RECEIVED == 0 {
                 break;
             }
-            // Packets are shorter than buffers; a length from another process is limited to the buffer.
-            (*into, *bytes) = (*buffer, received_bytes(word) % BUFFER as u32);
+            (*into, *bytes) = (*buffer, reported_length(word));
+            // SAFETY: the NIC has returned the buffer.
+            unsafe { D::Mbuf::received(object(start, *buffer), descriptor, word, *bytes) };
             // Overlaps the fetches of all packets of a burst.
-            prefetch(address(start, *buffer));
+            prefetch(object(start, *buffer + D::Mbuf::DATA));
             taken += 1;
         }
         burst.commit_rx(taken);
@@ -70,7 +74,11 @@ impl Rx {
 
     /// Gives the NIC one burst of buffers if as many were received. Returns the tail to write if it did.
     #[inline(always)]
-    pub(super) fn refill(&mut self, ring: &[Descriptor], pool: &BufferPool) -> Option<u32> {
+    pub(super) fn refill<M: Mbuf>(
+        &mut self,
+        ring: &[impl RxDescriptor],
+        pool: &BufferPool<M>,
+    ) -> Option<u32> {
         let mask = self.mask();
         if self.filled.wrapping_sub(self.next) as usize > self.buffers.len() - BURST {
             return None;
@@ -84,15 +92,17 @@ impl Rx {
             return None;
         }
         for (descriptor, buffer) in ring[first..first + BURST].iter().zip(buffers) {
+            // SAFETY: the buffer was just allocated to this ring.
+            let bus = unsafe { M::bus(pool.object(*buffer), pool.bus(*buffer)) };
             // Also clears the status of the previous packet.
-            descriptor.set(pool.bus(*buffer), 0);
+            descriptor.half().set(bus, 0);
         }
         self.filled = self.filled.wrapping_add(BURST as u32);
         Some(self.filled.wrapping_sub(1) & mask)
     }
 
     /// Frees all buffers, after the NIC has stopped using them.
-    pub(super) fn free_all(&mut self, pool: &BufferPool) {
+    pub(super) fn free_all(&mut self, pool: &BufferPool<impl Mbuf>) {
         while self.next != self.filled {
             pool.free(&[self.buffers[(self.next & self.mask()) as usize]]);
             self.next = self.next.wrapping_add(1);
@@ -128,38 +138,51 @@ impl Tx {
         self.next & self.mask()
     }
 
-    /// Frees the buffers of sent packets.
+    /// Frees the buffers of sent packets, as the driver does.
     #[inline(always)]
-    pub(super) fn clean(&mut self, ring: &[Descriptor], pool: &BufferPool) {
-        while self.next.wrapping_sub(self.cleaned) as usize >= BURST {
-            let first = (self.cleaned & self.mask()) as usize;
-            let word = ring[first + BURST - 1].word.load(Ordering::Acquire);
-            if word & KIND != DONE {
-                return;
-            }
-            pool.free(&self.buffers[first..first + BURST]);
-            self.cleaned = self.cleaned.wrapping_add(BURST as u32);
+    pub(super) fn clean<D: Driver>(&mut self, ring: &[Descriptor], pool: &BufferPool<D::Mbuf>) {
+        if D::CLEANS_EVERY_BURST {
+            while self.next.wrapping_sub(self.cleaned) as usize >= BURST
+                && self.clean_batch(ring, pool)
+            {}
+        } else if self.space() < BURST {
+            self.clean_batch(ring, pool);
         }
     }
 
-    /// Fills descriptors with packets of a burst as far as the ring has space. Returns their number.
+    /// Frees the buffers of the oldest 32 packets if the NIC has reported them. Returns whether it has.
     #[inline(always)]
-    pub(super) fn put(
+    fn clean_batch(&mut self, ring: &[Descriptor], pool: &BufferPool<impl Mbuf>) -> bool {
+        let first = (self.cleaned & self.mask()) as usize;
+        let word = ring[first + BURST - 1].word.load(Ordering::Acquire);
+        if word & KIND != DONE {
+            return false;
+        }
+        pool.free(&self.buffers[first..first + BURST]);
+        self.cleaned = self.cleaned.wrapping_add(BURST as u32);
+        true
+    }
+
+    /// Fills descriptors with packets of a burst, from index `from` on, as far as the ring has space, at most 32. Returns
+    /// their number.
+    #[inline(always)]
+    pub(super) fn put<D: Driver>(
         &mut self,
         ring: &[Descriptor],
-        pool: &BufferPool,
-        burst: &mut Burst,
+        pool: &BufferPool<D::Mbuf>,
+        burst: &Burst<D>,
+        from: usize,
     ) -> usize {
-        let put = burst.len().min(self.space());
+        let put = (burst.len() - from).min(BURST).min(self.space());
         let first = self.tail() as usize;
         let before_wrap = put.min(ring.len() - first);
-        self.put_into(&ring[first..first + before_wrap], first, pool, burst.each());
+        self.put_into(&ring[first..first + before_wrap], first, pool, burst.each_from(from));
         if before_wrap < put {
-            self.put_into(&ring[..put - before_wrap], 0, pool, burst.each().skip(before_wrap));
+            let rest = burst.each_from(from + before_wrap);
+            self.put_into(&ring[..put - before_wrap], 0, pool, rest);
         }
         self.next = self.next.wrapping_add(put as u32);
         self.fetch_next(ring);
-        burst.remove_sent(put);
         put
     }
 
@@ -174,18 +197,21 @@ impl Tx {
 
     /// Fills contiguous descriptors.
     #[inline(always)]
-    fn put_into(
+    fn put_into<M: Mbuf>(
         &mut self,
         ring: &[Descriptor],
         first: usize,
-        pool: &BufferPool,
+        pool: &BufferPool<M>,
         packets: impl Iterator<Item = (Buffer, u32)>,
     ) {
-        let bus = pool.bus(0);
+        let (start, bus) = (pool.start(), pool.bus(0));
         let slots = &mut self.buffers[first..first + ring.len()];
         for ((descriptor, slot), (buffer, bytes)) in ring.iter().zip(slots).zip(packets) {
             *slot = buffer;
-            descriptor.set(bus + u64::from(buffer) * FLIT as u64, send(bytes));
+            let bus = bus + u64::from(buffer) * FLIT as u64;
+            // SAFETY: the buffer belongs to the burst.
+            let (bus, bytes) = unsafe { M::to_send(object(start, buffer), bus, bytes) };
+            descriptor.set(bus, send(bytes));
         }
         // Requests a report for the last descriptor of each burst, in a separate loop because they are few.
         for slot in (first | (BURST - 1)..first + ring.len()).step_by(BURST) {
@@ -198,7 +224,7 @@ impl Tx {
     pub(super) fn configure(
         &mut self,
         ring: &[Descriptor],
-        pool: &BufferPool,
+        pool: &BufferPool<impl Mbuf>,
         buffer: Buffer,
     ) -> Option<usize> {
         let slot = self.tail() as usize;
@@ -226,7 +252,7 @@ impl Tx {
     }
 
     /// Frees all buffers, after the NIC has stopped using them.
-    pub(super) fn free_all(&mut self, pool: &BufferPool) {
+    pub(super) fn free_all(&mut self, pool: &BufferPool<impl Mbuf>) {
         while self.cleaned != self.next {
             pool.free(&[self.buffers[(self.cleaned & self.mask()) as usize]]);
             self.cleaned = self.cleaned.wrapping_add(1);

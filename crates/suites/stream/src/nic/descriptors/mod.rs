@@ -11,7 +11,7 @@ mod transmit;
 
 use std::collections::VecDeque;
 
-use super::descriptor::PER_LINE;
+use super::descriptor::{PER_LINE, RxDescriptor};
 use super::doorbells::DoorbellReceiver;
 use super::engine::{Engine, EngineContext, PairDoorbells};
 use super::interface_config::InterfaceConfig;
@@ -24,14 +24,14 @@ use queue::{DescriptorRing, Queue, Window};
 use receive::{Placement, Report};
 use transmit::TxBatch;
 
-/// The engine for descriptors.
-pub struct Descriptors {
+/// The engine for descriptors, with those of `D` to receive into.
+pub struct Descriptors<D> {
     /// Size of each receive ring, a power of two, minus 1.
     rx_mask: u32,
     /// Size of each transmit ring, a power of two, minus 1.
     tx_mask: u32,
     pairs: Vec<Option<DoorbellReceiver>>,
-    queues: Vec<Queue>,
+    queues: Vec<Queue<D>>,
     /// Queues whose packets are to be reported at the end of the iteration.
     due: Vec<u32>,
     /// Delayed reports, if transfers are modelled.
@@ -44,9 +44,9 @@ pub struct Descriptors {
 }
 
 // SAFETY: the pointers refer to registered memory, which only the thread of the engine uses.
-unsafe impl Send for Descriptors {}
+unsafe impl<D> Send for Descriptors<D> {}
 
-impl Descriptors {
+impl<D: RxDescriptor> Descriptors<D> {
     /// Creates an engine without queues, for receive rings of `rx` and transmit rings of `tx` descriptors: powers of
     /// two, at least one cache line.
     pub fn new(rx: u32, tx: u32) -> Self {
@@ -66,9 +66,9 @@ impl Descriptors {
     }
 }
 
-impl Engine for Descriptors {
+impl<D: RxDescriptor> Engine for Descriptors<D> {
     fn config(&self) -> InterfaceConfig {
-        InterfaceConfig::Descriptors { rx: self.rx_mask + 1, tx: self.tx_mask + 1 }
+        InterfaceConfig::Descriptors { rx: self.rx_mask + 1, tx: self.tx_mask + 1, size: D::SIZE }
     }
 
     fn attach(&mut self, pair: u32, doorbells: PairDoorbells) {

@@ -1,16 +1,14 @@
 //! The state of a queue: a receive and a transmit ring of descriptors.
 
-use std::sync::atomic::Ordering;
-
-use super::super::descriptor::{BUFFER, Descriptor, PER_LINE, received};
+use super::super::descriptor::{BUFFER, Descriptor, RxDescriptor};
 use super::super::engine::EngineContext;
 use super::super::register_writes::DelayedTail;
 use crate::wire::vector::Vector;
 
 /// A ring of descriptors.
-pub(super) struct DescriptorRing {
+pub(super) struct DescriptorRing<D> {
     /// Null if there is no ring.
-    pub(super) descriptors: *const Descriptor,
+    pub(super) descriptors: *const D,
     /// Position up to which the NIC has used descriptors.
     pub(super) head: u32,
     /// Position up to which the host has filled them.
@@ -19,13 +17,18 @@ pub(super) struct DescriptorRing {
     pub(super) low: u32,
 }
 
-impl Default for DescriptorRing {
+impl<D> Default for DescriptorRing<D> {
     fn default() -> Self {
-        Self { descriptors: std::ptr::null(), head: 0, tail: DelayedTail::default(), low: 0 }
+        Self::new(std::ptr::null())
     }
 }
 
-impl DescriptorRing {
+impl<D> DescriptorRing<D> {
+    /// Creates an empty ring at an address; null if there is none.
+    pub(super) fn new(descriptors: *const D) -> Self {
+        Self { descriptors, head: 0, tail: DelayedTail::default(), low: 0 }
+    }
+
     #[inline(always)]
     pub(super) fn is_none(&self) -> bool {
         self.descriptors.is_null()
@@ -36,7 +39,7 @@ impl DescriptorRing {
     /// # Safety
     /// The ring exists and has that size, and the head is within it.
     #[inline(always)]
-    pub(super) unsafe fn run<'a>(&self, max: u32, mask: u32) -> &'a [Descriptor] {
+    pub(super) unsafe fn run<'a>(&self, max: u32, mask: u32) -> &'a [D] {
         let count = max.min(mask + 1 - self.head) as usize;
         // SAFETY: the caller guarantees the size; the ring is registered, and all fields are atomic.
         unsafe {
@@ -49,23 +52,24 @@ impl DescriptorRing {
     /// # Safety
     /// The ring exists, and `index` is within it.
     #[inline(always)]
-    pub(super) unsafe fn at(&self, index: u32) -> &Descriptor {
+    pub(super) unsafe fn at(&self, index: u32) -> &D {
         // SAFETY: the caller guarantees the size; the ring is registered, and all fields are atomic.
         unsafe { &*self.descriptors.wrapping_add(index as usize) }
     }
 }
 
 /// The state of one queue.
-#[derive(Default)]
-pub(super) struct Queue {
+pub(super) struct Queue<D> {
     /// The pair to which the queue belongs.
     pub(super) pair: Option<u32>,
-    pub(super) rx: DescriptorRing,
-    pub(super) tx: DescriptorRing,
+    pub(super) rx: DescriptorRing<D>,
+    pub(super) tx: DescriptorRing<Descriptor>,
     /// Packet length of each receive descriptor, to be written when the packet is reported.
     pub(super) lengths: Box<[u16]>,
     /// Position up to which packets are reported.
     pub(super) written: u32,
+    /// Position up to which reports are written or on their way.
+    pub(super) announced: u32,
     /// Whether packets are to be reported at the end of this iteration.
     pub(super) due: bool,
     /// Whether the queue is in the list of those with descriptors to send.
@@ -73,7 +77,33 @@ pub(super) struct Queue {
     pub(super) window: Window,
 }
 
-impl Queue {
+impl<D> Default for Queue<D> {
+    fn default() -> Self {
+        Self {
+            pair: None,
+            rx: DescriptorRing::default(),
+            tx: DescriptorRing::default(),
+            lengths: Box::default(),
+            written: 0,
+            announced: 0,
+            due: false,
+            sends: false,
+            window: Window::default(),
+        }
+    }
+}
+
+impl<D: RxDescriptor> Queue<D> {
+    /// Counts the writes of all reports that are due: of each cache line of descriptors that they touch, one.
+    #[inline(always)]
+    pub(super) fn count_reports(&mut self, nic: &mut EngineContext) {
+        let (from, per_line) = (self.announced as usize, D::PER_LINE);
+        let count = self.rx.head.wrapping_sub(self.announced) as usize & (self.lengths.len() - 1);
+        let lines = (from % per_line + count).div_ceil(per_line);
+        nic.write_packets(lines as u64, (count * size_of::<D>()) as u64);
+        self.announced = self.rx.head;
+    }
+
     /// Reports packets up to a position in their descriptors. Descriptors of a whole cache line are written together.
     /// Returns their number.
     #[inline(always)]
@@ -86,18 +116,17 @@ impl Queue {
             // SAFETY: the ring has as many descriptors as there are lengths.
             let descriptor = unsafe { self.rx.at(at) };
             let mut done = 1;
-            if let Some(line) = lengths.first_chunk::<PER_LINE>()
-                && left >= PER_LINE as u32
-                && (at as usize).is_multiple_of(PER_LINE)
+            if lengths.len() >= D::PER_LINE
+                && left >= D::PER_LINE as u32
+                && (at as usize).is_multiple_of(D::PER_LINE)
             {
-                done = PER_LINE as u32;
+                done = D::PER_LINE as u32;
                 let to = std::ptr::from_ref(descriptor).cast_mut().cast();
                 // SAFETY: a whole line of descriptors that belong to the NIC until they are written; the caller has
                 // checked that the CPU supports `V`.
-                unsafe { V::write_words(&line.map(received), to) };
+                unsafe { D::report_line::<V>(lengths, to) };
             } else {
-                descriptor.address.store(0, Ordering::Relaxed);
-                descriptor.word.store(received(lengths[0]), Ordering::Release);
+                descriptor.report(lengths[0]);
             }
             at = (at + done) & mask;
             left -= done;

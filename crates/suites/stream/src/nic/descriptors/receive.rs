@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::super::descriptor::{BUFFER, Descriptor};
+use super::super::descriptor::{BUFFER, RxDescriptor};
 use super::super::engine::EngineContext;
 use super::super::layout::FLIT;
 use super::super::placement::{BURST, FlowRun, RxPlacement, next_burst};
@@ -39,7 +39,7 @@ pub(super) struct Report {
     until: u32,
 }
 
-impl Descriptors {
+impl<D: RxDescriptor> Descriptors<D> {
     /// Writes arrived packets to the buffers of their queues.
     #[inline(always)]
     pub(super) fn take_packets<V: Vector, W: Wire>(
@@ -68,10 +68,11 @@ impl Descriptors {
         for id in self.due.drain(..) {
             let queue = &mut self.queues[id as usize];
             queue.due = false;
-            if nic.transfer == 0 {
+            queue.count_reports(nic);
+            if !nic.is_delayed() {
                 nic.counters.notifications += u64::from(queue.write_back::<V>(queue.rx.head));
             } else {
-                let arrives = now + nic.transfer;
+                let arrives = nic.arrival();
                 self.pending.push_back(Report { arrives, queue: id, until: queue.rx.head });
             }
         }
@@ -84,7 +85,7 @@ impl Descriptors {
     }
 }
 
-impl RxPlacement for Descriptors {
+impl<D: RxDescriptor> RxPlacement for Descriptors<D> {
     type Record = Addresses;
 
     #[inline(always)]
@@ -111,6 +112,7 @@ impl RxPlacement for Descriptors {
         nic.counters.ring_full += u64::from(run.count - taken);
         nic.counters.to_memory += u64::from(taken);
         nic.counters.flits += u64::from(taken * flits);
+        nic.write(taken.into(), u64::from(flits) * FLIT as u64);
         if taken > 0 && !queue.due {
             queue.due = true;
             self.due.push(id);
@@ -119,7 +121,7 @@ impl RxPlacement for Descriptors {
     }
 }
 
-impl Queue {
+impl<D: RxDescriptor> Queue<D> {
     /// Takes up to `max` buffers; fewer if one is refused. Returns their number.
     #[inline(always)]
     fn take_buffers(&mut self, max: u32, each: &mut Addresses, nic: &EngineContext) -> u32 {
@@ -142,8 +144,8 @@ impl Queue {
 
     /// Returns the address of a buffer outside the window, or `None` if it is refused.
     #[cold]
-    fn other_buffer(&mut self, descriptor: &Descriptor, nic: &EngineContext) -> Option<*mut u8> {
-        let address = descriptor.address.load(Ordering::Relaxed);
+    fn other_buffer(&mut self, descriptor: &D, nic: &EngineContext) -> Option<*mut u8> {
+        let address = descriptor.half().address.load(Ordering::Relaxed);
         let start = self.window.find(self.pair, address, BUFFER, nic)?;
         is_at_flit(address).then_some(start)
     }
@@ -172,10 +174,10 @@ impl Queue {
 impl Addresses {
     /// Takes buffers up to the first that is outside the window or not aligned to a flit. Returns their number.
     #[inline(always)]
-    fn take(&mut self, run: &[Descriptor], window: Window) -> usize {
+    fn take(&mut self, run: &[impl RxDescriptor], window: Window) -> usize {
         let mut taken = 0;
         for (descriptor, entry) in run.iter().zip(&mut self.addresses[self.count..]) {
-            let address = descriptor.address.load(Ordering::Relaxed);
+            let address = descriptor.half().address.load(Ordering::Relaxed);
             let Some(buffer) = window.buffer(address).filter(|_| is_at_flit(address)) else {
                 break;
             };

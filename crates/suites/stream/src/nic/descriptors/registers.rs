@@ -1,6 +1,6 @@
 //! Register writes.
 
-use super::super::descriptor::Descriptor;
+use super::super::descriptor::{Descriptor, RxDescriptor};
 use super::super::doorbells::DoorbellReceiver;
 use super::super::engine::EngineContext;
 use super::super::layout::{Queue as Which, Register};
@@ -11,7 +11,7 @@ use super::queue::{DescriptorRing, Queue};
 /// Maximum number of packet lengths for the receive rings of all queues.
 const MAX_LENGTHS: usize = 1 << 26;
 
-impl Registers for Descriptors {
+impl<D: RxDescriptor> Registers for Descriptors<D> {
     #[inline(always)]
     fn pairs(&self) -> usize {
         self.pairs.len()
@@ -33,12 +33,17 @@ impl Registers for Descriptors {
             (Register::RxTail, Some(queue)) => {
                 nic.counters.head_updates += 1;
                 // The NIC reads the descriptors.
-                queue.rx.tail.set(write.value & self.rx_mask, now, nic.transfer);
+                let tail = write.value & self.rx_mask;
+                let count = tail.wrapping_sub(queue.rx.tail.latest()) & self.rx_mask;
+                nic.read(u64::from(count) * size_of::<D>() as u64);
+                queue.rx.tail.set(tail, now, nic.read_delay(1));
             }
             (Register::TxTail, Some(queue)) if !queue.tx.is_none() => {
                 nic.counters.tail_updates += 1;
                 // The NIC reads the descriptors, and then what they point to.
-                queue.tx.tail.set(write.value & self.tx_mask, now, 2 * nic.transfer);
+                let tail = write.value & self.tx_mask;
+                queue.tx.announce(tail, self.tx_mask, nic);
+                queue.tx.tail.set(tail, now, nic.read_delay(2));
                 if !queue.sends {
                     queue.sends = true;
                     self.sending.push(id);
@@ -49,7 +54,7 @@ impl Registers for Descriptors {
     }
 }
 
-impl Descriptors {
+impl<D: RxDescriptor> Descriptors<D> {
     /// Sets or removes a ring of a queue.
     #[cold]
     fn set_ring(
@@ -74,7 +79,7 @@ impl Descriptors {
             return;
         }
         queue.pair = Some(pair);
-        let (ring, mask) = match register {
+        let (low, bytes) = match register {
             Register::RxMemoryLow => {
                 queue.rx.low = value;
                 return;
@@ -83,26 +88,25 @@ impl Descriptors {
                 queue.tx.low = value;
                 return;
             }
-            Register::RxMemoryHigh => (&mut queue.rx, self.rx_mask),
-            Register::TxMemoryHigh => (&mut queue.tx, self.tx_mask),
+            Register::RxMemoryHigh => (queue.rx.low, (self.rx_mask as usize + 1) * size_of::<D>()),
+            Register::TxMemoryHigh => {
+                (queue.tx.low, (self.tx_mask as usize + 1) * size_of::<Descriptor>())
+            }
             _ => {
                 nic.counters.refused += 1;
                 return;
             }
         };
-        let bus = u64::from(value) << 32 | u64::from(ring.low);
-        let bytes = (mask as usize + 1) * size_of::<Descriptor>();
+        let bus = u64::from(value) << 32 | u64::from(low);
         // All queues may use the same ring, but the NIC needs separate memory for each.
         let receives = register == Register::RxMemoryHigh;
         let is_too_many = receives && lengths + self.rx_mask as usize >= MAX_LENGTHS;
         let bus = if is_too_many { 0 } else { bus };
         nic.counters.refused += u64::from(is_too_many);
-        *ring = DescriptorRing {
-            descriptors: nic.resolve_ring(pair, bus, bytes).cast(),
-            ..DescriptorRing::default()
-        };
-        let has_none = ring.is_none();
-        if register == Register::RxMemoryHigh {
+        let ring = nic.resolve_ring(pair, bus, bytes);
+        let has_none = ring.is_null();
+        if receives {
+            queue.rx = DescriptorRing::new(ring.cast());
             self.reset_receive(id);
             if has_none {
                 nic.unbind(id);
@@ -110,6 +114,8 @@ impl Descriptors {
                 self.queues[id as usize].lengths = vec![0; self.rx_mask as usize + 1].into();
                 nic.ring_set(pair, id);
             }
+        } else {
+            queue.tx = DescriptorRing::new(ring.cast());
         }
         let queue = &mut self.queues[id as usize];
         if has_none && queue.rx.is_none() && queue.tx.is_none() {
@@ -123,7 +129,7 @@ impl Descriptors {
         self.pending.retain(|report| report.queue != id);
         let queue = &mut self.queues[id as usize];
         queue.lengths = Box::default();
-        (queue.written, queue.due) = (0, false);
+        (queue.written, queue.announced, queue.due) = (0, 0, false);
     }
 
     /// Removes a queue.

@@ -4,13 +4,14 @@ use std::sync::atomic::Ordering;
 
 use super::super::configuration::Configuration;
 use super::super::descriptor::{
-    CONFIGURE, DONE, Descriptor, END, KIND, NOTHING, REPORT, SEND, sent_bytes,
+    CONFIGURE, DONE, Descriptor, END, KIND, NOTHING, REPORT, RxDescriptor, SEND, sent_bytes,
 };
 use super::super::engine::{ConfigRefused, EngineContext};
 use super::super::layout::FLIT;
 use super::super::notification::{TAKEN, TxNotification};
+use super::super::pcie::Read;
 use super::Descriptors;
-use super::queue::{Queue, Window};
+use super::queue::{DescriptorRing, Queue, Window};
 use crate::wire::packet::{self, MAX_LENGTH, MIN_LENGTH};
 use crate::wire::{PacketRef, Wire};
 
@@ -27,17 +28,44 @@ pub(super) struct TxBatch {
     packets: usize,
     /// Number of their flits.
     flits: u64,
+    /// Reads of the packets.
+    reads: Read,
     /// Slots of descriptors to report as done.
     reports: Vec<u32>,
     /// Kind and address of descriptors that are not packets.
     others: Vec<(u64, u64)>,
 }
 
+impl DescriptorRing<Descriptor> {
+    /// Reads the descriptors of packets to send up to a tail, and the packets.
+    #[inline(always)]
+    pub(super) fn announce(&self, tail: u32, mask: u32, nic: &mut EngineContext) {
+        let from = self.tail.latest();
+        let count = tail.wrapping_sub(from) & mask;
+        nic.read(u64::from(count) * size_of::<Descriptor>() as u64);
+        if nic.link.is_some() {
+            for index in 0..count {
+                // SAFETY: the ring exists, because its tail is written, and has `mask + 1` descriptors.
+                let descriptor = unsafe { self.at(from.wrapping_add(index) & mask) };
+                let bytes = sent_bytes(descriptor.word.load(Ordering::Relaxed));
+                nic.read_ahead(Read::of_flits(packet::flits(bytes as usize) as u64));
+            }
+        }
+    }
+}
+
 impl Default for TxBatch {
     fn default() -> Self {
         let none = PacketRef { start: std::ptr::null(), bytes: 0 };
         let refs = vec![none; TRANSMISSIONS as usize].into();
-        Self { refs, packets: 0, flits: 0, reports: Vec::new(), others: Vec::new() }
+        Self {
+            refs,
+            packets: 0,
+            flits: 0,
+            reads: Read::default(),
+            reports: Vec::new(),
+            others: Vec::new(),
+        }
     }
 }
 
@@ -47,14 +75,16 @@ impl TxBatch {
     #[inline(always)]
     fn read(&mut self, run: &[Descriptor], slot: u32, window: Window) -> usize {
         let refs = &mut self.refs[self.packets..];
-        let (mut read, mut flits) = (0, 0);
+        let (mut read, mut flits, mut reads) = (0, 0, self.reads);
         for ((descriptor, entry), slot) in run.iter().zip(refs).zip(slot..) {
             let word = descriptor.word.load(Ordering::Relaxed);
             let buffer = window.buffer(descriptor.address.load(Ordering::Relaxed));
             let Some(start) = buffer.filter(|_| is_frame(word)) else { break };
             let bytes = sent_bytes(word);
             *entry = PacketRef { start, bytes };
-            flits += packet::flits(bytes as usize);
+            let its_flits = packet::flits(bytes as usize);
+            flits += its_flits;
+            reads.add(Read::of_flits(its_flits as u64));
             read += 1;
             if word & REPORT != 0 {
                 self.reports.push(slot);
@@ -62,6 +92,7 @@ impl TxBatch {
         }
         self.packets += read;
         self.flits += flits as u64;
+        self.reads = reads;
         read
     }
 
@@ -80,7 +111,7 @@ impl TxBatch {
         &mut self,
         descriptor: &Descriptor,
         slot: u32,
-        queue: &mut Queue,
+        queue: &mut Queue<impl RxDescriptor>,
         nic: &EngineContext,
     ) {
         let word = descriptor.word.load(Ordering::Relaxed);
@@ -96,7 +127,9 @@ impl TxBatch {
         };
         self.refs[self.packets] = PacketRef { start, bytes };
         self.packets += 1;
-        self.flits += packet::flits(bytes as usize) as u64;
+        let flits = packet::flits(bytes as usize);
+        self.flits += flits as u64;
+        self.reads.add(Read::of_flits(flits as u64));
     }
 }
 
@@ -107,7 +140,7 @@ fn is_frame(word: u64) -> bool {
     word & (KIND | END) == SEND | END && length.contains(&(sent_bytes(word) as usize))
 }
 
-impl Descriptors {
+impl<D: RxDescriptor> Descriptors<D> {
     /// Serves all queues with descriptors to send.
     #[inline(always)]
     pub(super) fn serve_all<W: Wire>(&mut self, now: u64, nic: &mut EngineContext, wire: &mut W) {
@@ -160,6 +193,7 @@ impl Descriptors {
         unsafe { wire.on_transmit_scattered(refs) };
         nic.counters.out_packets += refs.len() as u64;
         nic.counters.flits_read += batch.flits;
+        nic.counters.count_read(std::mem::take(&mut batch.reads));
         nic.counters.transmissions += u64::from(count);
         if let Some(pair) = queue.pair {
             nic.count_sent(pair, batch.flits, now);
@@ -169,6 +203,7 @@ impl Descriptors {
             self.execute(id, kind, address, now, nic);
         }
         let queue = &self.queues[id as usize];
+        nic.write(self.tx_batch.reports.len() as u64, size_of::<Descriptor>() as u64);
         for slot in self.tx_batch.reports.drain(..) {
             // SAFETY: the slot belongs to the NIC until its descriptor is reported as done.
             unsafe { queue.tx.at(slot) }.word.store(DONE, Ordering::Release);

@@ -178,7 +178,7 @@ impl Engine for Pipes {
     #[inline(always)]
     fn receive<V: Vector, W: Wire>(&mut self, now: u64, nic: &mut EngineContext, wire: &mut W) {
         self.take_packets::<V, W>(now, nic, wire);
-        self.notify_due(now, nic);
+        self.notify_due(nic);
         self.pending.write_due(now, nic);
     }
 }

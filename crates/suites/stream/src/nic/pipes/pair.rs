@@ -4,7 +4,9 @@ use std::collections::VecDeque;
 
 use super::super::doorbells::DoorbellReceiver;
 use super::super::engine::EngineContext;
-use super::super::notification::{RxNotification, TxNotification};
+use super::super::layout::MAX_TRANSFER;
+use super::super::notification::{RxNotification, SEND, TxNotification};
+use super::super::pcie::Read;
 use super::super::register_writes::DelayedTail;
 use super::partial_packet::PartialPacket;
 
@@ -41,6 +43,25 @@ impl Pair {
         }
     }
 
+    /// Reads the transmit notifications up to a tail, and what they send.
+    #[inline(always)]
+    pub(super) fn announce(&self, tail: u32, mask: u32, nic: &mut EngineContext) {
+        let from = self.tx_tail.latest();
+        let count = tail.wrapping_sub(from) & mask;
+        nic.read(u64::from(count) * size_of::<TxNotification>() as u64);
+        if nic.link.is_some() && !self.tx.is_null() {
+            for at in 0..count {
+                let slot = self.tx.wrapping_add((from.wrapping_add(at) & mask) as usize);
+                // SAFETY: the buffer is registered and has `mask + 1` notifications; all fields are atomic.
+                let notification = unsafe { &*slot };
+                if notification.request() == SEND {
+                    let (_, bytes) = notification.bytes();
+                    nic.read_ahead(Read::of(bytes.min(MAX_TRANSFER as u64)));
+                }
+            }
+        }
+    }
+
     /// Allocates up to `max` slots for notifications. Returns the first slot and their number, 0 if there is no buffer.
     #[inline(always)]
     pub(super) fn slots(&mut self, max: u32, mask: u32) -> (u32, u32) {
@@ -57,6 +78,7 @@ pub(super) struct PendingNotifications(VecDeque<Notifications>);
 
 /// Consecutive notifications of one pipe, each of which reports further growth.
 pub(crate) struct Notifications {
+    /// When they arrive, in ticks; set when they are written.
     pub(super) arrives: u64,
     pub(super) pair: u32,
     /// The buffer, of `mask + 1` notifications.
@@ -93,11 +115,13 @@ impl Notifications {
 impl PendingNotifications {
     /// Writes notifications, or queues them if transfers are modelled.
     #[inline(always)]
-    pub(super) fn write(&mut self, notifications: Notifications, nic: &mut EngineContext) {
-        if nic.transfer == 0 {
-            notifications.write(nic);
-        } else {
+    pub(super) fn write(&mut self, mut notifications: Notifications, nic: &mut EngineContext) {
+        nic.write(notifications.count.into(), size_of::<RxNotification>() as u64);
+        if nic.is_delayed() {
+            notifications.arrives = nic.arrival();
             self.0.push_back(notifications);
+        } else {
+            notifications.write(nic);
         }
     }
 

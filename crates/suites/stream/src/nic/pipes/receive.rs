@@ -49,14 +49,14 @@ impl Pipes {
 
     /// Writes the due notifications after all packets of the iteration. Those without space stay due.
     #[inline(always)]
-    pub(super) fn notify_due(&mut self, now: u64, nic: &mut EngineContext) {
+    pub(super) fn notify_due(&mut self, nic: &mut EngineContext) {
         if self.due.is_empty() {
             return;
         }
         let mut waiting = 0;
         for index in 0..self.due.len() {
             let id = self.due[index];
-            if !self.notify_pipe(id, now, nic) {
+            if !self.notify_pipe(id, nic) {
                 self.due[waiting] = id;
                 waiting += 1;
             }
@@ -65,15 +65,15 @@ impl Pipes {
     }
 
     #[inline(always)]
-    fn notify_pipe(&mut self, id: u32, now: u64, nic: &mut EngineContext) -> bool {
+    fn notify_pipe(&mut self, id: u32, nic: &mut EngineContext) -> bool {
         let pipe = &mut self.pipes[id as usize];
         if pipe.head == pipe.tail {
             // The host has read everything since, and will not answer.
             (pipe.due, pipe.notified) = (false, false);
             return true;
         }
-        let (tail, arrives) = (pipe.tail, now + nic.transfer);
-        let Some(notification) = self.notifications(id, 1, (tail, 0), arrives) else {
+        let tail = pipe.tail;
+        let Some(notification) = self.notifications(id, 1, (tail, 0)) else {
             return false;
         };
         let pipe = &mut self.pipes[id as usize];
@@ -90,7 +90,6 @@ impl Pipes {
         pipe: u32,
         max: u32,
         (tail, step): (u32, u32),
-        arrives: u64,
     ) -> Option<Notifications> {
         let (mask, ring_mask) = (self.notifications_mask, self.mask);
         let number = self.pipes[pipe as usize].pair;
@@ -99,7 +98,7 @@ impl Pipes {
         let (buffer, pair) = (pair.rx.cast_const(), number);
         let tail = tail & ring_mask;
         (count > 0).then_some(Notifications {
-            arrives,
+            arrives: 0,
             pair,
             buffer,
             mask,
@@ -120,7 +119,7 @@ impl RxPlacement for Pipes {
     fn allocate(
         &mut self,
         FlowRun { queue: id, flits, run }: FlowRun,
-        now: u64,
+        _: u64,
         nic: &mut EngineContext,
         _: &impl RxBurst,
         record: &mut Vec<Notifications>,
@@ -140,7 +139,7 @@ impl RxPlacement for Pipes {
             nic.counters.ring_full += u64::from(run - taken);
         }
         if self.notify == Notify::EveryPacket {
-            let each = self.notifications(id, taken, (tail + flits, flits), now + nic.transfer);
+            let each = self.notifications(id, taken, (tail + flits, flits));
             let notified = each.as_ref().map_or(0, |each| each.count);
             nic.counters.notifications_full += u64::from(taken - notified);
             taken = notified;
@@ -154,6 +153,7 @@ impl RxPlacement for Pipes {
         pipe.tail = (tail + taken * flits) & self.mask;
         nic.counters.to_memory += u64::from(taken);
         nic.counters.flits += u64::from(taken * flits);
+        nic.write(taken.into(), u64::from(flits) * FLIT as u64);
         (place, taken)
     }
 }

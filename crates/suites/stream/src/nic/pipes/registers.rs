@@ -69,8 +69,9 @@ impl Pipes {
             Register::RxHead => one.rx_head = value & mask,
             Register::TxTail => {
                 nic.counters.tail_updates += 1;
+                one.announce(value & mask, mask, nic);
                 // The NIC reads the notification, then the packets.
-                one.tx_tail.set(value & mask, now, 2 * nic.transfer);
+                one.tx_tail.set(value & mask, now, nic.read_delay(2));
             }
             Register::RxMemoryLow => one.rx_low = value,
             Register::TxMemoryLow => one.tx_low = value,

@@ -4,6 +4,7 @@ use super::super::configuration::Configuration;
 use super::super::engine::{ConfigRefused, EngineContext, Owned};
 use super::super::layout::{FLIT, MAX_TRANSFER};
 use super::super::notification::{CONFIGURE, SEND, TAKEN, TxNotification};
+use super::super::pcie::Read;
 use super::Pipes;
 use super::pair::Pair;
 use super::timestamp::Timestamp;
@@ -43,6 +44,7 @@ impl Pipes {
                 _ => nic.counters.refused += 1,
             }
             notification.finish();
+            nic.write(1, size_of::<TxNotification>() as u64);
             nic.counters.transmissions += 1;
         }
     }
@@ -97,6 +99,7 @@ impl Pipes {
         let flits = (at / FLIT) as u64;
         nic.counters.out_packets += packets + sent.packets;
         nic.counters.flits_read += flits;
+        nic.counters.count_read(Read::of(at as u64));
         nic.count_sent(pair as u32, flits, now);
     }
 

@@ -112,10 +112,10 @@ impl ClientResources {
         }
         let (mapping, memfd) = DoorbellMapping::shared()?;
         let pair = self.nic.alloc_pair()?;
-        let stamped = self.nic.is_stamped();
-        self.nic.attach(self.client, pair, DoorbellReceiver::new(mapping, stamped));
+        let delays = self.nic.delays();
+        self.nic.attach(self.client, pair, DoorbellReceiver::new(mapping, delays.stamped));
         self.pairs.insert(pair);
-        Ok((Reply::Attached(pair, stamped), Some(memfd)))
+        Ok((Reply::Attached(pair, delays), Some(memfd)))
     }
 
     fn register_memory(

@@ -137,7 +137,7 @@ impl Connection {
 
     pub(in super::super) fn attach(&self) -> Result<(u32, DoorbellSender), SysError> {
         match self.ask(Request::Attach, None)? {
-            (Reply::Attached(pair, stamped), Some(fd)) if pair < BUFFERS => {
+            (Reply::Attached(pair, delays), Some(fd)) if pair < BUFFERS => {
                 let memfd =
                     Memfd::received(fd).map_err(|why| self.error("receive doorbells", why))?;
                 let mapping = DoorbellMapping::received(&memfd)?;
@@ -145,7 +145,7 @@ impl Connection {
                 if self.is_closed() {
                     mapping.close();
                 }
-                Ok((pair, DoorbellSender::new(mapping, stamped)))
+                Ok((pair, DoorbellSender::new(mapping, delays)))
             }
             _ => Err(self.invalid_answer()),
         }

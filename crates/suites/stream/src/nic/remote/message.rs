@@ -5,12 +5,13 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use super::super::doorbells::DoorbellDelays;
 use super::super::interface_config::InterfaceConfig;
 use super::super::memory::MemoryLayout;
 use super::fds::{self, Timeout};
 
 /// Version of the protocol and of the layout of shared memory.
-pub(crate) const VERSION: u64 = 2;
+pub(crate) const VERSION: u64 = 3;
 /// First word of a hello.
 const MAGIC: u64 = u64::from_le_bytes(*b"tollgate");
 /// Words per message: its kind, its values, and the length of the text that follows.
@@ -46,9 +47,9 @@ pub(crate) enum Request {
 pub(crate) enum Reply {
     /// Answer to a hello: the CPU of the NIC.
     Welcome(u64),
-    /// A pair of notification buffers, and whether its doorbells carry their time. The memfd of its doorbell queue comes
-    /// with this.
-    Attached(u32, bool),
+    /// A pair of notification buffers, and what is modelled of its doorbells. The memfd of its doorbell queue comes with
+    /// this.
+    Attached(u32, DoorbellDelays),
     /// Bus address of registered memory.
     Registered(u64),
     /// An allocated pipe.
@@ -131,7 +132,9 @@ impl Reply {
         match self {
             Self::Refused(text) => [0, 0, 0, 0, 0, 0, 0, MAX_TEXT.min(text.len() as u64)],
             Self::Welcome(cpu) => message(1, *cpu, 0),
-            Self::Attached(pair, stamped) => message(2, u64::from(*pair), u64::from(*stamped)),
+            Self::Attached(pair, DoorbellDelays { stamped, stall }) => {
+                [2, u64::from(*pair), u64::from(*stamped), *stall, 0, 0, 0, 0]
+            }
             Self::Registered(bus) => message(3, *bus, 0),
             Self::Pipe(pipe) => message(4, u64::from(*pipe), 0),
             Self::Done => message(5, 0, 0),
@@ -160,7 +163,7 @@ impl Reply {
         timeout: Timeout,
     ) -> io::Result<Option<(Self, Option<OwnedFd>)>> {
         let Some((words, fd)) = receive(from, timeout)? else { return Ok(None) };
-        let [kind, a, b, .., length] = words;
+        let [kind, a, b, c, .., length] = words;
         let reply = match kind {
             0 => {
                 let mut text = vec![0; MAX_TEXT.min(length) as usize];
@@ -171,7 +174,7 @@ impl Reply {
                 Self::Refused(lab::terminal::one_line(&text).into_owned())
             }
             1 => Self::Welcome(a),
-            2 => Self::Attached(id(a)?, b != 0),
+            2 => Self::Attached(id(a)?, DoorbellDelays { stamped: b != 0, stall: c }),
             3 => Self::Registered(a),
             4 => Self::Pipe(id(a)?),
             5 => Self::Done,
@@ -242,7 +245,7 @@ mod tests {
         }
         for reply in [
             Reply::Welcome(3),
-            Reply::Attached(9, true),
+            Reply::Attached(9, DoorbellDelays { stamped: true, stall: 77 }),
             Reply::Registered(1 << 46),
             Reply::Pipe(4),
             Reply::Done,

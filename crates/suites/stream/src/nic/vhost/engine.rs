@@ -6,6 +6,7 @@ use super::super::engine::{Engine, EngineContext, PairDoorbells};
 use super::super::fallback::{Fallback, Policy};
 use super::super::interface_config::InterfaceConfig;
 use super::super::layout::FLIT;
+use super::super::pcie::Read;
 use super::super::placement::{BURST, FlowRun, RxPlacement, next_burst};
 use super::super::region::{ClientId, Region};
 use super::super::virtio::{HEADER, Ring, Scratch, Taken};
@@ -212,11 +213,23 @@ impl RxPlacement for VirtioNet {
         nic.counters.ring_full += u64::from(run.count - taken.count);
         nic.counters.to_memory += u64::from(taken.count);
         nic.counters.flits += u64::from(taken.count * flits);
+        nic.write(taken.count.into(), space.into());
         if taken.count > 0 && !*due {
             *due = true;
             self.due.push(id);
         }
         (places.addresses.get(first).copied().unwrap_or(std::ptr::null_mut()), taken.count)
+    }
+}
+
+/// Counts what a card would have read and written in a ring for buffers that were returned.
+#[inline(always)]
+fn count_rings(ring: &Ring, buffers: u32, sent: bool, nic: &mut EngineContext) {
+    for bytes in ring.read_bytes(buffers) {
+        nic.read(bytes);
+    }
+    for bytes in ring.written_bytes(buffers, sent) {
+        nic.write(1, bytes);
     }
 }
 
@@ -255,11 +268,19 @@ impl Engine for VirtioNet {
             // SAFETY: shared memory, or the scratch space, of valid frame lengths, which belongs to the NIC until it returns
             // the buffers.
             unsafe { wire.on_transmit_scattered(packets) };
-            let flits = packets.iter().map(|one| packet::flits(one.bytes as usize) as u64);
-            nic.counters.flits_read += flits.sum::<u64>();
+            let (mut flits, mut reads) = (0, Read::default());
+            for packet in packets {
+                let its_flits = packet::flits(packet.bytes as usize) as u64;
+                flits += its_flits;
+                reads.add(Read::of(its_flits * FLIT as u64 + u64::from(HEADER)));
+            }
+            nic.counters.flits_read += flits;
+            nic.counters.count_read(reads);
             nic.counters.out_packets += u64::from(taken.count);
             nic.counters.refused += u64::from(taken.refused);
-            nic.counters.transmissions += u64::from(ring.give_sent());
+            let sent = ring.give_sent();
+            nic.counters.transmissions += u64::from(sent);
+            count_rings(ring, sent, true, nic);
             self.scratch.clear();
         }
     }
@@ -271,7 +292,9 @@ impl Engine for VirtioNet {
             let queue = &mut self.queues[id as usize];
             queue.due = false;
             if let Some(ring) = &mut queue.receive {
-                nic.counters.notifications += u64::from(ring.give_received::<V>());
+                let received = ring.give_received::<V>();
+                nic.counters.notifications += u64::from(received);
+                count_rings(ring, received, false, nic);
             }
         }
     }

@@ -120,6 +120,11 @@ impl PackedRing {
         self.used.slot as u16 | if self.used.wrap { WRAP } else { 0 }
     }
 
+    /// Returns whether buffers are used in order.
+    pub(super) fn in_order(&self) -> bool {
+        self.in_order
+    }
+
     #[cfg(test)]
     pub(super) fn is_broken(&self) -> bool {
         self.broken

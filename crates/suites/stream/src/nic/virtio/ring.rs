@@ -9,6 +9,8 @@ use super::split::SplitRing;
 use crate::wire::PacketRef;
 use crate::wire::vector::Vector;
 
+/// Size of a descriptor, in bytes.
+const DESCRIPTOR: u64 = 16;
 /// Maximum number of descriptors of a ring.
 pub(crate) const MAX_SIZE: u32 = 1 << 15;
 
@@ -125,6 +127,31 @@ impl Ring {
         match self {
             Self::Split(ring) => ring.give(),
             Self::Packed(ring) => ring.give_sent(),
+        }
+    }
+
+    /// Returns the sizes of what a device reads to learn of `buffers` buffers: their descriptors, and the entries and the
+    /// index of a split ring.
+    #[inline(always)]
+    pub(crate) fn read_bytes(&self, buffers: u32) -> [u64; 2] {
+        let buffers = u64::from(buffers);
+        match self {
+            Self::Split(_) => {
+                [DESCRIPTOR.wrapping_mul(buffers), buffers.wrapping_mul(2).wrapping_add(2)]
+            }
+            Self::Packed(_) => [DESCRIPTOR.wrapping_mul(buffers), 0],
+        }
+    }
+
+    /// Returns the sizes of what a device writes to return `buffers` buffers, of sent packets or not.
+    #[inline(always)]
+    pub(crate) fn written_bytes(&self, buffers: u32, sent: bool) -> [u64; 2] {
+        let buffers = u64::from(buffers);
+        match self {
+            Self::Split(_) => [buffers.wrapping_mul(8), 2],
+            // One descriptor returns all.
+            Self::Packed(ring) if sent && ring.in_order() => [DESCRIPTOR, 0],
+            Self::Packed(_) => [DESCRIPTOR.wrapping_mul(buffers), 0],
         }
     }
 

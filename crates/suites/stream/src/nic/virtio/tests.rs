@@ -432,3 +432,20 @@ fn unaligned_and_short_buffers_and_no_frames_are_refused() {
         assert_eq!(driver.collect().len(), 3, "the buffers are returned");
     }
 }
+
+#[test]
+fn the_bytes_of_rings_are_those_of_their_parts() {
+    let guest = Guest::new();
+    let of = |packed, in_order| {
+        let ring = guest.open(&params(8, packed, in_order)).unwrap();
+        [ring.read_bytes(3), ring.written_bytes(3, false), ring.written_bytes(3, true)]
+    };
+    // Descriptors, entries of the available ring with its index, and entries of the used ring with its index.
+    assert_eq!(of(false, true), [[48, 8], [24, 2], [24, 2]]);
+    assert_eq!(of(true, false), [[48, 0], [48, 0], [48, 0]]);
+    assert_eq!(
+        of(true, true),
+        [[48, 0], [48, 0], [16, 0]],
+        "one descriptor returns all that are sent"
+    );
+}

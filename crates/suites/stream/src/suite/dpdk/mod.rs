@@ -9,7 +9,7 @@ mod waiting;
 
 use std::sync::Arc;
 
-use lab::factor::{LevelType, Levels};
+use lab::factor::LevelType;
 use lab::method::Params;
 use lab::program::Program;
 use lab::sample::Failure;
@@ -91,9 +91,6 @@ pub struct DpdkParams {
     /// dpdk: size of the pages of its memory
     #[factor(default = "2 MiB")]
     pages: Pages,
-    /// dpdk: maximum number of packets that it takes at a time
-    #[factor(default = "32", levels = Levels::Count(1, 512))]
-    burst: u32,
     /// dpdk: what it does with each packet, macswap (exchanges the Ethernet addresses) or io (nothing)
     #[factor(default = "macswap")]
     forward: Forward,
@@ -144,9 +141,7 @@ impl DpdkParams {
                 "virtqueues have at most {MAX_DEPTH} entries"
             )));
         }
-        if !config.doorbell.is_zero() || !config.transfer.is_zero() {
-            return Err(Failure::unsupported("the interface dpdk has no modelled PCIe"));
-        }
+        config.without_model("the interface dpdk")?;
         if config.nops > 0 {
             return Err(Failure::unsupported("testpmd does no other work per packet"));
         }

@@ -96,7 +96,7 @@ impl Testpmd {
             waited: None,
             core_hertz,
             cores: config.cores,
-            burst: params.burst,
+            burst: config.burst,
         };
         testpmd.await_rings(&control, config.pipes.saturating_mul(2))?;
         // From here on nothing is left behind, however this process ends. The socket's lock is in the folder too.
@@ -209,8 +209,8 @@ fn arguments(
         "--interactive".into(),
         format!("--total-num-mbufs={}", DpdkParams::buffers(config)),
         format!("--forward-mode={forward}"),
-        format!("--burst={}", params.burst),
-        format!("--rxfreet={}", refill(params.burst, depth)),
+        format!("--burst={}", config.burst),
+        format!("--rxfreet={}", refill(config.burst, depth)),
         format!("--rxd={depth}"),
         format!("--txd={depth}"),
         format!("--rxq={queues}"),

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::{Found, SIZES};
 use crate::generator::{GeneratorCommand, Pace, Trial};
 use crate::host::Device;
+use crate::nic::descriptor::LongDescriptor;
 use crate::nic::descriptors::Descriptors;
 use crate::nic::doorbells::DoorbellSender;
 use crate::nic::layout::{BUFFERS, PIPES, Queue, Register};
@@ -31,7 +32,7 @@ impl Random {
 #[test]
 fn the_nic_survives_any_registers_and_memory() {
     outlives_anything(&Found::new());
-    outlives_anything(&Found::with(Descriptors::new(64, 64)));
+    outlives_anything(&Found::with(Descriptors::<LongDescriptor>::new(64, 64)));
 }
 
 fn outlives_anything(found: &Found) {

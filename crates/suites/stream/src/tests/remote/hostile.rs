@@ -10,6 +10,7 @@ use machine::memfd::Memfd;
 use super::{ANY, FORM, Found, LENT, LIMITS, NO_FD, Raw, SIZES, SOON};
 use crate::host::{ConfigError, Device, Sizes, descriptors};
 use crate::nic::configuration::Configuration;
+use crate::nic::descriptor::LongDescriptor;
 use crate::nic::descriptors::Descriptors;
 use crate::nic::doorbells::DoorbellSender;
 use crate::nic::layout::{FLIT, Queue, Register};
@@ -188,7 +189,7 @@ fn a_flow_belongs_to_the_program_that_bound_it_until_it_disconnects() {
 
 #[test]
 fn a_flow_belongs_to_the_program_that_bound_it_with_descriptors_too() {
-    let found = Found::with(Descriptors::new(64, 64));
+    let found = Found::with(Descriptors::<LongDescriptor>::new(64, 64));
     let [owner, thief] = [found.connect(), found.connect()];
     let sizes = descriptors::Sizes { rx: 64, tx: 64 };
     let device = |of: &Connection_| descriptors::Device::new(&of.port(), sizes, 1).unwrap();
@@ -246,7 +247,7 @@ fn place(doorbells: &DoorbellSender, pipe: u32, bus: u64) {
 
 #[test]
 fn a_pipe_belongs_to_the_program_that_allocated_it() {
-    for found in [Found::new(), Found::with(Descriptors::new(64, 64))] {
+    for found in [Found::new(), Found::with(Descriptors::<LongDescriptor>::new(64, 64))] {
         let [owner, thief] = [found.connect().port(), found.connect().port()];
         let refused = || found.nic.counters().refused;
         let (pair, doorbells) = thief.attach().unwrap();
@@ -298,7 +299,7 @@ fn a_reused_pipe_has_no_rules() {
 fn queues_that_share_a_ring_take_bounded_memory_in_the_nic() {
     let size = 1 << 20;
     let found = Found::with_limits(
-        Descriptors::new(size, 64),
+        Descriptors::<LongDescriptor>::new(size, 64),
         Limits { each: MemoryUse { bytes: 64 << 20, regions: 100 }, ..LIMITS },
     );
     let connection = found.connect();

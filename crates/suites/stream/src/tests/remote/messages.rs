@@ -11,6 +11,7 @@ use proptest::test_runner::TestRunner;
 
 use super::{FORM, Found, SIZES, SOON};
 use crate::host::Device;
+use crate::nic::descriptor::LongDescriptor;
 use crate::nic::descriptors::Descriptors;
 use crate::nic::doorbell_queue::DoorbellQueue;
 use crate::nic::layout::FLIT;
@@ -120,7 +121,7 @@ fn the_nic_survives_any_conversation() {
     let flits = (SIZES.ring / FLIT) as u32;
     let pipes = Pipes::new(Notify::EveryPacket, flits, SIZES.notifications);
     converse(&Found::with(pipes));
-    converse(&Found::with(Descriptors::new(64, 64)));
+    converse(&Found::with(Descriptors::<LongDescriptor>::new(64, 64)));
 }
 
 fn converse(found: &Found) {

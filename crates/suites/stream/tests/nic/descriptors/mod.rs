@@ -1,6 +1,7 @@
 //! Descriptors: nothing is lost, repeated, reordered within a flow or corrupted, and no buffer leaks.
 
 mod come_and_go;
+mod drivers;
 mod rings;
 mod slow;
 mod wrap;
@@ -16,6 +17,7 @@ use stream::generator::{Generator, GeneratorCommand, LiveCounters, Report, Trial
 use stream::host::descriptors::{Burst, Device, Queue, Sizes};
 use stream::nic::Nic;
 use stream::nic::configuration::Configuration;
+use stream::nic::descriptor::LongDescriptor;
 use stream::nic::descriptors::Descriptors;
 use stream::steering::CorePipes;
 use stream::wire::sample::Sizes as PacketSizes;
@@ -36,7 +38,7 @@ impl Testbed {
     fn with(params: TestParams, sizes: Sizes, traffic: &Arc<Traffic>) -> Self {
         let generator =
             Generator::new(Arc::clone(traffic), Arc::new(LiveCounters::default())).unwrap();
-        let engine = Descriptors::new(sizes.rx, sizes.tx);
+        let engine = Descriptors::<LongDescriptor>::new(sizes.rx, sizes.tx);
         let nic = Nic::start(params.params(), engine, generator).unwrap();
         Self { nic, sizes, traffic: Arc::clone(traffic) }
     }
@@ -70,7 +72,7 @@ impl Testbed {
 
 /// A NIC with a cable that the test controls.
 fn wired(sizes: Sizes) -> Wired {
-    Wired::with(TestParams::default(), Descriptors::new(sizes.rx, sizes.tx))
+    Wired::with(TestParams::default(), Descriptors::<LongDescriptor>::new(sizes.rx, sizes.tx))
 }
 
 /// Echoes a burst of received packets. Returns their number.

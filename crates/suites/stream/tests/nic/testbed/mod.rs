@@ -14,6 +14,7 @@ use stream::echo::{Echo, PipesEcho, work};
 use stream::generator::{Check, Generator, GeneratorCommand, LiveCounters, Pace, Report, Trial};
 use stream::host::Sizes;
 use stream::nic::flow_table::looked_up;
+use stream::nic::pcie::{LinkRate, PcieModel};
 use stream::nic::pipes::{Notify, Pipes};
 use stream::nic::{Counters, Nic, NicParams, Port};
 use stream::steering::CorePipes;
@@ -56,6 +57,8 @@ pub(crate) struct TestParams {
     pub(crate) sizes: Sizes,
     pub(crate) doorbell: Duration,
     pub(crate) transfer: Duration,
+    pub(crate) mmio: Duration,
+    pub(crate) link: LinkRate,
 }
 
 impl Default for TestParams {
@@ -66,6 +69,8 @@ impl Default for TestParams {
             sizes: Sizes::default(),
             doorbell: Duration::ZERO,
             transfer: Duration::ZERO,
+            mmio: Duration::ZERO,
+            link: LinkRate::None,
         }
     }
 }
@@ -82,7 +87,9 @@ impl TestParams {
     }
 
     pub(crate) fn params(&self) -> NicParams {
-        NicParams { cpu: cpus().0, doorbell: self.doorbell, transfer: self.transfer }
+        let Self { doorbell, transfer, mmio, link, .. } = *self;
+        let pcie = PcieModel { doorbell, transfer, mmio, link };
+        NicParams { cpu: cpus().0, pcie }
     }
 }
 
