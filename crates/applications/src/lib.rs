@@ -23,6 +23,7 @@
 
 pub mod application;
 pub mod echo;
+pub mod packet;
 pub mod runs;
 
 pub use application::{Application, Decision, MAX_AHEAD};
