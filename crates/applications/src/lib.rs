@@ -23,6 +23,9 @@
 
 pub mod application;
 pub mod echo;
+pub mod flow_cache;
+pub mod hash;
+pub mod maglev;
 pub mod packet;
 pub mod runs;
 
