@@ -28,5 +28,7 @@ pub mod hash;
 pub mod maglev;
 pub mod packet;
 pub mod runs;
+pub mod telemetry;
+pub mod zipf;
 
 pub use application::{Application, Decision, MAX_AHEAD};
