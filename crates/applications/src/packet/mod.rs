@@ -56,6 +56,10 @@ pub struct Headers {
 }
 
 impl Headers {
+    /// The headers of no packet.
+    pub const NONE: Self =
+        Self { ip: 0, transport: 0, end: 0, protocol: 0, payload: 0, payload_end: 0 };
+
     /// Parses a packet of UDP or TCP without tag and options, as most are; `None` if it is another or malformed one.
     ///
     /// The offsets are constants, so the code that uses them needs no checks. The result is that of [`parse`](Self::parse).
