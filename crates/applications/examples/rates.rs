@@ -11,14 +11,17 @@ use std::hint::black_box;
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
-use applications::Application;
+use applications::application::Count;
 use applications::echo::Echo;
 use applications::kv::format::{self, Operation};
 use applications::kv::partition::{KeyHash, Size};
 use applications::kv::{KeyValue, key_of, keys_within, value_of};
+use applications::log::hyperscan::{Hyperscan, Scanner};
+use applications::log::{LogMonitor, Rules, filters};
 use applications::maglev::{CompleteMaglev, EnsoMaglev};
 use applications::telemetry::{ONE_IN, Telemetry};
 use applications::zipf::Zipf;
+use applications::{Application, Decision};
 use etherparse::PacketBuilder;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -57,16 +60,17 @@ impl Packets {
 
 /// Returns the cycles of one pass.
 #[inline(never)]
-fn pass(application: &mut impl Application, packets: &mut Packets) -> (u64, u64) {
+fn pass(application: &mut impl Application, packets: &mut Packets) -> (u64, usize) {
     // SAFETY: the instruction has no preconditions.
     let start = unsafe { _rdtsc() };
-    let mut sent = 0;
+    let mut returned = 0;
     application.process(packets.each(), |packet, decision| {
         black_box(packet);
-        sent += u64::from(decision.is_sent());
+        black_box(decision);
+        returned += 1;
     });
     // SAFETY: as above.
-    (unsafe { _rdtsc() } - start, sent)
+    (unsafe { _rdtsc() } - start, returned)
 }
 
 /// Time of all passes of one measurement.
@@ -83,8 +87,8 @@ fn measure(
     let (start, mut cycles) = (Instant::now(), Vec::new());
     while cycles.len() < 5 || start.elapsed() < BUDGET {
         prepare(packets, cycles.len());
-        let (taken, sent) = pass(application, packets);
-        assert_eq!(sent, count as u64, "a packet was not sent");
+        let (taken, returned) = pass(application, packets);
+        assert_eq!(returned, count, "a packet is missing");
         cycles.push(taken);
     }
     cycles.sort_unstable();
@@ -201,11 +205,74 @@ fn directly(exponent: f64, store: &mut KeyValue, operations: &[Operation]) {
     );
 }
 
+/// Log lines of which the given share, in per cent, report failures, in segments of 1448 bytes.
+fn log_lines(percent: usize) -> Outcome<Packets> {
+    let line = |number: usize| {
+        let result = if number % 100 < percent { "Failed" } else { "Accepted" };
+        let (host, port) = (number % 250, 1024 + number);
+        format!(
+            "Nov 27 10:00:01 host sshd[700]: {result} password for root from 192.0.2.{host} port {port} ssh2\n"
+        )
+    };
+    let text: String = (0..30_000).map(line).collect();
+    let segments: Vec<_> = text.as_bytes().chunks_exact(1448).collect();
+    Packets::new(segments.len(), |number| {
+        let mut frame = Vec::new();
+        PacketBuilder::ethernet2([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2])
+            .ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64)
+            .tcp(1234, 514, 1, 1000)
+            .write_to_vec(&mut frame, segments[number])?;
+        Ok(frame)
+    })
+}
+
+fn log_monitor() -> Outcome<()> {
+    let library = match Hyperscan::load() {
+        Ok(library) => library,
+        Err(why) => {
+            println!("log monitor: {why}");
+            return Ok(());
+        }
+    };
+    let rules = Rules::new(&library, &filters()?)?;
+    for percent in [0, 10] {
+        let mut packets = log_lines(percent)?;
+        let name = format!("log monitor, 1448 B, {percent}% failures");
+        measure(&name, &mut LogMonitor::new(&rules)?, &mut packets, unchanged);
+        let mut alone = HyperscanAlone(Scanner::new(rules.database(), 1)?, 0);
+        measure(&format!("{name}, Hyperscan alone"), &mut alone, &mut packets, unchanged);
+    }
+    Ok(())
+}
+
+/// Hyperscan on the same bytes, without parsing, flows and lines.
+struct HyperscanAlone(Scanner, u64);
+
+impl Application for HyperscanAlone {
+    fn process<'a>(
+        &mut self,
+        packets: impl Iterator<Item = &'a mut [u8]>,
+        mut done: impl FnMut(&'a mut [u8], Decision),
+    ) {
+        for packet in packets {
+            // An error would show as a missing packet.
+            if self.0.scan(0, packet.get(54..).unwrap_or_default(), |_, _| self.1 += 1).is_ok() {
+                done(packet, Decision::Consume);
+            }
+        }
+    }
+
+    fn counts(&self) -> Vec<Count> {
+        vec![Count { name: "matches", value: self.1 }]
+    }
+}
+
 fn main() -> Outcome<()> {
     println!("{:46} {:>7}   (quartiles)", "TSC cycles per packet", "median");
     let mut small = Packets::new(COUNT, syn)?;
     measure("echo", &mut Echo { touched: 40, nops: 0 }, &mut small, unchanged);
     measure("telemetry", &mut Telemetry::new(ONE_IN, 1), &mut small, unchanged);
     maglev()?;
+    log_monitor()?;
     kv()
 }

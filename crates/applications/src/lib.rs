@@ -26,6 +26,7 @@ pub mod echo;
 pub mod flow_cache;
 pub mod hash;
 pub mod kv;
+pub mod log;
 pub mod maglev;
 pub mod memory;
 pub mod packet;
