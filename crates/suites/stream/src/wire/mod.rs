@@ -31,13 +31,14 @@ pub trait Wire: Send + 'static {
     /// Returns the packets that have arrived by now, at most `max`.
     fn next_burst(&mut self, now: u64, max: u32) -> Self::RxBurst<'_>;
 
-    /// Takes packets that the NIC sends: contiguous, each aligned to a flit.
+    /// Takes packets that the NIC sends: contiguous, each aligned to a flit. Reads every flit of each packet, as a card
+    /// must.
     ///
     /// # Safety
     /// `start` points to `bytes` bytes of whole aligned flits that no thread of this process writes during the call.
     unsafe fn on_transmit(&mut self, start: *const u8, bytes: usize) -> TxCount;
 
-    /// Takes packets that the NIC sends from separate addresses, in order.
+    /// Takes packets that the NIC sends from separate addresses, in order. Reads every flit of each packet.
     ///
     /// # Safety
     /// Each packet has a valid frame length, and no thread of this process writes it during the call.
