@@ -106,6 +106,12 @@ impl<O: Send + 'static> Nic<O> {
         self.counters()
     }
 
+    /// Describes the pages of the memory that programs of this process share with the NIC, e.g. `rings 2 MiB, buffers 2 MiB`.
+    /// Empty if there is none.
+    pub fn pages(&self) -> String {
+        self.shared.describe_pages()
+    }
+
     /// Returns the longest iteration since the last call, in ticks. A long one means that the thread lost its CPU.
     pub fn longest_iteration(&self) -> u64 {
         self.shared.longest_iteration.swap(0, Ordering::Relaxed)

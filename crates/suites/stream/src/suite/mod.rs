@@ -8,6 +8,7 @@ pub mod ceiling;
 pub mod dpdk;
 mod links;
 pub mod metrics;
+mod pages;
 pub mod params;
 mod search;
 mod single_trial;

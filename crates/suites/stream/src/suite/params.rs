@@ -10,6 +10,7 @@ use lab::method::Params;
 use lab::quantity;
 
 use super::dpdk::DpdkParams;
+use super::pages::PageLevel;
 use crate::generator::Check;
 use crate::link::LinkKind;
 use crate::nic::layout::{BUFFERS, FLIT, NOTIFICATIONS, PIPES};
@@ -125,6 +126,9 @@ pub struct CommonParams {
     /// modelled duration of a transfer by the NIC; none: no added delay
     #[factor(default = "none")]
     pub(super) modelled_transfer: Modelled,
+    /// pages of rings, notifications, descriptors and packet buffers: 2 MiB (of the kernel's pool), 4 KiB, or largest (2 MiB if the pool has enough, else 4 KiB; with dpdk always 2 MiB)
+    #[factor(default = "largest")]
+    pub(super) pages: PageLevel,
     #[factor(flatten)]
     pub(super) dpdk: DpdkParams,
 }

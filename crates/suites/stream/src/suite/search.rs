@@ -13,6 +13,7 @@ use lab::search::{self, Goal, LoadInterval, LossRatios, Rfc2544, TrialOutcome};
 use machine::tsc::Tsc;
 
 use super::params::SearchParams;
+use super::single_trial::with_testbed;
 use super::testbed::{Testbed, TrialReport};
 use super::testbed_config::{Cpus, TestbedConfig};
 use super::utilisation::Bottleneck;
@@ -108,7 +109,7 @@ pub(super) fn measure(
     };
     let trials = rfc2544.trials.into_iter().map(tag(0.0));
     measurement.trials = trials.chain(mlrsearch.trials.into_iter().map(tag(1.0))).collect();
-    Ok(measurement)
+    Ok(with_testbed(measurement, &testbed))
 }
 
 /// A result of a search.

@@ -34,7 +34,7 @@ pub(super) fn measure_window(
     let trial = testbed.closed(window, budget)?;
     let mut measurement = metrics::from_trial(&trial, config, tsc);
     measurement.void = stall::void_rate(&trial);
-    Ok(metrics::with_bottleneck(with_link(measurement, &testbed), &trial))
+    Ok(metrics::with_bottleneck(with_testbed(measurement, &testbed), &trial))
 }
 
 /// Measures one point of `line-rate` or, with round-trip times, of `rtt-vs-load`.
@@ -60,11 +60,12 @@ pub(super) fn measure_rate<const TIMES: bool>(
         Some(times) if !times.is_empty() => with_times(measurement, times, tsc)?,
         _ => measurement,
     };
-    Ok(metrics::with_bottleneck(with_link(measurement, &testbed), &trial))
+    Ok(metrics::with_bottleneck(with_testbed(measurement, &testbed), &trial))
 }
 
-/// Records how packets pass the kernel, if they do.
-fn with_link(measurement: Measurement, testbed: &Testbed) -> Measurement {
+/// Records the pages of shared memory, and how packets pass the kernel if they do.
+pub(super) fn with_testbed(measurement: Measurement, testbed: &Testbed) -> Measurement {
+    let measurement = measurement.covariate("memory_pages", testbed.memory_pages().as_str());
     match testbed.link() {
         Some(link) => measurement.covariate("link", link.as_str()),
         None => measurement,

@@ -10,6 +10,7 @@ use machine::tsc::Tsc;
 use super::application::Application;
 use super::dpdk::{self, Testpmd, TestpmdStats};
 use super::links::{self, Links};
+use super::pages;
 use super::params::Interface;
 use super::testbed_config::{Cpus, TestbedConfig};
 use crate::core_use::CoreStats;
@@ -18,7 +19,7 @@ use crate::iterations::StallThreshold;
 use crate::nic::descriptors::Descriptors;
 use crate::nic::flow_table::looked_up;
 use crate::nic::pipes::Pipes;
-use crate::nic::{self, Counters, Nic, NicParams};
+use crate::nic::{self, Counters, Nic, NicParams, Pages};
 use crate::wire::packet::FLIT;
 use crate::wire::sample::{SampleTraffic, Sizes};
 use crate::wire::traffic::Packet;
@@ -44,6 +45,7 @@ pub(super) struct Testbed {
     applications: Applications,
     nic: Nic<GeneratorCommand>,
     config: TestbedConfig,
+    pages: Pages,
     tsc: Tsc,
     /// Which iterations of the NIC's loop are stalls; the warm-up teaches what its packets cost.
     threshold: StallThreshold,
@@ -108,15 +110,17 @@ impl Testbed {
         let generator = generator.map_err(|why| failed(&why))?;
         let rule = |packet: &Packet| looked_up(&packet.flow, packet.syn);
         let flows: Vec<Flow> = traffic.packets().iter().map(rule).collect();
+        let pages = pages::of(config)?;
         let testbed = |applications, nic| Self {
             applications,
             nic,
             config: config.clone(),
+            pages,
             tsc: *tsc,
             threshold: StallThreshold::NEVER,
         };
         if let Interface::Dpdk = config.interface {
-            let (nic, testpmd) = dpdk::start(config, cpus, wire(generator), flows.into())?;
+            let (nic, testpmd) = dpdk::start(config, pages, cpus, wire(generator), flows.into())?;
             return Ok(testbed(Applications::Testpmd(Box::new(RefCell::new(testpmd))), nic));
         }
         if let Some(kind) = config.interface.link() {
@@ -129,7 +133,8 @@ impl Testbed {
         let each = flows.chunks(config.pipes_per_core()).zip(&cpus.applications);
         let applications = each
             .map(|(flows, cpu)| {
-                Application::start(*cpu, nic.port(), config, flows.into(), threshold)
+                let port = nic.port().with_pages(pages);
+                Application::start(*cpu, port, config, flows.into(), threshold)
             })
             .collect::<Result<_, _>>()?;
         Ok(testbed(Applications::Threads(applications), nic))
@@ -228,6 +233,14 @@ impl Testbed {
         match &self.applications {
             Applications::Link(_, links) => Some(links.mode().to_string()),
             Applications::Threads(_) | Applications::Testpmd(_) => None,
+        }
+    }
+
+    /// Describes the pages of shared memory, e.g. `rings 2 MiB, buffers 2 MiB`.
+    pub(super) fn memory_pages(&self) -> String {
+        match &self.applications {
+            Applications::Threads(_) => self.nic.pages(),
+            Applications::Link(..) | Applications::Testpmd(_) => self.pages.name().into(),
         }
     }
 

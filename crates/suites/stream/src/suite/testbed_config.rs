@@ -12,10 +12,12 @@ use lab::sample::Failure;
 use machine::topology::Topology;
 
 use super::dpdk::DpdkParams;
-use super::links;
+use super::pages::PageLevel;
 use super::params::{CommonParams, Depth, Interface};
+use super::{links, pages};
 use crate::generator::{Check, Modification};
 use crate::nic::layout::FLIT;
+use crate::nic::Pages;
 use crate::wire::packet::flits;
 use crate::wire::traffic::WIRE_OVERHEAD;
 
@@ -51,6 +53,8 @@ pub struct TestbedConfig {
     pub doorbell: Duration,
     /// Modelled duration of a transfer.
     pub transfer: Duration,
+    /// The pages of shared memory.
+    pub pages: PageLevel,
     /// Params of the interface `dpdk`.
     pub dpdk: DpdkParams,
 }
@@ -79,6 +83,7 @@ impl TestbedConfig {
             notifications: params.notifications,
             doorbell: params.modelled_doorbell.0,
             transfer: params.modelled_transfer.0,
+            pages: params.pages,
             dpdk: params.dpdk,
         }
     }
@@ -158,6 +163,10 @@ impl TestbedConfig {
             | Interface::PipesPerPacket
             | Interface::PipesPrefetch
             | Interface::Descriptors => {}
+        }
+        if pages::of(self)? == Pages::Huge {
+            // They are reserved, so nothing else needs them.
+            return Ok(cpus);
         }
         let (needed, free) = (self.memory(), machine::proc::available_memory());
         // Others need memory too, and a point's rings are freed only when the next point begins.
