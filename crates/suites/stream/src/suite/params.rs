@@ -12,6 +12,7 @@ use lab::quantity;
 use super::dpdk::DpdkParams;
 use super::pages::PageLevel;
 use crate::generator::Check;
+use crate::host::NotificationBatch;
 use crate::link::LinkKind;
 use crate::nic::layout::{BUFFERS, FLIT, NOTIFICATIONS, PIPES};
 use crate::nic::pipes::Notify;
@@ -126,6 +127,9 @@ pub struct CommonParams {
     /// modelled duration of a transfer by the NIC; none: no added delay
     #[factor(default = "none")]
     pub(super) modelled_transfer: Modelled,
+    /// notifications that pipes take at a time: 64 (not merged, as in Ensō's library), or merged (2048, each pipe once)
+    #[factor(default = "64")]
+    pub(super) notification_batch: NotificationBatch,
     /// pages of rings, notifications, descriptors and packet buffers: 2 MiB (of the kernel's pool), 4 KiB, or largest (2 MiB if the pool has enough, else 4 KiB; with dpdk always 2 MiB)
     #[factor(default = "largest")]
     pub(super) pages: PageLevel,

@@ -16,6 +16,7 @@ use super::pages::PageLevel;
 use super::params::{CommonParams, Depth, Interface};
 use super::{links, pages};
 use crate::generator::{Check, Modification};
+use crate::host::NotificationBatch;
 use crate::nic::layout::FLIT;
 use crate::nic::Pages;
 use crate::wire::packet::flits;
@@ -53,6 +54,8 @@ pub struct TestbedConfig {
     pub doorbell: Duration,
     /// Modelled duration of a transfer.
     pub transfer: Duration,
+    /// Notifications that pipes take at a time.
+    pub notification_batch: NotificationBatch,
     /// The pages of shared memory.
     pub pages: PageLevel,
     /// Params of the interface `dpdk`.
@@ -83,6 +86,7 @@ impl TestbedConfig {
             notifications: params.notifications,
             doorbell: params.modelled_doorbell.0,
             transfer: params.modelled_transfer.0,
+            notification_batch: params.notification_batch,
             pages: params.pages,
             dpdk: params.dpdk,
         }
