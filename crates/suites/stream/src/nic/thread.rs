@@ -14,6 +14,7 @@ use super::Port;
 use super::command_queue::Command;
 use super::counters::Counters;
 use super::engine::{Engine, EngineContext, PairDoorbells};
+use super::placement::PlacementOrder;
 use super::region::{ClientId, Regions};
 use super::shared::{Served, Shared};
 use super::steering::Steering;
@@ -36,6 +37,8 @@ pub struct NicParams {
     pub doorbell: Duration,
     /// Modelled duration of a transfer; zero if not modelled.
     pub transfer: Duration,
+    /// The order in which the packets of a burst are written to memory.
+    pub placement: PlacementOrder,
 }
 
 /// Why a NIC cannot start.
@@ -85,6 +88,7 @@ impl<O: Send + 'static> Nic<O> {
             fallback_client: ClientId::default(),
             limit: None,
             steering: Steering::default(),
+            placement: params.placement,
             doorbell: ticks(params.doorbell),
             transfer: ticks(params.transfer),
             ticks_per_second: tsc.hertz,

@@ -14,6 +14,7 @@ use super::pages::PageLevel;
 use crate::generator::Check;
 use crate::host::NotificationBatch;
 use crate::link::LinkKind;
+use crate::nic::PlacementOrder;
 use crate::nic::layout::{BUFFERS, FLIT, NOTIFICATIONS, PIPES};
 use crate::nic::pipes::Notify;
 use crate::wire::sample::{MAX_SIZE, MIN_SIZE};
@@ -127,6 +128,9 @@ pub struct CommonParams {
     /// modelled duration of a transfer by the NIC; none: no added delay
     #[factor(default = "none")]
     pub(super) modelled_transfer: Modelled,
+    /// order in which the NIC writes a burst to memory: wire-order, or by-pipe if it has more packets than pipes
+    #[factor(default = "wire-order")]
+    pub(super) placement: PlacementOrder,
     /// notifications that pipes take at a time: 64 (not merged, as in Ensō's library), or merged (2048, each pipe once)
     #[factor(default = "64")]
     pub(super) notification_batch: NotificationBatch,

@@ -279,7 +279,12 @@ fn start_nic(
     config: &TestbedConfig,
     wire: impl Wire<Command = GeneratorCommand>,
 ) -> Result<Nic<GeneratorCommand>, nic::Error> {
-    let params = NicParams { cpu, doorbell: config.doorbell, transfer: config.transfer };
+    let params = NicParams {
+        cpu,
+        doorbell: config.doorbell,
+        transfer: config.transfer,
+        placement: config.placement,
+    };
     match config.interface.notify() {
         Some(notify) => {
             let pipes = Pipes::new(notify, (config.ring / FLIT) as u32, config.notifications);

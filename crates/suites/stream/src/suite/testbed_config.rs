@@ -18,7 +18,7 @@ use super::{links, pages};
 use crate::generator::{Check, Modification};
 use crate::host::NotificationBatch;
 use crate::nic::layout::FLIT;
-use crate::nic::Pages;
+use crate::nic::{Pages, PlacementOrder};
 use crate::wire::packet::flits;
 use crate::wire::traffic::WIRE_OVERHEAD;
 
@@ -54,6 +54,8 @@ pub struct TestbedConfig {
     pub doorbell: Duration,
     /// Modelled duration of a transfer.
     pub transfer: Duration,
+    /// The order in which the NIC writes packets to memory.
+    pub placement: PlacementOrder,
     /// Notifications that pipes take at a time.
     pub notification_batch: NotificationBatch,
     /// The pages of shared memory.
@@ -86,6 +88,7 @@ impl TestbedConfig {
             notifications: params.notifications,
             doorbell: params.modelled_doorbell.0,
             transfer: params.modelled_transfer.0,
+            placement: params.placement,
             notification_batch: params.notification_batch,
             pages: params.pages,
             dpdk: params.dpdk,

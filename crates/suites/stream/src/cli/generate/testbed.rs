@@ -42,7 +42,7 @@ impl Testbed {
         let cpu = Cpus::select(&machine::topology::allowed_cpus(), 1)?.nic;
         // A missing time-stamp counter is reported now, not to the first program.
         Tsc::get()?;
-        let params = NicParams { cpu, doorbell, transfer };
+        let params = NicParams { cpu, doorbell, transfer, ..NicParams::default() };
         Ok(Self { params, traffic, live, state: Mutex::default() })
     }
 

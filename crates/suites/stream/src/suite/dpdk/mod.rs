@@ -158,7 +158,7 @@ pub(super) fn start(
 ) -> Result<(Nic<GeneratorCommand>, Testpmd), Failure> {
     let control = VhostControl::default();
     let engine = VirtioNet::new(config.pipes, flows, control.clone());
-    let params = NicParams { cpu: cpus.nic, ..NicParams::default() };
+    let params = NicParams { cpu: cpus.nic, placement: config.placement, ..NicParams::default() };
     let nic = Nic::start(params, engine, wire);
     let nic = nic.map_err(|why| Failure::failed(why.to_string()))?;
     let socket = Socket::listen(config.pipes, control)?;

@@ -15,7 +15,7 @@ use stream::generator::{Check, Generator, GeneratorCommand, LiveCounters, Pace, 
 use stream::host::Sizes;
 use stream::nic::flow_table::looked_up;
 use stream::nic::pipes::{Notify, Pipes};
-use stream::nic::{Counters, Nic, NicParams, Port};
+use stream::nic::{Counters, Nic, NicParams, PlacementOrder, Port};
 use stream::wire::Flow;
 use stream::wire::sample::{SampleTraffic, Sizes as PacketSizes};
 use stream::wire::traffic::Traffic;
@@ -55,6 +55,7 @@ pub(crate) struct TestParams {
     pub(crate) sizes: Sizes,
     pub(crate) doorbell: Duration,
     pub(crate) transfer: Duration,
+    pub(crate) placement: PlacementOrder,
 }
 
 impl Default for TestParams {
@@ -65,6 +66,7 @@ impl Default for TestParams {
             sizes: Sizes::default(),
             doorbell: Duration::ZERO,
             transfer: Duration::ZERO,
+            placement: PlacementOrder::default(),
         }
     }
 }
@@ -81,7 +83,8 @@ impl TestParams {
     }
 
     pub(crate) fn params(&self) -> NicParams {
-        NicParams { cpu: cpus().0, doorbell: self.doorbell, transfer: self.transfer }
+        let Self { doorbell, transfer, placement, .. } = *self;
+        NicParams { cpu: cpus().0, doorbell, transfer, placement }
     }
 }
 
