@@ -207,22 +207,32 @@ impl Mapping {
     /// other.
     ///
     /// # Errors
-    /// Fails if the memfd does not consist of whole parts, these of whole pages, or the kernel refuses.
+    /// Fails if the memfd does not consist of whole parts, these of whole pages, or the kernel refuses, e.g. because the pool
+    /// has too few huge pages.
     pub fn mirrored_rings(memfd: &Memfd, part: usize) -> Result<Self, SysError> {
-        let all = memfd.length().map_err(|why| SysError::new("map a ring", why, "pass a memfd"))?;
+        let size = memfd.length().and_then(|all| Ok((all, memfd.page()?)));
+        let (all, page) = size.map_err(|why| SysError::new("map a ring", why, "pass a memfd"))?;
         let attempt = format!("map {all} B twice, {part} B by {part} B");
-        if all == 0 || part == 0 || !part.is_multiple_of(PAGE) || !all.is_multiple_of(part) {
-            return Err(SysError::invalid(attempt, "not whole pages", "use a multiple of 4 KiB"));
+        if all == 0 || part == 0 || !part.is_multiple_of(page) || !all.is_multiple_of(part) {
+            let remedy = format!("use a multiple of {} KiB", page / 1024);
+            return Err(SysError::invalid(attempt, "not whole pages", remedy));
         }
+        let remedy = if page == PAGE { "free memory or request less" } else { huge_pages::RESERVE };
         let twice = all.saturating_mul(2);
-        let mapping = Self::without_file(twice, PAGE, MapFlags::PRIVATE | MapFlags::NORESERVE)?;
+        // One more page, so that the start can be aligned.
+        let reserved = if page == PAGE { twice } else { twice.saturating_add(page) };
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        let mut mapping = Self::without_file(reserved, PAGE, flags)?;
+        if page > PAGE {
+            mapping.span.keep_aligned(page, twice);
+            mapping.length = twice;
+        }
         for half in 0..twice / part {
             let at = mapping.span.start().wrapping_add(half * part).cast();
             let (flags, from) = (MapFlags::SHARED | MapFlags::FIXED, half / 2 * part);
             // SAFETY: the range belongs to this mapping, and no pointers into it exist yet.
-            unsafe { mmap(at, part, READ_WRITE, flags, memfd.as_fd(), from as u64) }.map_err(
-                |errno| SysError::new(&attempt, errno.into(), "free memory or request less"),
-            )?;
+            unsafe { mmap(at, part, READ_WRITE, flags, memfd.as_fd(), from as u64) }
+                .map_err(|errno| SysError::new(&attempt, errno.into(), remedy))?;
         }
         Ok(mapping)
     }

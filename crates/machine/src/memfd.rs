@@ -11,11 +11,16 @@ use rustix::fs::{
 };
 use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
 
+use crate::huge_pages;
+use crate::mapping::PAGE;
+
 /// The seals that fix a memfd's length.
 const FIXED_LENGTH: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
 
 /// The file system type of memfds with small pages.
 const TMPFS: FsWord = 0x0102_1994;
+/// The file system type of memfds with huge pages.
+const HUGETLBFS: FsWord = 0x9584_58f6;
 
 /// An anonymous file in memory.
 #[derive(Debug)]
@@ -55,6 +60,29 @@ impl Memfd {
         file.set_len(length as u64)?;
         fcntl_add_seals(&file, FIXED_LENGTH | SealFlags::SEAL)?;
         Ok(Self { file })
+    }
+
+    /// Creates a memfd of `length` zero bytes in 2 MiB pages of the pool, whose length can never change. The pages are taken
+    /// from the pool when they are mapped.
+    ///
+    /// # Errors
+    /// Returns the kernel's error, e.g. EINVAL unless `length` is a multiple of 2 MiB.
+    pub fn sealed_huge(name: &str, length: usize) -> io::Result<Self> {
+        let huge = MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | huge;
+        let file = File::from(memfd_create(CString::new(name)?, flags)?);
+        file.set_len(length as u64)?;
+        fcntl_add_seals(&file, FIXED_LENGTH | SealFlags::SEAL)?;
+        Ok(Self { file })
+    }
+
+    /// Returns the size of its pages in bytes.
+    ///
+    /// # Errors
+    /// Returns the error of `fstatfs(2)`.
+    pub fn page(&self) -> io::Result<usize> {
+        let is_huge = fstatfs(&self.file)?.f_type == HUGETLBFS;
+        Ok(if is_huge { huge_pages::SIZE } else { PAGE })
     }
 
     /// Takes a memfd received from another process. Its length must be sealed: otherwise the sender could

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use stream::host::{self, Sizes};
+use stream::host::{self, NotificationBatch, Sizes};
 use stream::nic::InterfaceConfig;
 use stream::nic::layout::{PIPES, RING};
 use stream::nic::pipes::Notify;
@@ -34,7 +34,7 @@ impl Device {
     /// Connects to a NIC whose rings have `ring` bytes, by default those of the hardware.
     fn open(path: &Path, ring: usize) -> Result<Self, Failure> {
         let ring = if ring == 0 { RING } else { ring };
-        let sizes = Sizes { ring, ..Sizes::default() };
+        let sizes = Sizes { ring, batch: NotificationBatch::Merged, ..Sizes::default() };
         let notifications = sizes.notifications;
         let config = InterfaceConfig::Pipes { notify: Notify::Reactively, ring, notifications };
         if !config.is_possible() {

@@ -228,3 +228,33 @@ fn each_part_is_mirrored_separately() {
         assert!(Mapping::mirrored_rings(&memfd, part).is_err(), "{part}");
     }
 }
+
+#[test]
+fn rings_on_huge_pages_are_mirrored_or_the_pool_is_too_small() {
+    let page = huge_pages::SIZE;
+    let memfd = match Memfd::sealed_huge("rings", 2 * page) {
+        Ok(memfd) => memfd,
+        Err(why) => return crate::untested::note("rings on huge pages", &why),
+    };
+    assert_eq!(memfd.page().unwrap(), page);
+    let odd = Mapping::mirrored_rings(&memfd, PAGE).unwrap_err();
+    assert!(odd.to_string().contains("not whole pages"), "{odd}");
+    let rings = match Mapping::mirrored_rings(&memfd, page) {
+        Ok(rings) => rings,
+        Err(why) => {
+            assert!(why.to_string().contains("nr_hugepages"), "{why}");
+            return crate::untested::note("rings on huge pages", &why);
+        }
+    };
+    assert_eq!(rings.len(), 4 * page);
+    assert!(rings.as_ptr().addr().is_multiple_of(page));
+    for ring in 0..2 {
+        // SAFETY: all bytes are in the mapping, which only this test uses.
+        let seen = unsafe {
+            let start = rings.as_mut_ptr().add(ring * 2 * page);
+            start.write_volatile(ring as u8 + 1);
+            (start.add(page).read_volatile(), start.add(2 * page - 1).read_volatile())
+        };
+        assert_eq!(seen, (ring as u8 + 1, 0));
+    }
+}

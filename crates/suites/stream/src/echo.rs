@@ -99,21 +99,23 @@ impl PipesEcho {
         }
         Ok(Self { device, pipes, prefetch, unbound })
     }
-}
 
-impl Echo for PipesEcho {
-    fn unbound(&self) -> usize {
-        self.unbound
+    /// Requests the notification of the next pipe: the next one of the batch or, after the last, the pipe that follows this
+    /// one, as in Ensō's echo.
+    #[inline(always)]
+    fn prefetch_after(&mut self, index: usize) {
+        let following = if index + 1 == self.pipes.len() { 0 } else { index + 1 };
+        let next = self.device.upcoming().unwrap_or(following);
+        self.pipes[next].prefetch();
     }
 
+    /// Echoes the packets of a pipe of which it was notified. Returns their number.
     #[inline(always)]
-    fn poll(&mut self, mut each: impl FnMut(&mut [u8])) -> Result<u64, NicClosed> {
-        let Some(index) = self.device.next() else { return Ok(0) };
-        if self.prefetch {
-            // As in Ensō's echo: the pipe half-way round.
-            let other = (index + self.pipes.len() / 2) % self.pipes.len();
-            self.pipes[other].prefetch();
-        }
+    fn echo_pipe(
+        &mut self,
+        index: usize,
+        each: &mut impl FnMut(&mut [u8]),
+    ) -> Result<u64, NicClosed> {
         let pipe = &mut self.pipes[index];
         let mut packets = 0;
         loop {
@@ -130,6 +132,26 @@ impl Echo for PipesEcho {
             pipe.send_and_free(bytes)?;
             self.device.complete();
         }
+    }
+}
+
+impl Echo for PipesEcho {
+    fn unbound(&self) -> usize {
+        self.unbound
+    }
+
+    #[inline(always)]
+    fn poll(&mut self, mut each: impl FnMut(&mut [u8])) -> Result<u64, NicClosed> {
+        let mut packets = 0;
+        // A notification whose packets were received with an earlier one of its pipe finds none.
+        while packets == 0 {
+            let Some(index) = self.device.next() else { return Ok(0) };
+            if self.prefetch {
+                self.prefetch_after(index);
+            }
+            packets = self.echo_pipe(index, &mut each)?;
+        }
+        Ok(packets)
     }
 }
 

@@ -5,7 +5,7 @@ use super::{Generator, Template};
 use crate::nic::layout::FLIT;
 use crate::wire::traffic::Packet;
 use crate::wire::vector::Vector;
-use crate::wire::{PacketRun, RxBurst};
+use crate::wire::{Cursor, PacketRun, RxBurst};
 
 /// A burst of the generator's packets.
 pub struct Burst<'a> {
@@ -66,11 +66,32 @@ impl RxBurst for Burst<'_> {
                 }
             };
         }
-        generator.timing = writer.timing;
-        generator.position.advance(self.count, templates.len() as u32);
-        generator.sent += u64::from(self.count);
-        generator.sent_bytes += wire_bytes;
-        generator.paced.sent(wire_bytes);
+        generator.end_burst(self.count, wire_bytes, writer.timing);
+    }
+
+    #[inline(always)]
+    unsafe fn put_in_order<V: Vector, C: Cursor>(self, queues: &[u32], cursors: &mut [C]) {
+        let Self { count, generator } = self;
+        let Position { index, round } = generator.position;
+        let mut writer = BurstWriter { round, timing: generator.timing.begin_burst() };
+        // SAFETY: the caller guarantees the same, and there are as many queues as templates.
+        let (wire_bytes, dropped) = unsafe {
+            writer.write_in_order::<V, C>(&generator.templates, index, count, queues, cursors)
+        };
+        generator.dropped += dropped;
+        generator.end_burst(count, wire_bytes, writer.timing);
+    }
+}
+
+impl Generator {
+    /// Accounts for the packets of a burst, of a given size on the wire in bytes.
+    #[inline(always)]
+    fn end_burst(&mut self, count: u32, wire_bytes: u64, timing: Timing) {
+        self.timing = timing;
+        self.position.advance(count, self.templates.len() as u32);
+        self.sent += u64::from(count);
+        self.sent_bytes += wire_bytes;
+        self.paced.sent(wire_bytes);
     }
 }
 
@@ -161,6 +182,53 @@ impl BurstWriter {
             }
         }
         wire_bytes
+    }
+
+    /// Writes the packets from index `first` on in the order in which they arrive, each to the next address of its queue.
+    /// Returns the size of all packets on the wire, in bytes, and the number of packets without an address.
+    ///
+    /// # Safety
+    /// There is a queue for each template and a cursor for each queue, whose addresses have space for their packets.
+    #[inline(always)]
+    unsafe fn write_in_order<V: Vector, C: Cursor>(
+        &mut self,
+        templates: &[Template],
+        first: u32,
+        count: u32,
+        queues: &[u32],
+        cursors: &mut [C],
+    ) -> (u64, u64) {
+        debug_assert_eq!(queues.len(), templates.len());
+        let (mut index, mut round) = (first as usize, self.round);
+        let (mut wire_bytes, mut dropped) = (0, 0);
+        let mut left = count;
+        while left > 0 {
+            let (stamp, count) = self.timing.next(left);
+            left -= count;
+            for _ in 0..count {
+                // SAFETY: the caller guarantees the queue and its cursor; the index wraps at the end of the templates.
+                let (template, cursor) = unsafe {
+                    let queue = *queues.get_unchecked(index) as usize;
+                    (templates.get_unchecked(index), cursors.get_unchecked_mut(queue))
+                };
+                wire_bytes += u64::from(template.wire_bytes);
+                let mark = mark(index as u32, template.number(round));
+                // SAFETY: the traffic has the template's source, and the caller guarantees space for the packet.
+                unsafe {
+                    if let Some(place) = cursor.next(template.flits as usize * FLIT) {
+                        template.put::<V>(V::marked(V::load(template.source), mark, stamp), place);
+                    } else {
+                        std::hint::cold_path();
+                        dropped += 1;
+                    }
+                }
+                index += 1;
+                if index == templates.len() {
+                    (index, round) = (0, round.wrapping_add(1));
+                }
+            }
+        }
+        (wire_bytes, dropped)
     }
 }
 

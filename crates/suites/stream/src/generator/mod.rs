@@ -12,6 +12,8 @@ mod checked;
 mod iteration_times;
 mod pace;
 mod packet_checker;
+#[cfg(test)]
+mod read_tests;
 mod times;
 mod trial;
 

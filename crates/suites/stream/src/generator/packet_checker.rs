@@ -102,8 +102,11 @@ impl PacketChecker<'_> {
         packet: *const u8,
         length: usize,
     ) -> Option<Next> {
-        // SAFETY: the words are within the shortest frame.
-        let (mark, word) = unsafe { (read_mark::<SWAPPED>(packet), read_word(packet)) };
+        // SAFETY: the words are within the shortest frame, and the packet has `length` bytes.
+        let (mark, word) = unsafe {
+            packet::read_later_lines(packet, length);
+            (read_mark::<SWAPPED>(packet), read_word(packet))
+        };
         // Read once: indices derive from it, and the sender may change it concurrently.
         let mark = packet::once(mark);
         self.counts.packets += 1;
@@ -246,8 +249,13 @@ impl PacketChecker<'_> {
         }
         let length = usize::from(expected.length);
         // SAFETY: packet and source have `length` bytes.
-        if CHECK >= ALL && unsafe { !same(packet, expected.source, length) } {
-            return false;
+        unsafe {
+            if CHECK >= ALL && !same(packet, expected.source, length) {
+                return false;
+            }
+            if CHECK < ALL {
+                packet::read_later_lines(packet, length);
+            }
         }
         if TIMED && let Some(times) = &mut self.times {
             // SAFETY: the packet is a whole frame, which contains the timestamp.

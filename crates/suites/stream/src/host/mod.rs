@@ -78,7 +78,7 @@
 use std::time::Duration;
 
 pub use batch::{Batch, Length, Messages, Packets};
-pub use device::{Device, NicClosed, Sizes};
+pub use device::{Device, NicClosed, NotificationBatch, Sizes};
 pub use pipe::{RxPipe, RxTxPipe, TxPipe};
 
 use crate::nic::configuration::Configuration;

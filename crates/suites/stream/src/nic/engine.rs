@@ -11,6 +11,7 @@ use super::interface_config::InterfaceConfig;
 use super::layout::{FLIT, FLITS_PER_SECOND};
 use super::pcie::Link;
 use super::pipe_ids::Owners;
+use super::placement::PlacementOrder;
 use super::region::{ClientId, Region, Regions};
 use super::steering::Steering;
 use crate::wire::vector::Vector;
@@ -70,6 +71,8 @@ pub struct EngineContext {
     /// Rate limit of one client's packets.
     pub(crate) limit: Option<Owned<RateLimiter>>,
     pub(crate) steering: Steering,
+    /// The order in which packets are written to memory.
+    pub(crate) placement: PlacementOrder,
     /// Modelled duration of a doorbell, in ticks; 0 if not modelled.
     pub(crate) doorbell: u64,
     /// Modelled duration of a transfer, in ticks; 0 if not modelled.

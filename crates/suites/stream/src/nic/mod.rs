@@ -48,6 +48,8 @@ mod sync {
 pub use counters::Counters;
 pub use interface_config::InterfaceConfig;
 pub use link_mode::LinkMode;
+pub use memory::Pages;
+pub use placement::PlacementOrder;
 pub use port::{Memory, Port};
 pub use region::{ClientId, Region};
 pub(crate) use thread::ticks;

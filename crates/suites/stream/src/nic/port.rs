@@ -11,7 +11,7 @@ use machine::mapping::Mapping;
 use super::doorbell_mapping::DoorbellMapping;
 use super::doorbells::{self, DoorbellSender};
 use super::interface_config::InterfaceConfig;
-use super::memory::MemoryLayout;
+use super::memory::{MemoryLayout, Pages};
 use super::region::{ClientId, Region};
 use super::remote::Connection;
 use super::shared::Served;
@@ -22,22 +22,32 @@ pub struct Port(PortKind);
 
 #[derive(Clone)]
 enum PortKind {
-    /// In this process.
-    Local(Arc<dyn Served>),
+    /// In this process, with memory in these pages.
+    Local(Arc<dyn Served>, Pages),
     /// In another process.
     Remote(Arc<Connection>),
 }
 
 impl Port {
-    /// Creates the access of threads in the NIC's process.
+    /// Creates the access of threads in the NIC's process, with memory in small pages.
     pub(super) fn local(nic: Arc<dyn Served>) -> Self {
-        Self(PortKind::Local(nic))
+        Self(PortKind::Local(nic, Pages::default()))
+    }
+
+    /// Returns the same access, with memory in these pages. That of another process always is in small ones: a program could
+    /// remove huge pages of its memory, and the NIC would find no others in the pool.
+    #[must_use]
+    pub fn with_pages(self, pages: Pages) -> Self {
+        match self.0 {
+            PortKind::Local(nic, _) => Self(PortKind::Local(nic, pages)),
+            PortKind::Remote(nic) => Self(PortKind::Remote(nic)),
+        }
     }
 
     /// Returns the NIC's configuration.
     pub fn config(&self) -> InterfaceConfig {
         match &self.0 {
-            PortKind::Local(nic) => nic.config(),
+            PortKind::Local(nic, _) => nic.config(),
             PortKind::Remote(nic) => nic.config(),
         }
     }
@@ -45,7 +55,7 @@ impl Port {
     /// Allocates a pair of notification buffers. Returns its ID and its doorbells.
     pub(crate) fn attach(&self) -> Result<(u32, DoorbellSender), SysError> {
         let nic = match &self.0 {
-            PortKind::Local(nic) => nic,
+            PortKind::Local(nic, _) => nic,
             PortKind::Remote(nic) => return nic.attach(),
         };
         let mapping = DoorbellMapping::new()?;
@@ -57,7 +67,7 @@ impl Port {
 
     pub(crate) fn detach(&self, pair: u32) {
         match &self.0 {
-            PortKind::Local(nic) => nic.detach(pair),
+            PortKind::Local(nic, _) => nic.detach(pair),
             PortKind::Remote(nic) => nic.detach(pair),
         }
     }
@@ -84,8 +94,10 @@ impl Port {
 
     fn register_memory(&self, layout: MemoryLayout) -> Result<Memory, SysError> {
         let (mapping, bus) = match &self.0 {
-            PortKind::Local(nic) => {
-                let mapping = Arc::new(layout.map_private()?);
+            PortKind::Local(nic, pages) => {
+                let pages = layout.pages(*pages);
+                let mapping = Arc::new(layout.map_private(pages)?);
+                nic.record_pages(layout, pages);
                 nic.register(Region::new(ClientId::default(), Arc::clone(&mapping)));
                 let bus = mapping.as_ptr() as u64;
                 (mapping, bus)
@@ -101,7 +113,7 @@ impl Port {
     /// Ends the NIC's access to the memory at a bus address.
     fn deregister(&self, bus: u64) {
         match &self.0 {
-            PortKind::Local(nic) => nic.deregister(bus),
+            PortKind::Local(nic, _) => nic.deregister(bus),
             PortKind::Remote(nic) => nic.deregister(bus),
         }
     }
@@ -109,7 +121,7 @@ impl Port {
     /// Waits until the NIC has processed all register writes made so far.
     pub(crate) fn drain_doorbells(&self) {
         match &self.0 {
-            PortKind::Local(nic) => nic.drain_doorbells(ClientId::default()),
+            PortKind::Local(nic, _) => nic.drain_doorbells(ClientId::default()),
             PortKind::Remote(nic) => nic.drain_doorbells(),
         }
     }
@@ -124,7 +136,7 @@ impl Port {
     /// Allocates an unused pipe ID.
     pub(crate) fn alloc_pipe(&self) -> Result<u32, SysError> {
         match &self.0 {
-            PortKind::Local(nic) => nic.alloc_pipe(ClientId::default()),
+            PortKind::Local(nic, _) => nic.alloc_pipe(ClientId::default()),
             PortKind::Remote(nic) => nic.alloc_pipe(),
         }
     }
@@ -132,7 +144,7 @@ impl Port {
     /// Frees a pipe ID.
     pub(crate) fn free_pipe(&self, pipe: u32) {
         match &self.0 {
-            PortKind::Local(nic) => nic.free_pipe(pipe),
+            PortKind::Local(nic, _) => nic.free_pipe(pipe),
             PortKind::Remote(nic) => nic.free_pipe(pipe),
         }
     }
@@ -140,7 +152,7 @@ impl Port {
     /// Returns whether the NIC has stopped.
     pub(crate) fn is_closed(&self) -> bool {
         match &self.0 {
-            PortKind::Local(nic) => nic.is_closed(),
+            PortKind::Local(nic, _) => nic.is_closed(),
             PortKind::Remote(nic) => nic.is_closed(),
         }
     }

@@ -1,8 +1,9 @@
 //! State that a NIC's thread shares with its users.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
 use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use machine::SysError;
@@ -12,6 +13,7 @@ use super::counters::PublishedCounters;
 use super::doorbells::{DoorbellDelays, DoorbellReceiver};
 use super::interface_config::InterfaceConfig;
 use super::layout::{BUFFERS, PIPES};
+use super::memory::{MemoryLayout, Pages};
 use super::pipe_ids::IdAllocator;
 use super::pipe_ids::Owners;
 use super::region::{ClientId, Region};
@@ -30,6 +32,8 @@ pub(super) struct Shared<O> {
     pipes: IdAllocator,
     /// Client of each pipe.
     pub(super) owners: Arc<Owners>,
+    /// What memory of this process was registered, and its pages.
+    pages: Mutex<BTreeSet<(&'static str, Pages)>>,
 }
 
 /// Operations of a NIC for its clients, independent of its wire.
@@ -43,6 +47,8 @@ pub(super) trait Served: Send + Sync {
     /// Removes and frees a pair with all its pipes.
     fn detach(&self, pair: u32);
     fn register(&self, region: Region);
+    /// Records the pages of memory of this process.
+    fn record_pages(&self, layout: MemoryLayout, pages: Pages);
     fn deregister(&self, bus: u64);
     /// Waits until all register writes of a client are processed.
     fn drain_doorbells(&self, client: ClientId);
@@ -66,7 +72,15 @@ impl<O> Shared<O> {
             pairs: IdAllocator::default(),
             pipes: IdAllocator::default(),
             owners: Arc::default(),
+            pages: Mutex::default(),
         }
+    }
+
+    /// Describes the pages of the memory that this process has registered, e.g. `rings 2 MiB, buffers 2 MiB`.
+    pub(super) fn describe_pages(&self) -> String {
+        let pages = self.pages.lock().unwrap_or_else(PoisonError::into_inner);
+        let each = pages.iter().rev().map(|(what, pages)| format!("{what} {}", pages.name()));
+        each.collect::<Vec<_>>().join(", ")
     }
 
     /// Sends a command and waits until it is done or the NIC has stopped.
@@ -106,6 +120,14 @@ impl<O: Send + 'static> Served for Shared<O> {
     fn register(&self, region: Region) {
         // Waits, because a later register write may refer to the region.
         self.ask(|done| Command::Register(region, done));
+    }
+
+    fn record_pages(&self, layout: MemoryLayout, pages: Pages) {
+        let what = match layout {
+            MemoryLayout::Rings { .. } => "rings",
+            MemoryLayout::Plain(_) => "buffers",
+        };
+        self.pages.lock().unwrap_or_else(PoisonError::into_inner).insert((what, pages));
     }
 
     fn deregister(&self, bus: u64) {

@@ -64,6 +64,8 @@ pub(crate) struct Steering {
     known: Option<(u64, u64)>,
     routes: Vec<Route>,
     groups: Vec<Group>,
+    /// Index of each packet's group, if there are groups.
+    group_of: Vec<u32>,
     /// All packets in order, followed by the lists of all groups.
     order: Vec<u32>,
 }
@@ -86,7 +88,7 @@ impl Steering {
 
     #[cold]
     fn route_all(&mut self, packets: &[Packet]) {
-        let Self { table, fallback, routes, groups, order, .. } = self;
+        let Self { table, fallback, routes, groups, group_of, order, .. } = self;
         routes.clear();
         routes.extend(packets.iter().map(|packet| Route {
             pipe: match table.steer(&packet.flow, packet.syn) {
@@ -100,13 +102,19 @@ impl Steering {
         count_runs(routes);
         order.clear();
         order.extend(0..packets.len() as u32);
-        *groups = group(routes, order).unwrap_or_default();
+        (*groups, *group_of) = group(routes, order).unwrap_or_default();
     }
 
     /// Returns the groups, or an empty slice if the traffic cannot be grouped.
     #[inline(always)]
     pub(crate) fn groups(&self) -> &[Group] {
         &self.groups
+    }
+
+    /// Returns the index of each packet's group, if there are groups.
+    #[inline(always)]
+    pub(crate) fn group_of(&self) -> &[u32] {
+        &self.group_of
     }
 
     /// Returns the list of which group lists are parts; it starts with all packets in order.
@@ -127,14 +135,14 @@ impl Steering {
     }
 }
 
-/// Groups packets by pipe, and appends the groups' lists to `order`. Returns `None` if packets of a pipe differ in
-/// their number of flits, or are routed one by one.
-fn group(routes: &[Route], order: &mut Vec<u32>) -> Option<Vec<Group>> {
+/// Groups packets by pipe, and appends the groups' lists to `order`. Returns the groups and the index of each packet's
+/// group, or `None` if packets of a pipe differ in their number of flits, or are routed one by one.
+fn group(routes: &[Route], order: &mut Vec<u32>) -> Option<(Vec<Group>, Vec<u32>)> {
     let mut by_pipe: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     for (route, index) in routes.iter().zip(0..) {
         by_pipe.entry(route.pipe).or_default().push(index);
     }
-    let mut groups = Vec::new();
+    let (mut groups, mut group_of) = (Vec::new(), vec![0; routes.len()]);
     for (pipe, indices) in by_pipe {
         let flits = routes[indices[0] as usize].flits;
         if pipe == PER_PACKET || indices.iter().any(|index| routes[*index as usize].flits != flits)
@@ -142,10 +150,11 @@ fn group(routes: &[Route], order: &mut Vec<u32>) -> Option<Vec<Group>> {
             return None;
         }
         let list = List { start: order.len() as u32, len: indices.len() as u32 };
+        indices.iter().for_each(|index| group_of[*index as usize] = groups.len() as u32);
         order.extend(indices);
         groups.push(Group { pipe, flits, list });
     }
-    Some(groups)
+    Some((groups, group_of))
 }
 
 /// Sets the length of all runs; the first packet follows the last.
@@ -194,7 +203,11 @@ mod tests {
             let routes: Vec<_> =
                 pipes.iter().map(|pipe| Route { pipe: *pipe, flits: 1, run: 1 }).collect();
             let mut order: Vec<u32> = (0..all).collect();
-            for group in group(&routes, &mut order).unwrap() {
+            let (groups, group_of) = group(&routes, &mut order).unwrap();
+            for (pipe, group) in pipes.iter().zip(&group_of) {
+                prop_assert_eq!(groups[*group as usize].pipe, *pipe);
+            }
+            for group in groups {
                 let (at, taken) = group.among(&order, first, count, all);
                 let list = group.list.of(&order);
                 let grouped = (at..at + taken).map(|place| list[place as usize % list.len()]);

@@ -16,6 +16,7 @@ use super::counters::Counters;
 use super::doorbells::DoorbellDelays;
 use super::engine::{Engine, EngineContext, PairDoorbells};
 use super::pcie::{Link, PcieModel};
+use super::placement::PlacementOrder;
 use super::region::{ClientId, Regions};
 use super::shared::{Served, Shared};
 use super::steering::Steering;
@@ -32,6 +33,8 @@ pub struct NicParams {
     pub cpu: usize,
     /// What is modelled of PCIe.
     pub pcie: PcieModel,
+    /// The order in which the packets of a burst are written to memory.
+    pub placement: PlacementOrder,
 }
 
 /// Why a NIC cannot start.
@@ -85,6 +88,7 @@ impl<O: Send + 'static> Nic<O> {
             fallback_client: ClientId::default(),
             limit: None,
             steering: Steering::default(),
+            placement: params.placement,
             doorbell: ticks(params.pcie.doorbell),
             transfer: ticks(params.pcie.transfer),
             link: Link::new(params.pcie.link, tsc.hertz),
@@ -106,6 +110,12 @@ impl<O: Send + 'static> Nic<O> {
     pub fn current_counters(&self) -> Counters {
         self.shared.ask(Command::Publish);
         self.counters()
+    }
+
+    /// Describes the pages of the memory that programs of this process share with the NIC, e.g. `rings 2 MiB, buffers 2 MiB`.
+    /// Empty if there is none.
+    pub fn pages(&self) -> String {
+        self.shared.describe_pages()
     }
 
     /// Returns the longest iteration since the last call, in ticks. A long one means that the thread lost its CPU.

@@ -154,7 +154,11 @@ fn run_echo(
 ) -> Result<(), SysError> {
     match config.interface {
         Interface::Pipes | Interface::PipesPerPacket | Interface::PipesPrefetch => {
-            let sizes = host::Sizes { ring: config.ring, notifications: config.notifications };
+            let sizes = host::Sizes {
+                ring: config.ring,
+                notifications: config.notifications,
+                batch: config.notification_batch,
+            };
             let prefetch = config.interface.prefetches();
             echo_loop.run(PipesEcho::new(port, sizes, of_core, prefetch)?);
         }

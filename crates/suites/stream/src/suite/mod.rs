@@ -9,6 +9,7 @@ pub mod dpdk;
 pub mod driver;
 mod links;
 pub mod metrics;
+mod pages;
 pub mod params;
 mod search;
 mod single_trial;

@@ -11,10 +11,13 @@ use lab::quantity;
 
 use super::dpdk::DpdkParams;
 use super::driver::DriverParams;
+use super::pages::PageLevel;
 use super::traffic::Flows;
 use crate::generator::Check;
+use crate::host::NotificationBatch;
 use crate::host::descriptors::MAX_BURST;
 use crate::link::LinkKind;
+use crate::nic::PlacementOrder;
 use crate::nic::layout::{BUFFERS, FLIT, NOTIFICATIONS, PIPES};
 use crate::nic::pcie::{LinkRate, PcieModel};
 use crate::nic::pipes::Notify;
@@ -147,6 +150,15 @@ pub struct CommonParams {
     pub(super) burst: u32,
     #[factor(flatten)]
     pub(super) driver: DriverParams,
+    /// order in which the NIC writes a burst to memory: wire-order, or by-pipe if it has more packets than pipes
+    #[factor(default = "wire-order")]
+    pub(super) placement: PlacementOrder,
+    /// notifications that pipes take at a time: 64 (not merged, as in Ensō's library), or merged (2048, each pipe once)
+    #[factor(default = "64")]
+    pub(super) notification_batch: NotificationBatch,
+    /// pages of rings, notifications, descriptors and packet buffers: 2 MiB (of the kernel's pool), 4 KiB, or largest (2 MiB if the pool has enough, else 4 KiB; with dpdk always 2 MiB)
+    #[factor(default = "largest")]
+    pub(super) pages: PageLevel,
     #[factor(flatten)]
     pub(super) dpdk: DpdkParams,
 }

@@ -63,8 +63,10 @@ pub(super) fn measure_rate<const TIMES: bool>(
     Ok(metrics::with_bottleneck(with_testbed(measurement, &testbed), &trial))
 }
 
-/// Records how packets pass the kernel, if they do, and how many flows have no rule, if they should.
+/// Records the pages of shared memory, how packets pass the kernel, if they do, and how many flows have no rule, if they
+/// should.
 pub(super) fn with_testbed(measurement: Measurement, testbed: &Testbed) -> Measurement {
+    let measurement = measurement.covariate("memory_pages", testbed.memory_pages().as_str());
     let measurement = match testbed.flows_without_rule() {
         Some(flows) => measurement.value("flows_without_rule", flows as f64),
         None => measurement,

@@ -10,6 +10,7 @@ use machine::tsc::Tsc;
 use super::application::Application;
 use super::dpdk::{self, Testpmd, TestpmdStats};
 use super::links::{self, Links};
+use super::pages;
 use super::params::Interface;
 use super::testbed_config::{Cpus, TestbedConfig};
 use crate::core_use::CoreStats;
@@ -19,7 +20,7 @@ use crate::iterations::StallThreshold;
 use crate::nic::descriptor::{Descriptor, LongDescriptor, RxSize};
 use crate::nic::descriptors::Descriptors;
 use crate::nic::pipes::Pipes;
-use crate::nic::{self, Counters, Nic, NicParams};
+use crate::nic::{self, Counters, Nic, NicParams, Pages};
 use crate::steering::{CorePipes, Steering};
 use crate::wire::Wire;
 use crate::wire::packet::FLIT;
@@ -46,6 +47,7 @@ pub(super) struct Testbed {
     nic: Nic<GeneratorCommand>,
     config: TestbedConfig,
     traffic: Arc<Traffic>,
+    pages: Pages,
     tsc: Tsc,
     /// Which iterations of the NIC's loop are stalls; the warm-up teaches what its packets cost.
     threshold: StallThreshold,
@@ -102,16 +104,18 @@ impl Testbed {
         let generator = Generator::new(Arc::clone(&traffic), Arc::new(LiveCounters::default()));
         let generator = generator.map_err(|why| failed(&why))?;
         let rules = config.rules(&traffic);
+        let pages = pages::of(config)?;
         let testbed = |applications, nic| Self {
             applications,
             nic,
             config: config.clone(),
             traffic: Arc::clone(&traffic),
+            pages,
             tsc: *tsc,
             threshold: StallThreshold::NEVER,
         };
         if let Interface::Dpdk = config.interface {
-            let (nic, testpmd) = dpdk::start(config, cpus, wire(generator), rules.into())?;
+            let (nic, testpmd) = dpdk::start(config, pages, cpus, wire(generator), rules.into())?;
             return Ok(testbed(Applications::Testpmd(Box::new(RefCell::new(testpmd))), nic));
         }
         if let Some(kind) = config.interface.link() {
@@ -126,7 +130,10 @@ impl Testbed {
         let applications = cores
             .into_iter()
             .zip(&cpus.applications)
-            .map(|(core, cpu)| Application::start(*cpu, nic.port(), config, core, threshold))
+            .map(|(core, cpu)| {
+                let port = nic.port().with_pages(pages);
+                Application::start(*cpu, port, config, core, threshold)
+            })
             .collect::<Result<_, _>>()?;
         Ok(testbed(Applications::Threads(applications), nic))
     }
@@ -235,6 +242,14 @@ impl Testbed {
         }
     }
 
+    /// Describes the pages of shared memory, e.g. `rings 2 MiB, buffers 2 MiB`.
+    pub(super) fn memory_pages(&self) -> String {
+        match &self.applications {
+            Applications::Threads(_) => self.nic.pages(),
+            Applications::Link(..) | Applications::Testpmd(_) => self.pages.name().into(),
+        }
+    }
+
     /// Sets the statistics of the application to zero.
     fn clear(&self) -> Result<(), Failure> {
         match &self.applications {
@@ -270,7 +285,7 @@ fn start_nic(
     config: &TestbedConfig,
     wire: impl Wire<Command = GeneratorCommand>,
 ) -> Result<Nic<GeneratorCommand>, nic::Error> {
-    let params = NicParams { cpu, pcie: config.pcie };
+    let params = NicParams { cpu, pcie: config.pcie, placement: config.placement };
     match config.interface.notify() {
         Some(notify) => {
             let pipes = Pipes::new(notify, (config.ring / FLIT) as u32, config.notifications);

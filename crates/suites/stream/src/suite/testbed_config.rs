@@ -11,14 +11,15 @@ use machine::topology::Topology;
 
 use super::dpdk::DpdkParams;
 use super::driver::DriverParams;
-use super::links;
+use super::pages::PageLevel;
 use super::params::{CommonParams, Depth, Interface};
 use super::traffic::Flows;
+use super::{links, pages};
 use crate::generator::{Check, Modification};
-use crate::host;
-use crate::nic::InterfaceConfig;
+use crate::host::{self, NotificationBatch};
 use crate::nic::layout::FLIT;
 use crate::nic::pcie::PcieModel;
+use crate::nic::{InterfaceConfig, Pages, PlacementOrder};
 use crate::steering::Steering;
 use crate::wire::sample::Sizes;
 
@@ -56,6 +57,12 @@ pub struct TestbedConfig {
     pub burst: u32,
     /// Params of the interface `descriptors`.
     pub driver: DriverParams,
+    /// The order in which the NIC writes packets to memory.
+    pub placement: PlacementOrder,
+    /// Notifications that pipes take at a time.
+    pub notification_batch: NotificationBatch,
+    /// The pages of shared memory.
+    pub pages: PageLevel,
     /// Params of the interface `dpdk`.
     pub dpdk: DpdkParams,
 }
@@ -87,6 +94,9 @@ impl TestbedConfig {
             pcie: params.pcie(),
             burst: params.burst,
             driver: params.driver,
+            placement: params.placement,
+            notification_batch: params.notification_batch,
+            pages: params.pages,
             dpdk: params.dpdk,
         }
     }
@@ -187,6 +197,10 @@ impl TestbedConfig {
             | Interface::PipesPerPacket
             | Interface::PipesPrefetch
             | Interface::Descriptors => {}
+        }
+        if pages::of(self)? == Pages::Huge {
+            // They are reserved, so nothing else needs them.
+            return Ok(cpus);
         }
         let (needed, free) = (self.memory(), machine::proc::available_memory());
         // Others need memory too, and a point's rings are freed only when the next point begins.

@@ -361,6 +361,38 @@ fn a_load_of_mixed_sizes_is_sent_in_time() {
 }
 
 #[test]
+fn samples_record_the_pages_of_their_memory() {
+    let _alone = alone();
+    let Some((cpus, tsc)) = machine("stream: pages") else { return };
+    let pages = |interface, level, depth| {
+        let config = config(&[("interface", interface), ("pages", level), ("depth", depth)]);
+        let start = Instant::now();
+        loop {
+            match Testbed::new(&config, &cpus, tsc) {
+                // The core clock is doubtful.
+                Err(why) if why.kind == FailureKind::Void && start.elapsed() < SOON => {}
+                testbed => break testbed.map(|testbed| testbed.memory_pages()),
+            }
+        }
+    };
+    assert_eq!(pages("pipes", "4 KiB", "ring").unwrap(), "rings 4 KiB, buffers 4 KiB");
+    assert_eq!(pages("descriptors", "4 KiB", "1024").unwrap(), "buffers 4 KiB");
+    for (interface, depth, expected) in [
+        ("pipes", "ring", "rings 2 MiB, buffers 2 MiB"),
+        ("pipes", "1024", "rings 4 KiB, buffers 2 MiB"),
+        ("descriptors", "1024", "buffers 2 MiB"),
+    ] {
+        match pages(interface, "2 MiB", depth) {
+            Ok(found) => assert_eq!(found, expected),
+            Err(why) => {
+                assert_eq!(why.kind, FailureKind::Unavailable, "{why}");
+                machine::untested::note("stream: memory on huge pages", &why);
+            }
+        }
+    }
+}
+
+#[test]
 fn lost_packets_have_causes() {
     let _alone = alone();
     // An application that is far too slow for the load.

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use machine::memfd::Memfd;
 
 use crate::generator::{Generator, GeneratorCommand, LiveCounters};
-use crate::host::{Device, Sizes, descriptors};
+use crate::host::{Device, NotificationBatch, Sizes, descriptors};
 use crate::nic::engine::Engine;
 use crate::nic::interface_config::InterfaceConfig;
 use crate::nic::memory::MemoryLayout;
@@ -26,7 +26,7 @@ use crate::nic::remote::{ConnectError, Connection, Limits, MemoryUse, Server};
 use crate::nic::{Nic, NicParams};
 use crate::wire::sample::{SampleTraffic, Sizes as PacketSizes};
 
-const SIZES: Sizes = Sizes { ring: 64 << 10, notifications: 64 };
+const SIZES: Sizes = Sizes { ring: 64 << 10, notifications: 64, batch: NotificationBatch::Of64 };
 const FORM: InterfaceConfig = InterfaceConfig::Pipes {
     notify: Notify::Reactively,
     ring: SIZES.ring,

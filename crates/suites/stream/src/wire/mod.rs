@@ -1,5 +1,6 @@
 //! The wire: its interface to the NIC, packets and flows, and packet files.
 
+mod cursor;
 pub mod frame;
 pub mod packet;
 pub mod pcap;
@@ -7,6 +8,7 @@ pub mod sample;
 pub mod traffic;
 pub mod vector;
 
+pub use cursor::{BufferCursor, Cursor, RingCursor};
 pub use packet::Flow;
 use traffic::Packet;
 use vector::Vector;
@@ -31,13 +33,14 @@ pub trait Wire: Send + 'static {
     /// Returns the packets that have arrived by now, at most `max`.
     fn next_burst(&mut self, now: u64, max: u32) -> Self::RxBurst<'_>;
 
-    /// Takes packets that the NIC sends: contiguous, each aligned to a flit.
+    /// Takes packets that the NIC sends: contiguous, each aligned to a flit. Reads every flit of each packet, as a card
+    /// must.
     ///
     /// # Safety
     /// `start` points to `bytes` bytes of whole aligned flits that no thread of this process writes during the call.
     unsafe fn on_transmit(&mut self, start: *const u8, bytes: usize) -> TxCount;
 
-    /// Takes packets that the NIC sends from separate addresses, in order.
+    /// Takes packets that the NIC sends from separate addresses, in order. Reads every flit of each packet.
     ///
     /// # Safety
     /// Each packet has a valid frame length, and no thread of this process writes it during the call.
@@ -106,6 +109,14 @@ pub trait RxBurst: Sized {
         runs: &[PacketRun],
         next: impl FnMut(*mut u8, usize) -> *mut u8,
     );
+
+    /// Writes the packets in the order in which they arrive. `queues` contains the queue of each packet of the traffic, and
+    /// `cursors` the addresses of each queue's packets. A packet whose queue has no address left is dropped.
+    ///
+    /// # Safety
+    /// Each packet has a queue, and each queue a cursor. The addresses of the cursors are aligned, have space for the flits
+    /// of the packets of their queue, and no thread accesses them during the call. The CPU supports `V`.
+    unsafe fn put_in_order<V: Vector, C: Cursor>(self, queues: &[u32], cursors: &mut [C]);
 }
 
 /// Consecutive packets that go to one queue.

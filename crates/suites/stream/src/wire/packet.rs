@@ -53,6 +53,29 @@ pub fn flits(length: usize) -> usize {
     length.div_ceil(FLIT)
 }
 
+/// Calls `read` with an address in each cache line of a packet after that in which it starts. A NIC that sends a packet reads
+/// them all, however little of it is verified.
+#[inline(always)]
+pub(crate) fn each_later_line(packet: *const u8, bytes: usize, mut read: impl FnMut(*const u8)) {
+    let mut at = FLIT - packet.addr() % FLIT;
+    while at < bytes {
+        read(packet.wrapping_add(at));
+        at += FLIT;
+    }
+}
+
+/// Reads a byte of each of these lines.
+///
+/// # Safety
+/// `packet` points to `bytes` readable bytes.
+#[inline(always)]
+pub(crate) unsafe fn read_later_lines(packet: *const u8, bytes: usize) {
+    each_later_line(packet, bytes, |line| {
+        // SAFETY: the address is within the packet. A volatile load is not removed.
+        unsafe { line.read_volatile() };
+    });
+}
+
 /// Iteration over contiguous packets, each aligned to a flit.
 ///
 /// The start of the next packet depends on the length of this one, which must be read from memory. Most packets have the
@@ -101,4 +124,25 @@ pub struct Flow {
     pub destination_port: u16,
     /// Protocol number, e.g. 6 for TCP and 17 for UDP.
     pub protocol: u8,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_line_after_the_first_is_visited_once() {
+        for start in (0..=FLIT).map(|offset| 4096 + offset) {
+            for bytes in 1..=MAX_LENGTH {
+                let mut lines = Vec::new();
+                let packet = std::ptr::without_provenance(start);
+                each_later_line(packet, bytes, |line| {
+                    assert!((start..start + bytes).contains(&line.addr()));
+                    lines.push(line.addr() / FLIT);
+                });
+                let expected = start / FLIT + 1..=(start + bytes - 1) / FLIT;
+                assert!(lines.into_iter().eq(expected), "{bytes} B at {start}");
+            }
+        }
+    }
 }

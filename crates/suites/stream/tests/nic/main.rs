@@ -7,6 +7,7 @@ mod fallback;
 mod lifetimes;
 mod loss;
 mod modelled_delays;
+mod notifications;
 mod pcie_bytes;
 mod pipe_api;
 mod rate_limit;

@@ -97,7 +97,7 @@ struct Both {
 
 impl Both {
     fn new(notify: Notify) -> Self {
-        let sizes = Sizes { ring: RING * 64, notifications: 256 };
+        let sizes = Sizes { ring: RING * 64, notifications: 256, ..Sizes::default() };
         let wired = Wired::new(TestParams { notify, sizes, ..TestParams::default() });
         let device = wired.device();
         let pipe = |number| {

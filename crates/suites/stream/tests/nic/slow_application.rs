@@ -87,7 +87,7 @@ fn drops_at_a_full_ring_are_counted() {
 fn drops_at_full_notifications_are_counted() {
     let _alone = alone();
     // The rings hold all packets.
-    let sizes = Sizes { ring: 2 << 20, notifications: 16 };
+    let sizes = Sizes { ring: 2 << 20, notifications: 16, ..Sizes::default() };
     let params = TestParams { notify: Notify::EveryPacket, sizes, ..TestParams::default() };
     let (report, counters) = what_came(params, 2, 50_000, |now| now.notifications_full);
     assert!(report.dropped > 0);

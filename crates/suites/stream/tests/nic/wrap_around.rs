@@ -16,7 +16,7 @@ const NOTIFICATIONS: u32 = 8;
 const TOGETHER: [usize; 7] = [1, 2, 3, 5, 8, 12, 24];
 
 fn params(notify: Notify) -> TestParams {
-    let sizes = Sizes { ring: RING * 64, notifications: NOTIFICATIONS };
+    let sizes = Sizes { ring: RING * 64, notifications: NOTIFICATIONS, ..Sizes::default() };
     TestParams { notify, sizes, ..TestParams::default() }
 }
 

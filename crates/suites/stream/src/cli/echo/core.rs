@@ -112,7 +112,7 @@ impl Core<'_> {
     ) -> Result<CoreRecord, SysError> {
         let record = match config {
             InterfaceConfig::Pipes { ring, notifications, .. } => {
-                let sizes = host::Sizes { ring, notifications };
+                let sizes = host::Sizes { ring, notifications, ..host::Sizes::default() };
                 self.echo(&mut PipesEcho::new(port, sizes, of_core, prefetch)?, last)
             }
             InterfaceConfig::Descriptors { rx, tx, .. } => {

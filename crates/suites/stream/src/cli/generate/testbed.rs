@@ -42,7 +42,7 @@ impl Testbed {
     ) -> Result<Self, Error> {
         // A missing time-stamp counter is reported now, not to the first program.
         Tsc::get()?;
-        let params = NicParams { cpu, pcie };
+        let params = NicParams { cpu, pcie, ..NicParams::default() };
         Ok(Self { params, traffic, live, state: Mutex::default() })
     }
 

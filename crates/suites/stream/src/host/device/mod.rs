@@ -3,6 +3,7 @@
 use std::io;
 use std::rc::Rc;
 
+use lab::factor::LevelType;
 use machine::SysError;
 pub(super) use released_space::CompletionTarget;
 
@@ -20,22 +21,49 @@ mod released_space;
 mod rx_notifications;
 mod tx_notifications;
 
-/// Maximum number of notifications or completions handled at a time: enough that packets of a pipe are sent together
-/// even if each has its own notification and notifications of other pipes are between them.
-const BATCH: u32 = 2048;
+/// How many receive notifications, and how many completions, are taken at a time.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, LevelType)]
+pub enum NotificationBatch {
+    /// 64, as in Ensō's library. [`Device::next`] returns a pipe for each notification, in order. Packets of which several
+    /// notifications of a batch report are received with the first, so that the others find none.
+    #[default]
+    #[level("64")]
+    Of64,
+    /// 2048. [`Device::next`] returns each pipe once, so that packets of a pipe are received and sent together even if each
+    /// has its own notification and notifications of other pipes are between them.
+    Merged,
+}
 
-/// Sizes of rings and buffers, by default those of the hardware. All are powers of two.
+/// Size of a batch in Ensō's library.
+const PUBLISHED: u32 = 64;
+/// Size of a batch whose notifications are merged.
+const MERGED: u32 = 2048;
+
+impl NotificationBatch {
+    /// Returns the maximum number of notifications.
+    #[inline(always)]
+    pub(super) fn max(self) -> u32 {
+        match self {
+            Self::Of64 => PUBLISHED,
+            Self::Merged => MERGED,
+        }
+    }
+}
+
+/// Sizes of rings and buffers, by default those of the hardware, and of batches. All are powers of two.
 #[derive(Debug, Clone, Copy)]
 pub struct Sizes {
     /// Size of each pipe's ring, in bytes.
     pub ring: usize,
     /// Capacity of each notification buffer.
     pub notifications: u32,
+    /// How many notifications are taken at a time.
+    pub batch: NotificationBatch,
 }
 
 impl Default for Sizes {
     fn default() -> Self {
-        Self { ring: RING, notifications: NOTIFICATIONS }
+        Self { ring: RING, notifications: NOTIFICATIONS, batch: NotificationBatch::default() }
     }
 }
 
@@ -65,11 +93,17 @@ impl Device {
         Ok(Self { shared: Rc::new(shared) })
     }
 
-    /// Returns the next pipe that has received packets, as an index in the order of creation. Returns `None` if no pipe
-    /// has.
+    /// Returns the pipe of the next notification, as an index in the order of creation. Returns `None` if there is none.
+    /// The pipe may have no packets left: see [`NotificationBatch`].
     #[inline(always)]
     pub fn next(&self) -> Option<usize> {
         self.shared.next()
+    }
+
+    /// Returns the pipe that [`Device::next`] returns next if its notification is already taken.
+    #[inline(always)]
+    pub fn upcoming(&self) -> Option<usize> {
+        self.shared.upcoming()
     }
 
     /// Processes the NIC's completions of sent packets. [`Device::next`] and waiting do so too.
@@ -160,7 +194,7 @@ impl Shared {
             sizes,
             buffers,
             mask: sizes.notifications - 1,
-            rx_notifications: RxNotificationState::new(),
+            rx_notifications: RxNotificationState::new(sizes.batch),
             tx_notifications: TxNotificationState::new(sizes.notifications),
             released: ReleasedSpace::new(),
         })

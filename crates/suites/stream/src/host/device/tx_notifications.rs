@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use super::{BATCH, CompletionTarget, NicClosed, Shared};
+use super::{CompletionTarget, NicClosed, Shared};
 use crate::host::{ConfigError, config_result};
 use crate::nic::Memory;
 use crate::nic::configuration::Configuration;
@@ -72,7 +72,7 @@ impl Shared {
         let tx_notifications = &self.tx_notifications;
         let tail = tx_notifications.tail.get();
         let mut head = tx_notifications.head.get();
-        for _ in 0..BATCH {
+        for _ in 0..self.sizes.batch.max() {
             if head == tail || !self.tx(head).is_done() {
                 break;
             }

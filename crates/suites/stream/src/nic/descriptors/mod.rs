@@ -15,13 +15,14 @@ use super::descriptor::{PER_LINE, RxDescriptor};
 use super::doorbells::DoorbellReceiver;
 use super::engine::{Engine, EngineContext, PairDoorbells};
 use super::interface_config::InterfaceConfig;
+use super::placement::{Placement, RxPlacement};
 use super::region::{ClientId, Region};
 use super::register_writes::Registers;
 use super::thread::ticks;
-use crate::wire::Wire;
 use crate::wire::vector::Vector;
+use crate::wire::{BufferCursor, Wire};
 use queue::{DescriptorRing, Queue, Window};
-use receive::{Placement, Report};
+use receive::Report;
 use transmit::TxBatch;
 
 /// The engine for descriptors, with those of `D` to receive into.
@@ -39,7 +40,7 @@ pub struct Descriptors<D> {
     /// Queues with descriptors to send.
     sending: Vec<u32>,
     /// `None` while in use.
-    placement: Option<Placement>,
+    placement: Option<Placement<BufferCursor>>,
     tx_batch: TxBatch,
 }
 
@@ -60,7 +61,7 @@ impl<D: RxDescriptor> Descriptors<D> {
             due: Vec::new(),
             pending: VecDeque::new(),
             sending: Vec::new(),
-            placement: Some(Placement::default()),
+            placement: Some(Placement::scattered()),
             tx_batch: TxBatch::default(),
         }
     }
@@ -128,7 +129,9 @@ impl<D: RxDescriptor> Engine for Descriptors<D> {
 
     #[inline(always)]
     fn receive<V: Vector, W: Wire>(&mut self, now: u64, nic: &mut EngineContext, wire: &mut W) {
-        self.take_packets::<V, W>(now, nic, wire);
+        // SAFETY: the buffers are registered, aligned to a flit, longer than any packet, and belong to the NIC until
+        // their descriptors report the packets; the caller has checked that the CPU supports `V`.
+        unsafe { self.take_packets::<V, W>(now, nic, wire) };
         self.report::<V>(now, nic);
     }
 }

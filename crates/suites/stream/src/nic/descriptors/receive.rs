@@ -5,31 +5,12 @@ use std::sync::atomic::Ordering;
 use super::super::descriptor::{BUFFER, RxDescriptor};
 use super::super::engine::EngineContext;
 use super::super::layout::FLIT;
-use super::super::placement::{BURST, FlowRun, RxPlacement, next_burst};
+use super::super::placement::{FlowRun, Placement, Places, RxPlacement};
 use super::Descriptors;
 use super::queue::{Queue, Window};
 use crate::wire::traffic::Packet;
 use crate::wire::vector::Vector;
-use crate::wire::{PacketRun, RxBurst, Wire};
-
-/// Placement of one burst, kept for its allocations.
-pub(super) struct Placement {
-    runs: Vec<PacketRun>,
-    each: Addresses,
-}
-
-/// The address of each packet of a burst, in an array of fixed size: a vector would check its capacity at each push.
-pub(in crate::nic) struct Addresses {
-    addresses: Box<[*mut u8]>,
-    count: usize,
-}
-
-impl Default for Placement {
-    fn default() -> Self {
-        let addresses = vec![std::ptr::null_mut(); BURST as usize].into();
-        Self { runs: Vec::new(), each: Addresses { addresses, count: 0 } }
-    }
-}
+use crate::wire::{BufferCursor, RxBurst};
 
 /// A delayed report of a queue's packets.
 pub(super) struct Report {
@@ -40,28 +21,6 @@ pub(super) struct Report {
 }
 
 impl<D: RxDescriptor> Descriptors<D> {
-    /// Writes arrived packets to the buffers of their queues.
-    #[inline(always)]
-    pub(super) fn take_packets<V: Vector, W: Wire>(
-        &mut self,
-        now: u64,
-        nic: &mut EngineContext,
-        wire: &mut W,
-    ) {
-        let Some(burst) = next_burst(now, nic, wire) else { return };
-        let Some(mut placement) = self.placement.take() else { return };
-        let Placement { runs, each } = &mut placement;
-        self.place_burst(now, nic, &burst, runs, each);
-        // SAFETY: the buffers are registered, aligned to a flit, longer than any packet, and belong to the NIC until
-        // their descriptors report the packets; the caller has checked that the CPU supports `V`.
-        unsafe {
-            burst.deliver_scattered::<V>(nic.steering.order(), runs, &each.addresses[..each.count]);
-        }
-        runs.clear();
-        each.count = 0;
-        self.placement = Some(placement);
-    }
-
     /// Reports the packets of the iteration, and delayed reports that are due.
     #[inline(always)]
     pub(super) fn report<V: Vector>(&mut self, now: u64, nic: &mut EngineContext) {
@@ -86,7 +45,11 @@ impl<D: RxDescriptor> Descriptors<D> {
 }
 
 impl<D: RxDescriptor> RxPlacement for Descriptors<D> {
-    type Record = Addresses;
+    type Cursor = BufferCursor;
+
+    fn placement(&mut self) -> &mut Option<Placement<BufferCursor>> {
+        &mut self.placement
+    }
 
     #[inline(always)]
     fn allocate(
@@ -95,7 +58,7 @@ impl<D: RxDescriptor> RxPlacement for Descriptors<D> {
         now: u64,
         nic: &mut EngineContext,
         burst: &impl RxBurst,
-        each: &mut Addresses,
+        places: &mut Places,
     ) -> (*mut u8, u32) {
         let Some(queue) = self.queues.get_mut(id as usize).filter(|queue| !queue.rx.is_none())
         else {
@@ -103,9 +66,9 @@ impl<D: RxDescriptor> RxPlacement for Descriptors<D> {
             return (std::ptr::null_mut(), 0);
         };
         let free = queue.rx.tail.known(now).wrapping_sub(queue.rx.head) & self.rx_mask;
-        let (first, slot) = (each.count, queue.rx.head);
+        let (first, slot) = (places.count, queue.rx.head);
         let max = run.count.min(free);
-        let taken = queue.take_buffers(max, each, nic);
+        let taken = queue.take_buffers(max, places, nic);
         let (list, packets) = (run.list.of(nic.steering.order()), burst.packets());
         queue.set_lengths(slot, taken, list, run.at, packets);
         nic.counters.refused += u64::from(taken < max);
@@ -117,24 +80,24 @@ impl<D: RxDescriptor> RxPlacement for Descriptors<D> {
             queue.due = true;
             self.due.push(id);
         }
-        (each.addresses.get(first).copied().unwrap_or(std::ptr::null_mut()), taken)
+        (places.addresses.get(first).copied().unwrap_or(std::ptr::null_mut()), taken)
     }
 }
 
 impl<D: RxDescriptor> Queue<D> {
     /// Takes up to `max` buffers; fewer if one is refused. Returns their number.
     #[inline(always)]
-    fn take_buffers(&mut self, max: u32, each: &mut Addresses, nic: &EngineContext) -> u32 {
+    fn take_buffers(&mut self, max: u32, places: &mut Places, nic: &EngineContext) -> u32 {
         let mask = self.lengths.len() as u32 - 1;
         let (mut taken, mut all_good) = (0, true);
         while taken < max && all_good {
             // SAFETY: the ring exists and has as many descriptors as there are lengths.
             let run = unsafe { self.rx.run(max - taken, mask) };
-            let mut good = each.take(run, self.window);
+            let mut good = places.take(run, self.window);
             if let Some(other) = run.get(good) {
                 let found = self.other_buffer(other, nic);
                 all_good = found.is_some();
-                good += each.take_one(found);
+                good += places.take_one(found);
             }
             self.rx.head = (self.rx.head + good as u32) & mask;
             taken += good as u32;
@@ -171,7 +134,7 @@ impl<D: RxDescriptor> Queue<D> {
     }
 }
 
-impl Addresses {
+impl Places {
     /// Takes buffers up to the first that is outside the window or not aligned to a flit. Returns their number.
     #[inline(always)]
     fn take(&mut self, run: &[impl RxDescriptor], window: Window) -> usize {

@@ -15,13 +15,13 @@ use super::engine::{Engine, EngineContext, Owned, PairDoorbells};
 use super::interface_config::InterfaceConfig;
 pub use super::interface_config::Notify;
 use super::layout::{FLIT, PIPES};
+use super::placement::{Placement, RxPlacement};
 use super::region::{ClientId, Region};
 use super::register_writes::Registers;
 use super::thread::ticks;
-use crate::wire::Wire;
 use crate::wire::vector::Vector;
-use pair::{Pair, PendingNotifications};
-use receive::Placement;
+use crate::wire::{RingCursor, Wire};
+use pair::{Notifications, Pair, PendingNotifications};
 use timestamp::Timestamp;
 
 /// The state of one pipe.
@@ -67,7 +67,12 @@ pub struct Pipes {
     pairs: Vec<Option<Pair>>,
     /// Pipes with a notification to write at the end of the iteration.
     due: Vec<u32>,
-    placement: Placement,
+    /// `None` while in use.
+    placement: Option<Placement<RingCursor>>,
+    /// Notifications of the packets of a burst, one entry per run, if each packet has one.
+    per_packet: Vec<Notifications>,
+    /// Next slot of each pair for notifications in the order in which packets arrived.
+    next_slots: Vec<u32>,
     pending: PendingNotifications,
     timestamp: Option<Owned<Timestamp>>,
 }
@@ -86,7 +91,9 @@ impl Pipes {
             notifications_mask: notifications - 1,
             pairs: Vec::new(),
             due: Vec::new(),
-            placement: Placement::default(),
+            placement: Some(Placement::contiguous()),
+            per_packet: Vec::new(),
+            next_slots: Vec::new(),
             pending: PendingNotifications::default(),
             timestamp: None,
         }
@@ -177,7 +184,9 @@ impl Engine for Pipes {
 
     #[inline(always)]
     fn receive<V: Vector, W: Wire>(&mut self, now: u64, nic: &mut EngineContext, wire: &mut W) {
-        self.take_packets::<V, W>(now, nic, wire);
+        // SAFETY: the rings are mapped twice and registered, and the flits from their tails to their heads belong to the
+        // NIC; the caller has checked that the CPU supports `V`.
+        unsafe { self.take_packets::<V, W>(now, nic, wire) };
         self.notify_due(nic);
         self.pending.write_due(now, nic);
     }

@@ -77,6 +77,7 @@ impl Pair {
 pub(super) struct PendingNotifications(VecDeque<Notifications>);
 
 /// Consecutive notifications of one pipe, each of which reports further growth.
+#[derive(Clone, Copy)]
 pub(crate) struct Notifications {
     /// When they arrive, in ticks; set when they are written.
     pub(super) arrives: u64,
@@ -97,6 +98,34 @@ pub(crate) struct Notifications {
 }
 
 impl Notifications {
+    pub(super) const NONE: Self = Self {
+        arrives: 0,
+        pair: super::NO_PAIR,
+        buffer: std::ptr::null(),
+        mask: 0,
+        first: 0,
+        count: 0,
+        pipe: 0,
+        tail: 0,
+        step: 0,
+        ring_mask: 0,
+    };
+
+    /// Removes the first notification, which is written to another slot.
+    #[inline(always)]
+    pub(super) fn take_one(&mut self, slot: u32) -> Self {
+        let one = Self { first: slot, count: 1, ..*self };
+        self.count -= 1;
+        self.tail = (self.tail + self.step) & self.ring_mask;
+        one
+    }
+
+    /// Returns the slot after the last notification.
+    #[inline(always)]
+    pub(super) fn after(&self) -> u32 {
+        (self.first + self.count) & self.mask
+    }
+
     /// Writes the notifications to memory and counts them.
     #[inline(always)]
     fn write(&self, nic: &mut EngineContext) {

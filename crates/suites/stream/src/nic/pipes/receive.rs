@@ -2,49 +2,46 @@
 
 use super::super::engine::{EngineContext, Owned};
 use super::super::layout::FLIT;
-use super::super::placement::{FlowRun, RxPlacement, next_burst};
+use super::super::placement::{FlowRun, Placement, Places, RxPlacement, Sequence};
 use super::pair::Notifications;
 use super::{Notify, Pipes};
-use crate::wire::vector::Vector;
-use crate::wire::{PacketRun, RxBurst, Wire};
-
-/// Placement of one burst with its notifications, kept for its allocations.
-#[derive(Default)]
-pub(super) struct Placement {
-    runs: Vec<PacketRun>,
-    notifications: Vec<Notifications>,
-}
+use crate::wire::traffic::Packet;
+use crate::wire::{PacketRun, RingCursor, RxBurst};
 
 impl Pipes {
-    /// Writes arrived packets to their pipes.
+    /// Writes the notifications of the placed packets, if each has one, run by run.
     #[inline(always)]
-    pub(super) fn take_packets<V: Vector, W: Wire>(
-        &mut self,
-        now: u64,
-        nic: &mut EngineContext,
-        wire: &mut W,
-    ) {
-        let Some(burst) = next_burst(now, nic, wire) else { return };
-        let mut placement = std::mem::take(&mut self.placement);
-        let Placement { runs, notifications } = &mut placement;
-        self.place_burst(now, nic, &burst, runs, notifications);
-        if let Some(Owned { client, value: timestamp }) = &mut self.timestamp {
-            timestamp.expect(runs, nic.steering.order(), burst.packets(), |place| {
-                nic.regions.find(*client, place as u64, FLIT).is_some()
-            });
-        }
-        // SAFETY: the rings are mapped twice and registered, and the flits from their tails to their heads belong to the
-        // NIC; the caller has checked that the CPU supports `V`.
-        unsafe { burst.deliver::<V>(nic.steering.order(), &placement.runs) };
-        if let Some(Owned { value: timestamp, .. }) = &self.timestamp {
-            // SAFETY: the packets were just written there, and no host was notified yet.
-            unsafe { timestamp.replace() };
-        }
-        for notifications in placement.notifications.drain(..) {
+    fn notify_run_by_run(&mut self, nic: &mut EngineContext) {
+        for notifications in self.per_packet.drain(..).filter(|placed| placed.count > 0) {
             self.pending.write(notifications, nic);
         }
-        placement.runs.clear();
-        self.placement = placement;
+    }
+
+    /// Writes the notifications of the placed packets, if each has one, in the order in which the packets arrived.
+    ///
+    /// The slots of a pair of buffers that were allocated for the burst are contiguous, so they can be used in any order.
+    #[inline(always)]
+    fn notify_in_order(&mut self, sequence: Sequence, nic: &mut EngineContext) {
+        if self.per_packet.is_empty() {
+            return;
+        }
+        let Self { per_packet, next_slots, pairs, pending, .. } = self;
+        next_slots.resize(pairs.len(), 0);
+        for group in per_packet.iter().rev().filter(|group| group.count > 0) {
+            next_slots[group.pair as usize] = group.first;
+        }
+        let (mut index, all) = (sequence.first as usize, nic.steering.group_of().len());
+        for _ in 0..sequence.count {
+            let group = &mut per_packet[nic.steering.group_of()[index] as usize];
+            index = if index + 1 == all { 0 } else { index + 1 };
+            if group.count > 0 {
+                let slot = &mut next_slots[group.pair as usize];
+                let one = group.take_one(*slot);
+                *slot = one.after();
+                pending.write(one, nic);
+            }
+        }
+        per_packet.clear();
     }
 
     /// Writes the due notifications after all packets of the iteration. Those without space stay due.
@@ -113,7 +110,32 @@ impl Pipes {
 }
 
 impl RxPlacement for Pipes {
-    type Record = Vec<Notifications>;
+    type Cursor = RingCursor;
+
+    fn placement(&mut self) -> &mut Option<Placement<RingCursor>> {
+        &mut self.placement
+    }
+
+    #[inline(always)]
+    fn placed(&mut self, runs: &[PacketRun], packets: &[Packet], nic: &EngineContext) {
+        if let Some(Owned { client, value: timestamp }) = &mut self.timestamp {
+            timestamp.expect(runs, nic.steering.order(), packets, |place| {
+                nic.regions.find(*client, place as u64, FLIT).is_some()
+            });
+        }
+    }
+
+    #[inline(always)]
+    fn written(&mut self, sequence: Option<Sequence>, nic: &mut EngineContext) {
+        if let Some(Owned { value: timestamp, .. }) = &self.timestamp {
+            // SAFETY: the packets were just written there, and no host was notified yet.
+            unsafe { timestamp.replace() };
+        }
+        match sequence {
+            Some(sequence) => self.notify_in_order(sequence, nic),
+            None => self.notify_run_by_run(nic),
+        }
+    }
 
     #[inline(always)]
     fn allocate(
@@ -122,11 +144,14 @@ impl RxPlacement for Pipes {
         _: u64,
         nic: &mut EngineContext,
         _: &impl RxBurst,
-        record: &mut Vec<Notifications>,
+        _: &mut Places,
     ) -> (*mut u8, u32) {
         let run = run.count;
         let Some(pipe) = self.pipes.get_mut(id as usize).filter(|pipe| !pipe.ring.is_null()) else {
             nic.counters.no_queue += u64::from(run);
+            if self.notify == Notify::EveryPacket {
+                self.per_packet.push(Notifications::NONE);
+            }
             return (std::ptr::null_mut(), 0);
         };
         // One flit stays free to distinguish a full ring from an empty one.
@@ -143,7 +168,8 @@ impl RxPlacement for Pipes {
             let notified = each.as_ref().map_or(0, |each| each.count);
             nic.counters.notifications_full += u64::from(taken - notified);
             taken = notified;
-            record.extend(each);
+            // One entry per run, so that entries have the indices of groups.
+            self.per_packet.push(each.unwrap_or(Notifications::NONE));
         } else if taken > 0 && !pipe.notified && !pipe.due {
             pipe.due = true;
             self.due.push(id);

@@ -7,13 +7,13 @@ use super::super::fallback::{Fallback, Policy};
 use super::super::interface_config::InterfaceConfig;
 use super::super::layout::FLIT;
 use super::super::pcie::Read;
-use super::super::placement::{BURST, FlowRun, RxPlacement, next_burst};
+use super::super::placement::{FlowRun, Placement, Places, RxPlacement};
 use super::super::region::{ClientId, Region};
 use super::super::virtio::{HEADER, Ring, Scratch, Taken};
 use super::requests::{Request, VhostControl};
 use crate::wire::packet;
 use crate::wire::vector::Vector;
-use crate::wire::{Flow, PacketRef, PacketRun, RxBurst, Wire};
+use crate::wire::{BufferCursor, Flow, PacketRef, RxBurst, Wire};
 
 /// Maximum number of packets sent per queue and iteration, as for descriptors.
 const TRANSMISSIONS: usize = 1024;
@@ -31,7 +31,7 @@ pub struct VirtioNet {
     /// Queues whose packets are to be reported at the end of the iteration.
     due: Vec<u32>,
     /// `None` while in use.
-    placement: Option<Placement>,
+    placement: Option<Placement<BufferCursor>>,
     packets: Box<[PacketRef]>,
     scratch: Scratch,
 }
@@ -48,24 +48,10 @@ struct Queue {
     due: bool,
 }
 
-/// Placement of one burst, kept for its allocations.
-struct Placement {
-    runs: Vec<PacketRun>,
-    places: Places,
-}
-
-/// The address of each packet of a burst, in an array of fixed size: a vector would check its capacity at each push.
-pub(in crate::nic) struct Places {
-    addresses: Box<[*mut u8]>,
-    count: usize,
-}
-
 impl VirtioNet {
     /// Creates an engine with `queues` pairs of rings, which start when a driver has connected. Packets of each of `flows`
     /// go to one queue, flow by flow in turn; other packets by the hash of their flow.
     pub fn new(queues: u32, flows: Arc<[Flow]>, control: VhostControl) -> Self {
-        let addresses = vec![std::ptr::null_mut(); BURST as usize].into();
-        let placement = Placement { runs: Vec::new(), places: Places { addresses, count: 0 } };
         let none = PacketRef { start: std::ptr::null(), bytes: 0 };
         Self {
             control,
@@ -74,7 +60,7 @@ impl VirtioNet {
             queues: (0..queues).map(|_| Queue::default()).collect(),
             is_steered: false,
             due: Vec::new(),
-            placement: Some(placement),
+            placement: Some(Placement::scattered()),
             packets: vec![none; TRANSMISSIONS].into(),
             scratch: Scratch::new(TRANSMISSIONS),
         }
@@ -138,29 +124,6 @@ impl VirtioNet {
         nic.steering.changed();
         self.is_steered = true;
     }
-
-    /// Writes arrived packets to the buffers of their queues.
-    #[inline(always)]
-    fn take_packets<V: Vector, W: Wire>(
-        &mut self,
-        now: u64,
-        nic: &mut EngineContext,
-        wire: &mut W,
-    ) {
-        let Some(burst) = next_burst(now, nic, wire) else { return };
-        let Some(mut placement) = self.placement.take() else { return };
-        let Placement { runs, places } = &mut placement;
-        self.place_burst(now, nic, &burst, runs, places);
-        // SAFETY: the buffers are in shared memory, aligned to a flit, long enough for the flits of their packets, and
-        // belong to the NIC until they are returned; the caller has checked that the CPU supports `V`.
-        unsafe {
-            let each = &places.addresses[..places.count];
-            burst.deliver_scattered::<V>(nic.steering.order(), runs, each);
-        }
-        runs.clear();
-        places.count = 0;
-        self.placement = Some(placement);
-    }
 }
 
 impl Drop for VirtioNet {
@@ -171,7 +134,11 @@ impl Drop for VirtioNet {
 }
 
 impl RxPlacement for VirtioNet {
-    type Record = Places;
+    type Cursor = BufferCursor;
+
+    fn placement(&mut self) -> &mut Option<Placement<BufferCursor>> {
+        &mut self.placement
+    }
 
     #[inline(always)]
     fn allocate(
@@ -287,7 +254,9 @@ impl Engine for VirtioNet {
 
     #[inline(always)]
     fn receive<V: Vector, W: Wire>(&mut self, now: u64, nic: &mut EngineContext, wire: &mut W) {
-        self.take_packets::<V, W>(now, nic, wire);
+        // SAFETY: the buffers are in shared memory, aligned to a flit, long enough for the flits of their packets, and
+        // belong to the NIC until they are returned; the caller has checked that the CPU supports `V`.
+        unsafe { self.take_packets::<V, W>(now, nic, wire) };
         for id in self.due.drain(..) {
             let queue = &mut self.queues[id as usize];
             queue.due = false;

@@ -13,12 +13,11 @@ use lab::factor::LevelType;
 use lab::method::Params;
 use lab::program::Program;
 use lab::sample::Failure;
-use machine::huge_pages;
 
 use super::testbed_config::{Cpus, TestbedConfig};
 use crate::generator::{GeneratorCommand, Modification};
 use crate::nic::vhost::{VhostControl, VirtioNet};
-use crate::nic::{Nic, NicParams};
+use crate::nic::{Nic, NicParams, Pages};
 use crate::wire::{Flow, Wire};
 
 use process::Socket;
@@ -62,17 +61,6 @@ pub enum Virtqueue {
     Default,
 }
 
-/// Size of the pages of the program's memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, LevelType)]
-pub enum Pages {
-    /// Huge pages of the kernel's pool.
-    #[level("2 MiB")]
-    Huge,
-    /// Small pages.
-    #[level("4 KiB")]
-    Small,
-}
-
 /// What testpmd does with each packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, LevelType)]
 pub enum Forward {
@@ -88,9 +76,6 @@ pub struct DpdkParams {
     /// dpdk: virtqueues, packed-vectorised (packed, by AVX-512), packed, split, or default (the driver's: split with mergeable buffers)
     #[factor(default = "packed-vectorised")]
     virtqueue: Virtqueue,
-    /// dpdk: size of the pages of its memory
-    #[factor(default = "2 MiB")]
-    pages: Pages,
     /// dpdk: what it does with each packet, macswap (exchanges the Ethernet addresses) or io (nothing)
     #[factor(default = "macswap")]
     forward: Forward,
@@ -151,19 +136,7 @@ impl DpdkParams {
         if self.virtqueue == Virtqueue::PackedVectorised && !has_avx512 {
             return Err(Failure::unsupported("DPDK's vectorised packed rings need AVX-512"));
         }
-        self.has_pages(config)
-    }
-
-    fn has_pages(&self, config: &TestbedConfig) -> Result<(), Failure> {
-        let needed = Self::memory(config).div_ceil(huge_pages::SIZE as u64);
-        let free = huge_pages::free().unwrap_or(0) as u64;
-        match self.pages {
-            Pages::Huge if free < needed => Err(Failure::unavailable(
-                format!("testpmd needs {needed} huge pages of 2 MiB, and {free} are free"),
-                huge_pages::RESERVE,
-            )),
-            Pages::Huge | Pages::Small => Ok(()),
-        }
+        Ok(())
     }
 }
 
@@ -173,6 +146,7 @@ impl DpdkParams {
 /// Returns why a part cannot run.
 pub(super) fn start(
     config: &TestbedConfig,
+    pages: Pages,
     cpus: &Cpus,
     wire: impl Wire<Command = GeneratorCommand>,
     flows: Arc<[Flow]>,
@@ -180,10 +154,10 @@ pub(super) fn start(
     let control = VhostControl::default();
     let engine = VirtioNet::new(config.pipes, flows, control.clone());
     let engine = engine.with_fallback(config.steering.policy());
-    let params = NicParams { cpu: cpus.nic, ..NicParams::default() };
+    let params = NicParams { cpu: cpus.nic, placement: config.placement, ..NicParams::default() };
     let nic = Nic::start(params, engine, wire);
     let nic = nic.map_err(|why| Failure::failed(why.to_string()))?;
     let socket = Socket::listen(config.pipes, control)?;
-    let testpmd = Testpmd::start(&config.dpdk, config, &cpus.applications, socket)?;
+    let testpmd = Testpmd::start(config, pages, &cpus.applications, socket)?;
     Ok((nic, testpmd))
 }

@@ -13,7 +13,8 @@ use tempfile::TempDir;
 
 use super::statistics::{ForwardStats, TestpmdStats};
 use super::waiting::Workers;
-use super::{DpdkParams, Forward, Pages, TESTPMD, Virtqueue};
+use super::{DpdkParams, Forward, TESTPMD, Virtqueue};
+use crate::nic::Pages;
 use crate::nic::vhost::{VhostControl, VhostServer};
 use crate::suite::testbed_config::TestbedConfig;
 
@@ -73,14 +74,14 @@ impl Testpmd {
     /// # Errors
     /// Returns `unavailable` if it is not installed, and otherwise why it does not forward, with its last line.
     pub(in crate::suite) fn start(
-        params: &DpdkParams,
         config: &TestbedConfig,
+        pages: Pages,
         cpus: &[usize],
         socket: Socket,
     ) -> Result<Self, Failure> {
         let core_hertz = clock_of(*cpus.first().unwrap_or(&0))?;
         let mut command = Command::new(TESTPMD.find()?);
-        command.args(arguments(params, config, cpus, &socket.path()));
+        command.args(arguments(config, pages, cpus, &socket.path()));
         // Where DPDK creates a folder, which it does not remove.
         command.env("RUNTIME_DIRECTORY", socket.folder.path());
         let failed = |why: &dyn std::fmt::Display| Failure::failed(format!("testpmd {why}"));
@@ -172,13 +173,8 @@ fn refill(burst: u32, depth: u32) -> u32 {
 }
 
 /// Returns testpmd's arguments: those of DPDK's environment, and those of the program.
-fn arguments(
-    params: &DpdkParams,
-    config: &TestbedConfig,
-    cpus: &[usize],
-    socket: &Path,
-) -> Vec<String> {
-    let (queues, depth) = (config.pipes, config.depth);
+fn arguments(config: &TestbedConfig, pages: Pages, cpus: &[usize], socket: &Path) -> Vec<String> {
+    let (params, queues, depth) = (&config.dpdk, config.pipes, config.depth);
     // Core 0 reads commands; it sleeps while packets are forwarded.
     let main = cpus.first().into_iter().map(|cpu| format!("0@{cpu}"));
     let forwarding = (1_usize..).zip(cpus).map(|(core, cpu)| format!("{core}@{cpu}"));
@@ -190,7 +186,7 @@ fn arguments(
         Virtqueue::Default => "",
     };
     let mut all: Vec<String> = vec!["--lcores".into(), cores.join(",")];
-    match params.pages {
+    match pages {
         Pages::Huge => all.extend(["--in-memory", "--single-file-segments"].map(String::from)),
         Pages::Small => all.extend(["--no-huge", "--no-shconf"].map(String::from)),
     }

@@ -12,7 +12,7 @@ use stream::nic::{Counters, Nic};
 use stream::wire::Flow;
 use stream::wire::traffic::{CacheLine, Packet};
 use stream::wire::vector::Vector;
-use stream::wire::{PacketRef, PacketRun, RxBurst, TxCount, Wire, frame, packet};
+use stream::wire::{Cursor, PacketRef, PacketRun, RxBurst, TxCount, Wire, frame, packet};
 
 use super::{TIMEOUT, TestParams, counters, now};
 
@@ -71,6 +71,13 @@ impl Cable {
             line
         });
         self.lines.push(lines.collect());
+        self.epoch += 1;
+    }
+
+    /// Removes the packets of a delivered burst.
+    fn remove(&mut self, count: usize) {
+        self.packets.drain(..count);
+        self.lines.drain(..count);
         self.epoch += 1;
     }
 
@@ -178,16 +185,37 @@ impl RxBurst for Burst<'_> {
             let mut place = run.place;
             for number in run.at..run.at + run.count {
                 let lines = &cable.lines[list[number as usize] as usize];
-                for (line, at) in lines.iter().zip(0..) {
-                    // SAFETY: the flits have space for the packet, guaranteed by the caller.
-                    unsafe { V::copy(line.0.as_ptr(), place.add(at * 64)) };
-                }
+                // SAFETY: the flits have space for the packet, guaranteed by the caller.
+                unsafe { write::<V>(lines, place) };
                 place = next(place, lines.len() * 64);
             }
         }
-        cable.packets.drain(..self.count as usize);
-        cable.lines.drain(..self.count as usize);
-        cable.epoch += 1;
+        cable.remove(self.count as usize);
+    }
+
+    unsafe fn put_in_order<V: Vector, C: Cursor>(self, queues: &[u32], cursors: &mut [C]) {
+        let cable = self.cable;
+        cable.came = now();
+        for (lines, queue) in cable.lines.iter().zip(queues).take(self.count as usize) {
+            // SAFETY: the addresses have space for the packet, guaranteed by the caller.
+            unsafe {
+                if let Some(place) = cursors[*queue as usize].next(lines.len() * 64) {
+                    write::<V>(lines, place);
+                }
+            }
+        }
+        cable.remove(self.count as usize);
+    }
+}
+
+/// Writes the lines of a packet.
+///
+/// # Safety
+/// `place` is aligned to a flit and has space for them; the CPU supports `V`.
+unsafe fn write<V: Vector>(lines: &[CacheLine], place: *mut u8) {
+    for (line, at) in lines.iter().zip(0..) {
+        // SAFETY: the caller guarantees the space.
+        unsafe { V::copy(line.0.as_ptr(), place.add(at * 64)) };
     }
 }
 

@@ -16,7 +16,7 @@ use stream::host::Sizes;
 use stream::nic::flow_table::looked_up;
 use stream::nic::pcie::{LinkRate, PcieModel};
 use stream::nic::pipes::{Notify, Pipes};
-use stream::nic::{Counters, Nic, NicParams, Port};
+use stream::nic::{Counters, Nic, NicParams, PlacementOrder, Port};
 use stream::steering::CorePipes;
 use stream::wire::Flow;
 use stream::wire::sample::{SampleTraffic, Sizes as PacketSizes};
@@ -59,6 +59,7 @@ pub(crate) struct TestParams {
     pub(crate) transfer: Duration,
     pub(crate) mmio: Duration,
     pub(crate) link: LinkRate,
+    pub(crate) placement: PlacementOrder,
 }
 
 impl Default for TestParams {
@@ -71,6 +72,7 @@ impl Default for TestParams {
             transfer: Duration::ZERO,
             mmio: Duration::ZERO,
             link: LinkRate::None,
+            placement: PlacementOrder::default(),
         }
     }
 }
@@ -87,9 +89,9 @@ impl TestParams {
     }
 
     pub(crate) fn params(&self) -> NicParams {
-        let Self { doorbell, transfer, mmio, link, .. } = *self;
+        let Self { doorbell, transfer, mmio, link, placement, .. } = *self;
         let pcie = PcieModel { doorbell, transfer, mmio, link };
-        NicParams { cpu: cpus().0, pcie }
+        NicParams { cpu: cpus().0, pcie, placement }
     }
 }
 

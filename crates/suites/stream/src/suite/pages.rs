@@ -1,0 +1,150 @@
+//! The pages of the memory that application and NIC share.
+
+// Levels may be any number, and this crate is compiled without overflow checks.
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
+
+use lab::factor::LevelType;
+use lab::sample::Failure;
+use machine::huge_pages::{self, SIZE};
+
+use super::dpdk::DpdkParams;
+use super::params::Interface;
+use super::testbed_config::TestbedConfig;
+use crate::nic::Pages;
+use crate::nic::layout::FLIT;
+
+/// The pages of rings, notification buffers, descriptor rings and packet buffers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, LevelType)]
+pub enum PageLevel {
+    /// Huge pages if the kernel's pool has enough for the point, else small ones. The program of DPDK always gets huge
+    /// ones.
+    Largest,
+    /// Huge pages of the kernel's pool.
+    #[level("2 MiB")]
+    Huge,
+    /// Small pages.
+    #[level("4 KiB")]
+    Small,
+}
+
+impl PageLevel {
+    /// Returns the pages that a configuration gets when the pool has `free` huge pages.
+    fn resolve(self, config: &TestbedConfig, free: u64) -> Pages {
+        match (self, config.interface) {
+            (_, Interface::AfXdp | Interface::AfPacket | Interface::Tap) | (Self::Small, _) => {
+                Pages::Small
+            }
+            (Self::Huge, _) | (Self::Largest, Interface::Dpdk) => Pages::Huge,
+            (
+                Self::Largest,
+                Interface::Pipes
+                | Interface::PipesPerPacket
+                | Interface::PipesPrefetch
+                | Interface::Descriptors,
+            ) => match needed(config) <= free {
+                true => Pages::Huge,
+                false => Pages::Small,
+            },
+        }
+    }
+}
+
+/// Returns the pages of a configuration on this machine, after checking that it has them.
+///
+/// # Errors
+/// Returns `unavailable` with the number of huge pages that are missing and the remedy.
+pub(super) fn of(config: &TestbedConfig) -> Result<Pages, Failure> {
+    let free = huge_pages::free().unwrap_or(0) as u64;
+    let pages = config.pages.resolve(config, free);
+    if config.pages == PageLevel::Huge && config.interface.link().is_some() {
+        return Err(Failure::unsupported("interfaces of Linux have memory in pages of 4 KiB only"));
+    }
+    let needed = needed(config);
+    match pages {
+        Pages::Huge if free < needed => Err(Failure::unavailable(
+            format!("its memory needs {needed} huge pages of 2 MiB, and {free} are free"),
+            huge_pages::RESERVE,
+        )),
+        Pages::Huge | Pages::Small => Ok(pages),
+    }
+}
+
+/// Returns the number of huge pages that a configuration needs. Each part of the memory starts on a page of its own; rings
+/// that are shorter than a page are on small ones.
+fn needed(config: &TestbedConfig) -> u64 {
+    let (pipes, cores) = (u64::from(config.pipes), config.cores as u64);
+    let pages = |bytes: u64| bytes.div_ceil(SIZE as u64);
+    match config.interface {
+        Interface::Dpdk => pages(DpdkParams::memory(config)),
+        Interface::Pipes | Interface::PipesPerPacket | Interface::PipesPrefetch => {
+            let ring = if config.ring.is_multiple_of(SIZE) { pages(config.ring as u64) } else { 0 };
+            let notifications = u64::from(config.notifications).saturating_mul(2 * FLIT as u64);
+            pipes.saturating_mul(ring).saturating_add(cores.saturating_mul(pages(notifications)))
+        }
+        Interface::Descriptors => {
+            // The rings of each queue, and the last page of each core's buffers.
+            let rings = pages(u64::from(config.depth).saturating_mul(32));
+            let other = pipes.saturating_mul(rings).saturating_add(cores);
+            pages(config.memory()).saturating_add(other)
+        }
+        Interface::AfXdp | Interface::AfPacket | Interface::Tap => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lab::method::Params;
+    use lab::point::Point;
+
+    use super::super::params::CommonParams;
+    use super::*;
+
+    fn config(levels: &[(&str, &str)]) -> TestbedConfig {
+        let levels = levels.iter().map(|(name, level)| ((*name).to_string(), (*level).into()));
+        let point: Point = levels.collect();
+        TestbedConfig::new(&CommonParams::with_defaults(&point).unwrap())
+    }
+
+    #[test]
+    fn each_part_of_the_memory_needs_whole_pages() {
+        assert_eq!(needed(&config(&[])), 1 + 1, "a ring, and a pair of notification buffers");
+        let many = config(&[("pipes", "32"), ("cores", "4"), ("ring", "4 MiB")]);
+        assert_eq!(needed(&many), 32 * 2 + 4);
+        let short = config(&[("pipes", "32"), ("depth", "1024")]);
+        assert_eq!(needed(&short), 1, "rings of 64 KiB are not on huge pages");
+        let few = config(&[("notifications", "2")]);
+        assert_eq!(needed(&few), 2);
+        let descriptors = config(&[("interface", "descriptors"), ("depth", "1024")]);
+        assert_eq!(
+            needed(&descriptors),
+            3 + 1 + 1,
+            "4.1 MiB of buffers, rings, and the last buffers"
+        );
+        assert_eq!(needed(&config(&[("interface", "tap")])), 0);
+    }
+
+    #[test]
+    fn the_largest_pages_are_those_of_a_pool_that_has_enough() {
+        let pages = |level, free, interface| {
+            let config = config(&[("pages", level), ("interface", interface)]);
+            config.pages.resolve(&config, free)
+        };
+        assert_eq!(pages("largest", 1, "pipes"), Pages::Small);
+        assert_eq!(pages("largest", 2, "pipes"), Pages::Huge);
+        assert_eq!(pages("4 KiB", 1000, "pipes"), Pages::Small);
+        assert_eq!(pages("2 MiB", 0, "pipes"), Pages::Huge);
+        assert_eq!(pages("largest", 0, "dpdk"), Pages::Huge, "judged by its best");
+        assert_eq!(pages("largest", 1000, "tap"), Pages::Small);
+    }
+
+    #[test]
+    fn missing_pages_are_reported_with_the_remedy() {
+        // More than any machine has reserved.
+        let many = [("pages", "2 MiB"), ("pipes", "8192"), ("ring", "64 MiB")];
+        let why = of(&config(&many)).unwrap_err();
+        assert!(why.why.contains("needs 262145 huge pages"), "{why}");
+        assert_eq!(why.remedy.as_deref(), Some(huge_pages::RESERVE));
+        assert!(of(&config(&[("pages", "2 MiB"), ("interface", "tap")])).is_err());
+        assert_eq!(of(&config(&[("pages", "4 KiB")])).unwrap(), Pages::Small);
+    }
+}
