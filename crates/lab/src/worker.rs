@@ -28,7 +28,12 @@ use crate::terminal;
 pub use crate::link::WORKER;
 
 /// The time for a probe to end.
-const GRACE: Duration = Duration::from_millis(500);
+const PROBE_GRACE: Duration = Duration::from_millis(500);
+/// The time for a worker to end with all that it started, after its input closed.
+pub(crate) const WORKER_GRACE: Duration = Duration::from_secs(3);
+/// The time after which a worker whose input closed kills what it started, before the lab kills the worker.
+const EXIT_LIMIT: Duration = Duration::from_secs(2);
+const _: () = assert!(EXIT_LIMIT.as_millis() < WORKER_GRACE.as_millis());
 
 /// An input of the worker.
 enum Event {
@@ -141,7 +146,7 @@ impl<'a> Worker<'a> {
         crate::suite::find_method(self.suites, &order.suite, &order.method).ok()
     }
 
-    /// Returns the guest of a point; `None` if this worker is inside it.
+    /// Returns the guest of a point; `None` if the point needs none, its method is unknown, or this worker is inside it.
     fn guest(&self, order: &Order, point: &Point) -> Option<Guest> {
         let method = self.method(order)?;
         (!order.inside).then(|| method.guest(point))?
@@ -172,7 +177,7 @@ impl<'a> Worker<'a> {
     fn execute_in(&mut self, guest: Option<&Guest>, mut order: Order) -> Result<(), Ended> {
         while !order.points.is_empty() {
             let mut progress = OrderProgress::of_probe(&order);
-            let result = self.run_probe(guest, &order, &mut progress)?;
+            let result = self.run_child(guest, &order, &mut progress)?;
             let Err(failure) = result else { break };
             let Some(point) = progress.point(&order) else { break };
             let mut sample = empty_sample(&order, point, progress.attempt);
@@ -245,17 +250,16 @@ impl<'a> Worker<'a> {
 
     /// Starts a probe on this host, or a guest with a worker inside, and gives it the order. The worker ends if it
     /// cannot start processes on this host.
-    fn start_probe(
+    fn start_child(
         &mut self,
         guest: Option<&Guest>,
         order: &Order,
     ) -> Result<Result<Link, Failure>, Ended> {
-        let (mut command, _held) = match guest.map(|guest| (guest.start)(&order.host.artefacts)) {
-            Some(Ok(start)) => (start.command, start.held),
+        let command = match guest.map(|guest| (guest.start)(&order.host.artefacts)) {
+            Some(Ok(command)) => command,
             Some(Err(failure)) => return Ok(Err(failure)),
-            None => (local_probe(), Vec::new()),
+            None => local_probe().into(),
         };
-        machine::child::die_with_parent(&mut command);
         self.probes += 1;
         let name = if guest.is_some() { "the guest" } else { "the probe" };
         let mut link = match Link::start(self.probes, name, command, self.sender.clone()) {
@@ -275,15 +279,16 @@ impl<'a> Worker<'a> {
         })
     }
 
-    /// Runs one probe over the points of an order and forwards its samples. Returns the fault that ended it early.
-    fn run_probe(
+    /// Runs one probe, or one guest, over the points of an order and forwards its samples. Returns the fault that ended it
+    /// early.
+    fn run_child(
         &mut self,
         guest: Option<&Guest>,
         order: &Order,
         progress: &mut OrderProgress,
     ) -> Result<Result<(), Failure>, Ended> {
         let mut start = Instant::now();
-        let mut link = match self.start_probe(guest, order)? {
+        let mut link = match self.start_child(guest, order)? {
             Ok(link) => link,
             Err(failure) => return Ok(Err(failure)),
         };
@@ -328,7 +333,8 @@ impl<'a> Worker<'a> {
             match answer {
                 Answer::Sample(mut answer) => {
                     let guest_environment = link.origin().map(|origin| origin.environment.clone());
-                    // The first sample of a guest includes its start, like all preparation.
+                    // A guest's clock is not that of the host, which forecasts the run. The first sample includes the
+                    // start of the guest, like all preparation.
                     if guest.is_some() {
                         answer.sample.seconds = start.elapsed().as_secs_f64();
                     }
@@ -379,7 +385,7 @@ fn read_requests(sender: SyncSender<Event>) {
             }
         }
         let exit = std::thread::spawn(|| {
-            std::thread::sleep(GRACE * 4);
+            std::thread::sleep(EXIT_LIMIT);
             descendants::end(&[]);
             std::process::exit(1);
         });
@@ -388,11 +394,11 @@ fn read_requests(sender: SyncSender<Event>) {
     });
 }
 
-/// Ends a probe that is done, with all that it started. A guest does not exit when its input closes.
+/// Ends a probe that is done, with all that it started. A guest is not waited for: it has nothing to end in order.
 fn end(link: &mut Link, is_guest: bool) {
     match is_guest {
-        true => link.end(Duration::ZERO, GRACE),
-        false => link.end(GRACE / 2, GRACE / 2),
+        true => link.end(Duration::ZERO, PROBE_GRACE),
+        false => link.end(PROBE_GRACE / 2, PROBE_GRACE / 2),
     }
     descendants::end(&[]);
 }

@@ -41,11 +41,11 @@ pub(crate) struct HostPool {
 }
 
 impl Pool {
-    /// Returns the address of the first range.
+    /// Returns the physical address of the first range.
     ///
     /// # Errors
     /// Returns one line if the declaration states no address.
-    pub(crate) fn start(&self) -> Result<u64, String> {
+    pub(crate) fn base_address(&self) -> Result<u64, String> {
         lab::option::address(&self.address).ok_or_else(|| {
             format!("pool: '{}' is not an address; write e.g. 0x2080000000", self.address)
         })
@@ -60,7 +60,7 @@ impl Pool {
         rules: &Rules,
         folder: Option<Folder>,
     ) -> Result<[HostPool; HOSTS], String> {
-        let start = self.start()?;
+        let base = self.base_address()?;
         let mut hosts: [(HostPool, Vec<WriteOnly>); HOSTS] = Default::default();
         for (index, range) in rules.ranges.iter().enumerate() {
             let bytes = range.length as u64;
@@ -79,7 +79,7 @@ impl Pool {
                         (copy, false)
                     }
                 };
-                let address = start.saturating_add(range.offset as u64);
+                let address = base.saturating_add(range.offset as u64);
                 pool.arguments.extend(device(&file.name, bytes, address, is_read_only));
                 pool.files.push(file);
             }

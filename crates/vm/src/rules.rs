@@ -89,13 +89,13 @@ pub struct Rules {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
-    range: Vec<Declared>,
+struct RulesFile {
+    range: Vec<DeclaredRange>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Declared {
+struct DeclaredRange {
     name: String,
     length: String,
     read: Vec<usize>,
@@ -136,7 +136,7 @@ impl Rules {
     /// # Errors
     /// Returns one line: the file, and the cause.
     pub fn read(file: &str, text: &str, scale: u64) -> Result<Self, DataError> {
-        let parsed: File = read_toml(file, text)?;
+        let parsed: RulesFile = read_toml(file, text)?;
         let fault = |what: String| DataError::of_file(file, what);
         if parsed.range.is_empty() {
             return Err(fault("no [[range]]; declare at least one".into()));
@@ -178,7 +178,7 @@ impl Rules {
     }
 }
 
-impl Declared {
+impl DeclaredRange {
     fn range(&self, offset: usize, scale: u64) -> Result<Range, String> {
         let bytes = quantity::bytes(&self.length).map_err(|e| format!("length: {e}"))?;
         let pages = bytes.checked_div(scale).unwrap_or(bytes) as usize / PAGE;

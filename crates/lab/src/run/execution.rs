@@ -34,6 +34,8 @@ pub(super) enum OrderEvent {
     Preparing(String),
     /// A worker, or a guest of a worker, was started in this environment.
     Environment(Environment),
+    /// The kernel of a guest panicked as it booted, for this reason; it is started again.
+    BootRepeated(String),
     /// A worker was lost.
     WorkerLost {
         /// The index of the worker.
@@ -65,7 +67,8 @@ pub(super) fn execute(
     metrics: &[Metric],
     handle: &mut Handler,
 ) -> Result<Vec<OrderResult>, RunError> {
-    for environment in supervisor.ensure_workers(orders.len())? {
+    let mut report = |why: &str| handle(OrderEvent::BootRepeated(why.to_owned()));
+    for environment in supervisor.ensure_workers(orders.len(), &mut report)? {
         handle(OrderEvent::Environment(environment))?;
     }
     Executor::new(supervisor, orders, metrics, handle).run()
@@ -225,7 +228,7 @@ impl<'e, 'a> Executor<'e, 'a> {
             Answer::Sample(answer) => {
                 let permitted = Permitted {
                     metrics: self.metrics,
-                    lacks_time: self.supervisor.lacks_time(),
+                    lacks_time: self.supervisor.location().lacks_time(),
                     may_be_empty: !answer.role.is_empty(),
                 };
                 let sample = checked(answer.sample, permitted);
@@ -312,7 +315,9 @@ impl<'e, 'a> Executor<'e, 'a> {
 mod tests {
     use super::*;
     use crate::message::{Greeting, QUEUE_LENGTH, RoleMessage};
-    use crate::run::scripted::{POINT_LIMIT, done, order, ready, sample, say, supervisor};
+    use crate::run::scripted::{
+        POINT_LIMIT, done, order, ready, sample, say, supervisor, unreported,
+    };
     use crate::sample::FailureKind;
 
     /// Has workers execute one order per role. Each reads its order, then does what its script says.
@@ -326,7 +331,7 @@ mod tests {
         if margin < MARGIN {
             orders.iter_mut().for_each(|order| order.points[0].limit = Duration::ZERO);
         }
-        supervisor.ensure_workers(orders.len()).unwrap();
+        supervisor.ensure_workers(orders.len(), &mut unreported).unwrap();
         let mut events = Vec::new();
         let mut handle = |event| {
             events.push(event);

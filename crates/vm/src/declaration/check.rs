@@ -32,12 +32,15 @@ pub(super) fn all(declaration: &Declaration) -> Result<(), String> {
         return Err(format!("pool: its rules are for {HOSTS} hosts; declare as many [[host]]"));
     }
     if let Some(pool) = &declaration.pool {
-        pool.start()?;
+        pool.base_address()?;
     }
     check_names(declaration)?;
     for host in &declaration.host {
         if !is_plain_name(&host.name) || host.name.len() > 20 {
-            return Err(format!("host: '{}': use at most 20 letters, digits and '-'", host.name));
+            return Err(format!(
+                "host: '{}': use at most 20 letters, digits, '-', '_' and '.'",
+                host.name
+            ));
         }
     }
     Ok(())
