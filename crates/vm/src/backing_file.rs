@@ -49,7 +49,7 @@ pub(crate) struct Folder<'a> {
 }
 
 impl FolderLock {
-    /// Locks a folder: alone, or shared with the other hosts of a guest.
+    /// Locks a folder: exclusively, or shared with the other hosts of a guest.
     ///
     /// # Errors
     /// Returns one line if the folder does not exist or is in use.
@@ -134,7 +134,7 @@ impl BackingFile {
         if found != self.bytes {
             let (name, bytes) = (&self.name, self.bytes);
             let why = format!(
-                "backing file '{name}' of {bytes} B has {found} B: it was changed meanwhile; remove the file and run again"
+                "backing file '{name}' of {bytes} B has {found} B: another process changed it; remove the file and run again"
             );
             return Err(Failure::failed(why));
         }
@@ -162,7 +162,7 @@ fn open_in(path: &Path, bytes: u64) -> io::Result<File> {
     match new.persist_noclobber(path) {
         Ok(file) => Ok(file),
         Err(why) if why.error.kind() == ErrorKind::AlreadyExists => open_existing(path, bytes)?
-            .ok_or_else(|| io::Error::other(format!("{} was removed meanwhile", path.display()))),
+            .ok_or_else(|| io::Error::other(format!("another process removed {}", path.display()))),
         Err(why) => Err(why.error),
     }
 }
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_truncated_meanwhile_is_not_passed_to_a_guest() {
+    fn a_file_that_was_truncated_is_not_passed_to_a_guest() {
         let folder = tempfile::tempdir().unwrap();
         let file = create(folder.path(), "bar", 8192).unwrap();
         file.to_file().unwrap().set_len(4096).unwrap();
@@ -287,9 +287,9 @@ mod tests {
         let hosts = [take(true).unwrap(), take(true).unwrap()];
         assert!(take(false).unwrap_err().contains("another guest uses it; end that guest"));
         drop(hosts);
-        let alone = take(false).unwrap();
+        let exclusive = take(false).unwrap();
         assert!(take(true).is_err());
-        drop(alone);
+        drop(exclusive);
         let absent = FolderLock::take(Path::new("/no/such"), false).unwrap_err();
         assert!(
             absent.starts_with("/no/such: ") && absent.contains("create the folder"),
