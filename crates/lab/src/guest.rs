@@ -106,7 +106,7 @@ pub struct Guests {
     pub name: String,
     /// The declaration.
     pub declaration: String,
-    /// Accelerator: `kvm` or `tcg`.
+    /// Name of the accelerator: `kvm`, or [`EMULATOR`].
     pub accelerator: String,
     /// The clock of their CPUs.
     pub clock: GuestClock,
@@ -132,7 +132,7 @@ pub struct GuestsRecord {
     pub name: String,
     /// The declaration in TOML.
     pub declaration: String,
-    /// Accelerator: `kvm` or `tcg`.
+    /// Name of the accelerator: `kvm`, or [`EMULATOR`].
     pub accelerator: String,
     /// The clock of their CPUs.
     pub clock: GuestClock,
@@ -167,7 +167,7 @@ impl GuestClock {
 }
 
 /// The name of QEMU's emulator as an accelerator.
-const EMULATOR: &str = "tcg";
+pub const EMULATOR: &str = "tcg";
 
 impl GuestsRecord {
     /// Returns whether QEMU emulates their CPUs.
@@ -228,4 +228,58 @@ pub(crate) fn difference(
         ));
     }
     (before != now).then(|| format!("{}: its declaration changed since the run began", name(now)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn starts(outcomes: &[Result<u32, bool>]) -> (Result<u32, &'static str>, usize, usize) {
+        let (mut started, mut reported) = (0, 0);
+        let start = || {
+            started += 1;
+            outcomes[started - 1].map_err(|is_panic| BootFailure { error: "no boot", is_panic })
+        };
+        let result = boot(start, |_| {
+            reported += 1;
+            Ok(())
+        });
+        (result, started, reported)
+    }
+
+    #[test]
+    fn only_a_panic_is_followed_by_another_start() {
+        assert_eq!(starts(&[Ok(7)]), (Ok(7), 1, 0));
+        assert_eq!(starts(&[Err(true), Ok(7)]), (Ok(7), 2, 1));
+        assert_eq!(starts(&[Err(true), Err(false)]), (Err("no boot"), 2, 1));
+        assert_eq!(starts(&[Err(false)]), (Err("no boot"), 1, 0));
+        assert_eq!(starts(&[Err(true); 3]), (Err("no boot"), MAX_STARTS as usize, 2));
+        let failed = boot(
+            || Err::<(), _>(BootFailure { error: "no boot", is_panic: true }),
+            |_| Err("no report"),
+        );
+        assert_eq!(failed, Err("no report"));
+    }
+
+    #[test]
+    fn a_run_is_resumed_only_in_the_same_guests() {
+        let guests = |declaration: &str| GuestsRecord {
+            name: "nested".into(),
+            declaration: declaration.into(),
+            accelerator: "tcg".into(),
+            clock: GuestClock::None,
+        };
+        let difference = |before: Option<&str>, now: Option<&str>| {
+            super::difference(before.map(guests).as_ref(), now.map(guests).as_ref())
+        };
+        assert_eq!(difference(None, None), None);
+        assert_eq!(difference(Some("cpus = 2"), Some("cpus = 2")), None);
+        let elsewhere = difference(None, Some("cpus = 2")).unwrap();
+        assert_eq!(
+            elsewhere,
+            "location: the run is on this host, now it would be on guest 'nested' by tcg"
+        );
+        let changed = difference(Some("cpus = 2"), Some("cpus = 4")).unwrap();
+        assert!(changed.contains("its declaration changed"), "{changed}");
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
@@ -10,7 +10,9 @@ use std::sync::Arc;
 use lab::sample::Failure;
 use machine::memfd::Memfd;
 use rustix::fs::{FallocateFlags, OFlags, fstat, fstatvfs};
-use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
+
+/// End of the placeholder of a file's length.
+pub(crate) const SIZE: &str = ".size";
 
 /// A file of the host that is a device's memory.
 #[derive(Debug, Clone)]
@@ -146,8 +148,7 @@ impl BackingFile {
 
 /// Lets children inherit a descriptor and returns the path by which they open it.
 pub(crate) fn inherited(fd: &OwnedFd) -> io::Result<String> {
-    fcntl_setfd(fd, fcntl_getfd(fd)?.difference(FdFlags::CLOEXEC))?;
-    Ok(format!("/proc/self/fd/{}", fd.as_raw_fd()))
+    Ok(format!("/proc/self/fd/{}", machine::memfd::inherit(fd)?))
 }
 
 /// Opens a file of this length, or creates it, with all its blocks: a store to a block that a full disk lacks would kill its

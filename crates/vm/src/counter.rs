@@ -24,6 +24,8 @@ const PLUGIN_TEXT: &str = include_str!("../plugin/count_instructions.c");
 /// Messages of a QEMU without plugins, and of one with another version of their interface.
 const PLUGIN_REFUSED: [&str; 3] =
     ["Could not load plugin", "plugin requires API", "-plugin: invalid option"];
+/// The displacements of the NOPs that a counted program executes before and after.
+pub const MARKERS: [u32; 2] = [0x746f_6c01, 0x746f_6c02];
 /// Start of the plugin's line.
 const COUNTS: &str = "instructions: ";
 
@@ -223,6 +225,18 @@ mod tests {
         let per_call = (many.kernel - few.kernel) as f64 / 2000.0;
         assert!((50.0..1000.0).contains(&per_call), "{per_call} instructions per getpid");
         assert!((few.kernel as f64) < 2000.0 * per_call, "{few:?}: {per_call} per call");
+    }
+
+    #[test]
+    fn the_plugin_and_the_program_have_the_markers() {
+        for (marker, name) in MARKERS.iter().zip(["BEGIN", "END"]) {
+            let [a, b, c, d] = marker.to_le_bytes();
+            let bytes = format!(
+                "{name}[] = {{0x0f, 0x1f, 0x84, 0x00, {a:#04x}, {b:#04x}, {c:#04x}, {d:#04x}}}"
+            );
+            assert!(PLUGIN_TEXT.contains(&bytes), "{bytes}");
+            assert!(PROGRAM.contains(&format!("{name} \"nopl {marker:#x}(")), "{marker:#x}");
+        }
     }
 
     #[test]

@@ -5,12 +5,12 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use lab::artefact::{self, Artefacts, Recipe};
-use lab::guest::{BootCommand, Guest, GuestClock, HOST_USER, IN_GUEST};
+use lab::guest::{BootCommand, EMULATOR, Guest, GuestClock, HOST_USER, IN_GUEST};
 use lab::sample::Failure;
 use machine::cpu::{EMULATED_VARIABLE, PLANTED_CLOCK};
 use serde::{Deserialize, Serialize};
 
-use crate::backing_file::{BackingFile, inherited};
+use crate::backing_file::{BackingFile, SIZE, inherited};
 use crate::debian_linux::{self, Alternatives};
 use crate::forwarder::Forwarder;
 use crate::init::{HOST_FILES, INIT, InitConfig, PORT};
@@ -41,7 +41,7 @@ impl Accelerator {
     pub fn name(self) -> &'static str {
         match self {
             Self::Kvm => "kvm",
-            Self::Tcg => "tcg",
+            Self::Tcg => EMULATOR,
         }
     }
 
@@ -125,7 +125,7 @@ pub struct LinuxGuest {
     pub modules: Vec<String>,
     /// The clock of its CPUs.
     pub clock: GuestClock,
-    /// Further arguments of QEMU, in which `{name}` is the path of a backing file.
+    /// Further arguments of QEMU, in which `{name}` is the path of a backing file, and `{name.size}` its length in bytes.
     pub arguments: Vec<String>,
     /// The backing files.
     pub files: Vec<BackingFile>,
@@ -221,12 +221,13 @@ impl LinuxGuest {
             .arg(image)
             .args(["-initrd", &archive, "-append", &self.command_line()])
             .args(self.streams());
-        let mut paths = BTreeMap::new();
+        let mut values = BTreeMap::new();
         for file in &self.files {
             let path = file.path_for_child(&mut held)?;
-            paths.insert(format!("{{{}}}", file.name), path);
+            values.insert(format!("{{{}}}", file.name), path);
+            values.insert(format!("{{{}{SIZE}}}", file.name), file.bytes.to_string());
         }
-        command.args(self.arguments.iter().map(|argument| substituted(argument, &paths)));
+        command.args(self.arguments.iter().map(|argument| substituted(argument, &values)));
         Ok(BootCommand::of_guest(command, held, self.kvm_remedy))
     }
 
@@ -308,9 +309,10 @@ impl LinuxGuest {
     }
 }
 
-fn substituted(argument: &str, paths: &BTreeMap<String, String>) -> String {
-    let replace = |text: String, (name, path): (&String, &String)| text.replace(name, path);
-    paths.iter().fold(argument.to_owned(), replace)
+/// Replaces the placeholders of an argument by their values.
+fn substituted(argument: &str, values: &BTreeMap<String, String>) -> String {
+    let replace = |text: String, (name, value): (&String, &String)| text.replace(name, value);
+    values.iter().fold(argument.to_owned(), replace)
 }
 
 #[cfg(test)]

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read};
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use lab::artefact::Recipe;
+use lab::artefact::{MAX_MAKING, Recipe};
+use lab::program;
 use lab::sample::{Failure, FailureKind};
 use machine::child::{self, run_within};
 
@@ -29,6 +30,9 @@ const UNUSED: [&str; 9] = [
 const CONFIG: &str = include_str!("../kernel/config");
 /// Maximum time of a step: compiling takes minutes, and an hour on a slow and busy machine.
 const STEP_TIMEOUT: Duration = Duration::from_secs(2 * 3600);
+/// Maximum number of steps: extract, patch, configure, compile.
+const STEPS: u32 = 4;
+const _: () = assert!(STEP_TIMEOUT.as_secs() * STEPS as u64 <= MAX_MAKING.as_secs());
 /// Bytes kept from the end of the log.
 const LOG_END: usize = 4096;
 
@@ -216,10 +220,7 @@ fn require(missing: &[&str]) -> Result<(), Failure> {
 
 /// Returns whether a file exists: an absolute path, or a program in `PATH`.
 fn exists(name: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    // Joining an absolute path to a folder yields that path.
-    let mut folders = std::env::split_paths(&path).chain([PathBuf::from("/")]);
-    folders.any(|folder| folder.join(name).is_file())
+    Path::new(name).is_absolute() && Path::new(name).is_file() || program::find(name).is_some()
 }
 
 fn end_of(log: &Path) -> Result<Vec<u8>, Failure> {

@@ -111,6 +111,13 @@ mod tests {
     use crate::backing_file::FolderLock;
 
     #[test]
+    fn the_embedded_pool_has_a_slot_for_each_range() {
+        let memory = crate::declaration::find("pool").unwrap().declaration.memory;
+        let slots = memory.split(',').find_map(|one| one.strip_prefix("slots=")).unwrap();
+        assert!(slots.parse::<usize>().unwrap() >= crate::rules::MAX_RUN_RANGES, "{memory}");
+    }
+
+    #[test]
     fn each_host_has_devices_by_its_permissions() {
         let range = |read: &str, write: &str| {
             format!("[[range]]\nname = 'a'\nlength = '8 KiB'\nread = {read}\nwrite = {write}\n")

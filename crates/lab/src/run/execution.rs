@@ -8,7 +8,7 @@ use machine::environment::Environment;
 use super::RunError;
 use super::supervisor::{POLL_INTERVAL, Supervisor};
 use crate::answer::{Permitted, checked};
-use crate::artefact::MAX_LOCK_WAIT;
+use crate::artefact::{MAX_LOCK_WAIT, MAX_MAKING};
 use crate::link::{LinkOutput, Output};
 use crate::message::{Answer, Order, Request};
 use crate::metric::Metric;
@@ -17,9 +17,8 @@ use crate::sample::{Failure, Sample};
 
 /// How much longer than the limit of a sample a worker may be silent.
 const MARGIN: Duration = Duration::from_secs(20);
-/// The maximum time to make one artefact: the wait for its lock, then e.g. the four steps of compiling Linux of at most
-/// 2 h each.
-const MAX_PREPARATION: Duration = MAX_LOCK_WAIT.saturating_add(Duration::from_secs(9 * 3600));
+/// The maximum time until an artefact is made, after the wait for its lock.
+const MAX_PREPARATION: Duration = MAX_LOCK_WAIT.saturating_add(MAX_MAKING);
 
 /// An event while workers execute orders.
 pub(super) enum OrderEvent {

@@ -229,7 +229,8 @@ impl NamedDeclaration {
     fn backing_files(&self, folder: Option<Folder>) -> Result<Vec<BackingFile>, String> {
         let files = self.declaration.files.iter();
         let created = files.map(|(name, size)| {
-            BackingFile::create(name, quantity::bytes(size).unwrap_or_default(), folder)
+            let bytes = quantity::bytes(size).map_err(|why| format!("files: {name}: {why}"))?;
+            BackingFile::create(name, bytes, folder)
         });
         created.collect()
     }

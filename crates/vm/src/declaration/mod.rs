@@ -58,7 +58,7 @@ pub struct Declaration {
     /// Whether times are measured although the guest is emulated. They are not real: for tests of the clock only.
     #[serde(default)]
     pub planted_clock: bool,
-    /// Size of each backing file. `{name}` in an argument is its path.
+    /// Size of each backing file. `{name}` in an argument is its path, and `{name.size}` its length in bytes.
     #[serde(default)]
     pub files: BTreeMap<String, String>,
     /// Arguments of QEMU.

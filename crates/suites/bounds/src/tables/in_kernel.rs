@@ -173,6 +173,15 @@ mod tests {
     use lab::sample::FailureKind;
 
     #[test]
+    fn the_program_has_the_markers_of_the_counter() {
+        let (_, program) = SOURCES[0];
+        for (marker, name) in counter::MARKERS.iter().zip(["BEGIN", "END"]) {
+            let line = format!("#define {name}_COUNT() __asm__ volatile(\"nopl {marker:#x}(");
+            assert!(program.contains(&line), "{line}");
+        }
+    }
+
+    #[test]
     fn a_guest_that_lost_a_table_or_kept_one_fails_the_check() {
         let result = |tables, life, output: &str| {
             let counts = InstructionCounts { user: 1, kernel: 1, output: output.into() };
