@@ -136,7 +136,7 @@ impl<'a> Worker<'a> {
         order.host.artefacts = self.prepare(&order)?;
         let counter = order.host.counter.take().filter(|counter| counter.is_of(&self.boot_id));
         order.host.counter = counter.or_else(|| Counter::calibrate(self.boot_id.clone()));
-        for (guest, part) in self.split_by_guest(order) {
+        for (guest, part) in split_by_guest(order, |order, point| self.guest(order, point)) {
             self.execute_in(guest.as_ref(), part)?;
         }
         Ok(self.answer(&Answer::Done { id })?)
@@ -150,26 +150,6 @@ impl<'a> Worker<'a> {
     fn guest(&self, order: &Order, point: &Point) -> Option<Guest> {
         let method = self.method(order)?;
         (!order.inside).then(|| method.guest(point))?
-    }
-
-    /// Splits an order into runs of consecutive points in the same guest, or on the host.
-    fn split_by_guest(&self, order: Order) -> Vec<(Option<Guest>, Order)> {
-        let mut parts: Vec<(Option<Guest>, Order)> = Vec::new();
-        let name = |guest: &Option<Guest>| guest.as_ref().map(|guest| guest.name.clone());
-        for ordered in &order.points {
-            let guest = self.guest(&order, &ordered.point);
-            match parts.last_mut() {
-                Some((last, part)) if name(last) == name(&guest) => {
-                    part.points.push(ordered.clone());
-                }
-                _ => {
-                    let points = vec![ordered.clone()];
-                    let inside = order.inside || guest.is_some();
-                    parts.push((guest, Order { points, inside, ..order.clone() }));
-                }
-            }
-        }
-        parts
     }
 
     /// Executes an order in one place. After a fault the point fails, and a new probe (or a new start of the guest)
@@ -374,6 +354,29 @@ impl<'a> Worker<'a> {
     }
 }
 
+/// Splits an order into runs of consecutive points in the same guest, or on the host.
+fn split_by_guest(
+    order: Order,
+    guest_of: impl Fn(&Order, &Point) -> Option<Guest>,
+) -> Vec<(Option<Guest>, Order)> {
+    let mut parts: Vec<(Option<Guest>, Order)> = Vec::new();
+    let name = |guest: &Option<Guest>| guest.as_ref().map(|guest| guest.name.clone());
+    for ordered in &order.points {
+        let guest = guest_of(&order, &ordered.point);
+        match parts.last_mut() {
+            Some((last, part)) if name(last) == name(&guest) => {
+                part.points.push(ordered.clone());
+            }
+            _ => {
+                let points = vec![ordered.clone()];
+                let inside = order.inside || guest.is_some();
+                parts.push((guest, Order { points, inside, ..order.clone() }));
+            }
+        }
+    }
+    parts
+}
+
 /// Reads requests of the lab in a thread. When the input closes, the worker and all that it started end, regardless of
 /// what it is doing.
 fn read_requests(sender: SyncSender<Event>) {
@@ -412,4 +415,53 @@ fn kill(link: &mut Link) {
 fn fail(link: &mut Link, failure: Failure) -> Result<(), Failure> {
     kill(link);
     Err(failure)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::guest::GuestClock;
+    use crate::run::scripted;
+
+    /// Returns the guest of a point: its level, unless that is `host`.
+    fn guest_of(_: &Order, point: &Point) -> Option<Guest> {
+        let place = point.text("place");
+        let guests = scripted::guests(&[(place, GuestClock::None)]);
+        (place != "host").then(|| guests.hosts[0].guest.clone())
+    }
+
+    #[test]
+    fn consecutive_points_in_one_guest_share_it() {
+        let mut order = scripted::order("dut");
+        let ordered = order.points.remove(0);
+        let places = ["host", "host", "one", "one", "two", "host", "two"];
+        order.points = (0..)
+            .zip(places)
+            .map(|(position, place)| crate::message::OrderedPoint {
+                position,
+                point: Point::from([("place", place)]),
+                ..ordered.clone()
+            })
+            .collect();
+        let parts = split_by_guest(order.clone(), guest_of);
+        let described: Vec<_> = parts
+            .iter()
+            .map(|(guest, part)| {
+                let name = guest.as_ref().map_or("host", |guest| guest.name.as_str());
+                let positions = part.points.iter().map(|one| one.position).collect::<Vec<_>>();
+                (name, part.inside, positions)
+            })
+            .collect();
+        let expected = [
+            ("host", false, vec![0, 1]),
+            ("one", true, vec![2, 3]),
+            ("two", true, vec![4]),
+            ("host", false, vec![5]),
+            ("two", true, vec![6]),
+        ];
+        assert_eq!(described, expected);
+        assert!(parts.iter().all(|(_, part)| part.role == "dut" && part.id == order.id));
+        let none = split_by_guest(Order { points: Vec::new(), ..order }, guest_of);
+        assert!(none.is_empty());
+    }
 }

@@ -14,7 +14,7 @@ mod record;
 mod remaining;
 mod scheduler;
 #[cfg(test)]
-mod scripted;
+pub(crate) mod scripted;
 mod session;
 mod sink;
 mod supervisor;
