@@ -21,7 +21,7 @@ use crate::option;
 use crate::order_progress::OrderProgress;
 use crate::point::Point;
 use crate::probe::empty_sample;
-use crate::sample::{Failure, Part};
+use crate::sample::{Failure, Part, Sample};
 use crate::suite::Suite;
 use crate::terminal;
 
@@ -312,19 +312,11 @@ impl<'a> Worker<'a> {
             waits_for_start |= matches!(answer, Answer::Ready);
             match answer {
                 Answer::Sample(mut answer) => {
+                    let time = std::mem::replace(&mut start, Instant::now()).elapsed();
+                    if let Some(guest) = guest {
+                        answer.sample = self.of_guest(guest, order, time, answer.sample);
+                    }
                     let guest_environment = link.origin().map(|origin| origin.environment.clone());
-                    // A guest's clock is not that of the host, which forecasts the run. The first sample includes the
-                    // start of the guest, like all preparation.
-                    if guest.is_some() {
-                        answer.sample.seconds = start.elapsed().as_secs_f64();
-                    }
-                    start = Instant::now();
-                    if guest.is_some_and(|guest| guest.clock == GuestClock::None) {
-                        let metrics = self.method(order).map_or(&[][..], |it| it.metrics());
-                        let may_be_empty = !order.role.is_empty();
-                        let permitted = Permitted { metrics, lacks_time: true, may_be_empty };
-                        answer.sample = checked(answer.sample, permitted);
-                    }
                     self.forward_sample(guest_environment.as_deref(), *answer)?;
                 }
                 // Also the greeting of a guest.
@@ -333,6 +325,19 @@ impl<'a> Worker<'a> {
         }
         end(&mut link, guest.is_some());
         Ok(Ok(()))
+    }
+
+    /// Returns a guest's sample with its duration on this host; without times if the guest's CPU has none.
+    fn of_guest(&self, guest: &Guest, order: &Order, time: Duration, mut sample: Sample) -> Sample {
+        // A guest's clock is not that of the host, which forecasts the run. The first sample includes the start of the guest,
+        // like all preparation.
+        sample.seconds = time.as_secs_f64();
+        if guest.clock != GuestClock::None {
+            return sample;
+        }
+        let metrics = self.method(order).map_or(&[][..], |method| method.metrics());
+        let may_be_empty = !order.role.is_empty();
+        checked(sample, Permitted { metrics, lacks_time: true, may_be_empty })
     }
 
     /// Checks what only a probe, or only a guest, may send.

@@ -86,17 +86,12 @@ fn kvm_runs_a_guest_or_is_refused_at_once() {
         return machine::untested::note("guests by KVM", &"no /dev/kvm");
     }
     let bench = Bench::new();
-    let start = Instant::now();
     let words = ["guest", "plain", "--accelerator", "kvm", "--", "list"];
     let output = bench.command_with_user_cache(&words).output().unwrap();
     let errors = text(&output);
-    assert!(
-        output.status.success() || errors.contains("use --accelerator tcg"),
-        "{:?}: {errors}",
-        output.status
-    );
-    // Without a report of the failure it would wait for the limit of a boot.
-    assert!(output.status.success() || start.elapsed() < lab::guest::MAX_BOOT_TIME / 2);
+    // Without a report of the failure it would wait for the limit of a boot, whose error has no such fix.
+    let is_refused = errors.contains("use --accelerator tcg") && !errors.contains("not booted");
+    assert!(output.status.success() || is_refused, "{:?}: {errors}", output.status);
 }
 
 #[test]

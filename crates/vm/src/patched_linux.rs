@@ -14,7 +14,7 @@ use lab::sample::{Failure, FailureKind};
 use machine::child::{self, run_within};
 
 const SOURCE: &str = "/usr/src/linux-source-6.12.tar.xz";
-/// Half of the source's files, which the configuration does not use. Kconfig files are used, regardless of what they configure.
+/// Half of the source's files, which the configuration does not use. Kconfig files are used, also those of unused options.
 const UNUSED: [&str; 9] = [
     "Documentation/*.[!K]*",
     "arch/[!x]*/*.[chS]",

@@ -418,13 +418,13 @@ mod tests {
         let waits = format!("{}; {}", ready(), end("nic"));
         let preparing = say(&Answer::Preparing { artefact: "table".into() });
         let prepares = format!(
-            "{preparing}; sleep 4; {}; {}; {}",
+            "{preparing}; sleep 7; {}; {}; {}",
             say(&Answer::Prepared),
             ready(),
             end("application")
         );
         let scripts = [("nic", waits), ("application", prepares)];
-        for result in execute_with(&scripts, Duration::from_secs(3)).0 {
+        for result in execute_with(&scripts, Duration::from_secs(6)).0 {
             assert_eq!((why(&result), result.answered), ("", 1));
         }
     }
