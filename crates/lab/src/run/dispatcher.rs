@@ -288,42 +288,9 @@ fn join(roles: &[String], samples: Vec<Sample>, first_failed: Option<usize>) -> 
         error: None,
         ..samples.first()?.clone()
     };
-    let mut sources: BTreeMap<String, usize> = BTreeMap::new();
-    let mut duplicate = None;
+    let duplicate = duplicate_metric(roles, &samples);
     for (index, (role, sample)) in roles.iter().zip(samples).enumerate() {
-        for metric in sample.values.keys().chain(sample.histograms.keys()) {
-            if let Some(other) = sources.insert(metric.clone(), index).filter(|it| *it != index) {
-                let other = &roles[other];
-                duplicate.get_or_insert(format!("{other} and {role} both measured '{metric}'"));
-            }
-        }
-        let host = sample.host;
-        let part = Part {
-            host: host.clone(),
-            environment: sample.environment,
-            values: sample.values.clone(),
-            noise: sample.noise,
-            covariates: sample.covariates.clone(),
-        };
-        joined.seconds = joined.seconds.max(sample.seconds);
-        joined.attempt = joined.attempt.max(sample.attempt);
-        joined.parts.insert(role.clone(), part);
-        joined.values.extend(sample.values);
-        joined.histograms.extend(sample.histograms);
-        joined.covariates.extend(sample.covariates);
-        joined.trials.extend(sample.trials);
-        // The joined sample belongs to the host of the first role.
-        let source = match host == joined.host {
-            true => role.clone(),
-            false => format!("{role} on {host}"),
-        };
-        let by_role = |why: &str| format!("{source}: {why}");
-        joined.void = joined.void.take().or(sample.void.as_deref().map(by_role));
-        if let Some(error) = sample.error
-            && (joined.error.is_none() || first_failed == Some(index))
-        {
-            joined.error = Some(error.clone().with_details(by_role(&error.why)));
-        }
+        add_role(&mut joined, role, sample, first_failed == Some(index));
     }
     if joined.is_valid() && joined.values.is_empty() {
         joined.error = Some(Failure::check("no role has a value"));
@@ -334,6 +301,50 @@ fn join(roles: &[String], samples: Vec<Sample>, first_failed: Option<usize>) -> 
         joined.error = Some(Failure::check(why));
     }
     Some(joined)
+}
+
+/// Returns which metric two roles measured; `None` if each metric is from one role.
+fn duplicate_metric(roles: &[String], samples: &[Sample]) -> Option<String> {
+    let mut sources: BTreeMap<&str, usize> = BTreeMap::new();
+    for (index, (role, sample)) in roles.iter().zip(samples).enumerate() {
+        for metric in sample.values.keys().chain(sample.histograms.keys()) {
+            if let Some(other) = sources.insert(metric, index).filter(|it| *it != index) {
+                let other = &roles[other];
+                return Some(format!("{other} and {role} both measured '{metric}'"));
+            }
+        }
+    }
+    None
+}
+
+/// Adds the sample of a role to the joined one. Its failure replaces that of other roles if it was the first.
+fn add_role(joined: &mut Sample, role: &str, sample: Sample, is_first_failed: bool) {
+    // The joined sample belongs to the host of the first role.
+    let source = match sample.host == joined.host {
+        true => role.to_owned(),
+        false => format!("{role} on {}", sample.host),
+    };
+    let part = Part {
+        host: sample.host,
+        environment: sample.environment,
+        values: sample.values.clone(),
+        noise: sample.noise,
+        covariates: sample.covariates.clone(),
+    };
+    joined.seconds = joined.seconds.max(sample.seconds);
+    joined.attempt = joined.attempt.max(sample.attempt);
+    joined.parts.insert(role.to_owned(), part);
+    joined.values.extend(sample.values);
+    joined.histograms.extend(sample.histograms);
+    joined.covariates.extend(sample.covariates);
+    joined.trials.extend(sample.trials);
+    let by_role = |why: &str| format!("{source}: {why}");
+    joined.void = joined.void.take().or(sample.void.as_deref().map(by_role));
+    if let Some(error) = sample.error
+        && (joined.error.is_none() || is_first_failed)
+    {
+        joined.error = Some(error.clone().with_details(by_role(&error.why)));
+    }
 }
 
 #[cfg(test)]
