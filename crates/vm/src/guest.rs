@@ -317,7 +317,14 @@ fn substituted(argument: &str, values: &BTreeMap<String, String>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+    use std::time::{Duration, Instant};
+
+    use machine::mapping::PAGE;
+    use machine::memfd::Memfd;
+
     use super::*;
+    use crate::forwarder::WriteOnly;
 
     fn guest(parameters: &str) -> LinuxGuest {
         let new = LinuxGuest::new("one".into(), Kernel::Debian, Accelerator::Tcg);
@@ -345,6 +352,25 @@ mod tests {
         assert_eq!(substituted(argument, &paths), expected);
         assert_eq!(substituted("{kmem},{bar}", &paths), "/proc/self/fd/8,/proc/self/fd/7");
         assert_eq!(substituted("{\"driver\": 1}", &paths), "{\"driver\": 1}");
+    }
+
+    #[test]
+    fn a_guest_whose_stores_are_no_longer_forwarded_is_not_sound() {
+        let [copy, range] = ["copy", "range"].map(|name| Memfd::create(name, PAGE).unwrap());
+        let [from, to, truncated] = [&copy, &range, &copy]
+            .map(|memory| File::from(memory.as_fd().try_clone_to_owned().unwrap()));
+        let write_only = WriteOnly::new("range-0", from, to, PAGE).unwrap();
+        let forwarder = Some(Arc::new(Forwarder::start(vec![write_only])));
+        let one = LinuxGuest { forwarder, ..guest("") }.into_guest();
+        assert_eq!((one.check)(), Ok(()));
+        truncated.set_len(10).unwrap();
+        let start = Instant::now();
+        while (one.check)().is_ok() && start.elapsed() < Duration::from_secs(60) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let why = (one.check)().unwrap_err().why;
+        assert!(why.starts_with("range-0: ") && why.ends_with("so run again"), "{why}");
+        assert_eq!((guest("").into_guest().check)(), Ok(()));
     }
 
     #[test]

@@ -143,9 +143,10 @@ impl Location {
     /// Replaces the fault of a sample by what is wrong outside of the guests, which explains it.
     pub(super) fn explained(&self, sample: Sample) -> Sample {
         let Self::Guests { guests, .. } = self else { return sample };
-        let has_fault = sample.error.as_ref().is_some_and(|error| error.kind.is_fault());
-        let wrong = guests.hosts.iter().find_map(|host| (host.guest.check)().err());
-        match wrong.filter(|_| has_fault) {
+        if !sample.error.as_ref().is_some_and(|error| error.kind.is_fault()) {
+            return sample;
+        }
+        match guests.hosts.iter().find_map(|host| (host.guest.check)().err()) {
             Some(failure) => Sample { error: Some(failure), ..sample },
             None => sample,
         }
