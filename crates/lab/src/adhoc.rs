@@ -100,16 +100,17 @@ impl AdhocRun<'_> {
         Ok(status)
     }
 
-    /// Measures the experiments. Prints to standard error the maximum duration, including `extra`, and the failures.
+    /// Measures the experiments. Prints to standard error the expected duration, including `extra`, and the failures.
     ///
     /// # Errors
     /// Returns one line if the journal cannot be read or written, or the worker does not start.
     pub fn measure(self, lab: &Lab, extra: Duration) -> Result<Measured, RunError> {
         let each = self.experiments.iter().map(|one| plan::expected(one, self.suite));
-        print_note(&format!(
-            "measuring: about {} at most",
-            format_duration(each.sum::<Duration>() + extra)
-        ));
+        let time = format_duration(each.sum::<Duration>() + extra);
+        print_note(&match machine::cpu::lacks_time() {
+            true => format!("measuring: about {time}, and longer because this CPU is emulated"),
+            false => format!("measuring: about {time} at most"),
+        });
         let request = RunRequest {
             experiments: self.experiments,
             profile: self.profile,

@@ -72,6 +72,8 @@ pub fn find<'a>(made: &'a Artefacts, name: &str) -> Result<&'a Path, Failure> {
 /// The artefacts that this process has checked. No other user can change them after that.
 static CHECKED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
+/// The maximum time in which a recipe makes its artefact.
+pub const MAX_MAKING: Duration = Duration::from_secs(9 * 3600);
 /// The maximum time to wait for the lock of an artefact. The slowest step of a recipe, compiling Linux, may take 2 h.
 pub(crate) const MAX_LOCK_WAIT: Duration = Duration::from_secs(3 * 3600);
 

@@ -9,9 +9,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::artefact::{Artefacts, Recipe};
+use crate::format::count;
 use crate::sample::Failure;
-
-pub use crate::link::start_of_line;
 
 /// Environment variable of the worker in a guest. Each start of a guest is a boot, but not another environment: a guest
 /// that died and was started again continues its run.
@@ -20,23 +19,43 @@ pub const IN_GUEST: &str = "TOLLGATE_IN_GUEST";
 /// Environment variable in a guest that sees the host's files: the ID of the user who started it.
 pub const HOST_USER: &str = "TOLLGATE_HOST_USER";
 
-/// Prefix of the line in which a Linux guest reports why it stops.
-pub const KERNEL_PANIC: &str = "Kernel panic";
-/// Prefix of QEMU's line if KVM cannot execute a guest; QEMU then waits forever.
-pub const KVM_ERROR: &str = "KVM internal error";
 /// Maximum time of a guest's boot, which takes seconds on an idle machine.
 pub const MAX_BOOT_TIME: Duration = Duration::from_secs(300);
 /// How often a guest is started until its boot succeeds. Emulated CPUs race in ways that real ones do not: on a busy
 /// host a boot in some dozens panics.
 pub const MAX_STARTS: u32 = 3;
 
-/// Describes a guest that KVM cannot execute, given QEMU's line.
-pub fn kvm_failure(line: &str) -> String {
-    format!("{line}: this host's KVM does not run the guest's Linux; use --accelerator tcg")
+/// Why a guest did not boot.
+#[derive(Debug)]
+pub struct BootFailure<E> {
+    /// The error.
+    pub error: E,
+    /// Whether its kernel panicked.
+    pub is_panic: bool,
+}
+
+/// Starts a guest. If its kernel panics, starts it again, at most [`MAX_STARTS`] times, because nothing depends on it yet;
+/// before that, reports the panic.
+///
+/// # Errors
+/// Returns the error of the last start, or that of `report`.
+pub fn boot<T, E>(
+    mut start: impl FnMut() -> Result<T, BootFailure<E>>,
+    mut report: impl FnMut(&E) -> Result<(), E>,
+) -> Result<T, E> {
+    for _ in 1..MAX_STARTS {
+        match start() {
+            Err(BootFailure { error, is_panic: true }) => report(&error)?,
+            ended => return ended.map_err(|failure| failure.error),
+        }
+    }
+    start().map_err(|failure| failure.error)
 }
 
 /// A function that prepares the start of a guest from its artefacts.
-pub type Starting = dyn Fn(&Artefacts) -> Result<Start, Failure>;
+pub type Starting = dyn Fn(&Artefacts) -> Result<BootCommand, Failure>;
+/// A function that checks what a guest needs outside of it.
+pub type Checking = dyn Fn() -> Result<(), Failure>;
 
 /// A guest inside which points are measured.
 #[derive(Clone)]
@@ -49,21 +68,34 @@ pub struct Guest {
     pub clock: GuestClock,
     /// Prepares the start.
     pub start: Arc<Starting>,
+    /// Checks what it needs outside of it, e.g. a thread that forwards its stores. The error explains a failed sample.
+    pub check: Arc<Checking>,
 }
 
-/// The command of a guest, whose standard input and output are those of the worker inside.
+/// The command of a guest, whose standard input and output are those of the worker inside; or of a process of this host.
 ///
-/// If the guest dies, the last line of the command's standard error is reported as the cause.
-pub struct Start {
+/// If it ends unexpectedly, a line of its standard error is reported as the cause.
+#[derive(Debug)]
+pub struct BootCommand {
     /// The command.
     pub command: Command,
     /// Files that must stay open until the command has started.
     pub held: Vec<OwnedFd>,
+    /// What to do if KVM cannot execute the guest; `None` for a process of this host.
+    pub kvm_remedy: Option<&'static str>,
 }
 
-impl From<Command> for Start {
+impl BootCommand {
+    /// Creates the command of a guest, which ends with the thread that starts it.
+    pub fn of_guest(mut command: Command, held: Vec<OwnedFd>, kvm_remedy: &'static str) -> Self {
+        machine::child::die_with_parent(&mut command);
+        Self { command, held, kvm_remedy: Some(kvm_remedy) }
+    }
+}
+
+impl From<Command> for BootCommand {
     fn from(command: Command) -> Self {
-        Self { command, held: Vec::new() }
+        Self { command, held: Vec::new(), kvm_remedy: None }
     }
 }
 
@@ -74,12 +106,14 @@ pub struct Guests {
     pub name: String,
     /// The declaration.
     pub declaration: String,
-    /// Accelerator: `kvm` or `tcg`.
+    /// Name of the accelerator: `kvm`, or [`EMULATOR`].
     pub accelerator: String,
     /// The clock of their CPUs.
     pub clock: GuestClock,
     /// One or more. The roles of an experiment run on one each, in this order.
     pub hosts: Vec<GuestHost>,
+    /// What to do if an experiment has more roles than there are hosts.
+    pub roles_remedy: String,
 }
 
 /// A guest of a run.
@@ -98,7 +132,7 @@ pub struct GuestsRecord {
     pub name: String,
     /// The declaration in TOML.
     pub declaration: String,
-    /// Accelerator: `kvm` or `tcg`.
+    /// Name of the accelerator: `kvm`, or [`EMULATOR`].
     pub accelerator: String,
     /// The clock of their CPUs.
     pub clock: GuestClock,
@@ -133,7 +167,7 @@ impl GuestClock {
 }
 
 /// The name of QEMU's emulator as an accelerator.
-const EMULATOR: &str = "tcg";
+pub const EMULATOR: &str = "tcg";
 
 impl GuestsRecord {
     /// Returns whether QEMU emulates their CPUs.
@@ -156,6 +190,20 @@ impl fmt::Display for GuestsRecord {
 }
 
 impl Guests {
+    /// Checks that there is a host for each role of an experiment.
+    ///
+    /// # Errors
+    /// Returns `unavailable` if there are fewer hosts.
+    pub(crate) fn check_roles(&self, roles: usize) -> Result<(), Failure> {
+        let (name, hosts) = (&self.name, count(self.hosts.len(), "host"));
+        if roles <= self.hosts.len() {
+            return Ok(());
+        }
+        let why = format!("its {roles} roles need a host each, and guest '{name}' has {hosts}");
+        let cause = "guests with fewer hosts than the experiment has roles";
+        Err(Failure::unavailable(why, self.roles_remedy.as_str()).with_cause(cause))
+    }
+
     /// Returns their record.
     pub(crate) fn record(&self) -> GuestsRecord {
         let Self { name, declaration, accelerator, clock, .. } = self.clone();
@@ -180,4 +228,58 @@ pub(crate) fn difference(
         ));
     }
     (before != now).then(|| format!("{}: its declaration changed since the run began", name(now)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn starts(outcomes: &[Result<u32, bool>]) -> (Result<u32, &'static str>, usize, usize) {
+        let (mut started, mut reported) = (0, 0);
+        let start = || {
+            started += 1;
+            outcomes[started - 1].map_err(|is_panic| BootFailure { error: "no boot", is_panic })
+        };
+        let result = boot(start, |_| {
+            reported += 1;
+            Ok(())
+        });
+        (result, started, reported)
+    }
+
+    #[test]
+    fn only_a_panic_is_followed_by_another_start() {
+        assert_eq!(starts(&[Ok(7)]), (Ok(7), 1, 0));
+        assert_eq!(starts(&[Err(true), Ok(7)]), (Ok(7), 2, 1));
+        assert_eq!(starts(&[Err(true), Err(false)]), (Err("no boot"), 2, 1));
+        assert_eq!(starts(&[Err(false)]), (Err("no boot"), 1, 0));
+        assert_eq!(starts(&[Err(true); 3]), (Err("no boot"), MAX_STARTS as usize, 2));
+        let failed = boot(
+            || Err::<(), _>(BootFailure { error: "no boot", is_panic: true }),
+            |_| Err("no report"),
+        );
+        assert_eq!(failed, Err("no report"));
+    }
+
+    #[test]
+    fn a_run_is_resumed_only_in_the_same_guests() {
+        let guests = |declaration: &str| GuestsRecord {
+            name: "nested".into(),
+            declaration: declaration.into(),
+            accelerator: "tcg".into(),
+            clock: GuestClock::None,
+        };
+        let difference = |before: Option<&str>, now: Option<&str>| {
+            super::difference(before.map(guests).as_ref(), now.map(guests).as_ref())
+        };
+        assert_eq!(difference(None, None), None);
+        assert_eq!(difference(Some("cpus = 2"), Some("cpus = 2")), None);
+        let elsewhere = difference(None, Some("cpus = 2")).unwrap();
+        assert_eq!(
+            elsewhere,
+            "location: the run is on this host, now it would be on guest 'nested' by tcg"
+        );
+        let changed = difference(Some("cpus = 2"), Some("cpus = 4")).unwrap();
+        assert!(changed.contains("its declaration changed"), "{changed}");
+    }
 }

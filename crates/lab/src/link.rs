@@ -1,16 +1,17 @@
 //! A link: a child process that exchanges messages with this process over its standard input and output.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufReader, Read};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::SyncSender;
+use std::sync::mpsc::{self, SyncSender};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use machine::child::wait_within;
+use machine::child::{die_with_parent, wait_within};
 use machine::environment::{Environment, program_hash};
 
-use crate::guest::{KERNEL_PANIC, KVM_ERROR, kvm_failure};
+use crate::console::{CauseOfDeath, is_kvm_error, kvm_failure, start_of_line};
+use crate::guest::BootCommand;
 use crate::message::{Answer, Greeting, Outbox, PROTOCOL, Request, receive};
 use crate::quantity::format_duration;
 use crate::sample::{Failure, FailureKind, Sample};
@@ -24,6 +25,9 @@ pub(crate) const PROBE: [&str; 2] = ["worker", "--probe"];
 const THIS_PROGRAM: &str = "/proc/self/exe";
 /// The maximum time between the end of a process's output and its exit.
 const MAX_EXIT_TIME: Duration = Duration::from_millis(500);
+/// The maximum time between the exit of a process and the end of its standard error, which a process that it left behind
+/// may keep open.
+const MAX_ERRORS_TIME: Duration = Duration::from_secs(5);
 
 /// Message or event received over a link.
 #[derive(Debug)]
@@ -31,7 +35,7 @@ pub(crate) enum Output {
     /// A message.
     Answer(Answer),
     /// A line that is not a message, or another failure. The link is not read any further.
-    Garbage(String),
+    Invalid(String),
     /// The end of the process's output.
     Closed,
 }
@@ -99,33 +103,37 @@ impl Build {
 pub(crate) struct Link {
     id: u64,
     /// The name of the process in errors, e.g. `the worker`.
-    name: &'static str,
+    name: String,
     child: Child,
     /// `None` after the input was closed.
     input: Option<Outbox>,
-    last_error_line: Arc<Mutex<String>>,
+    cause: Arc<Mutex<CauseOfDeath>>,
+    /// Disconnected at the end of the standard error.
+    errors_end: mpsc::Receiver<()>,
     origin: Option<Origin>,
     /// The time of the start or of the last output.
     heartbeat: Instant,
 }
 
 impl Link {
-    /// Starts a process, `name` in errors, and forwards its output to `outputs`, marked with `id`. The last line of its
+    /// Starts a process, `name` in errors, and forwards its output to `outputs`, marked with `id`. A line of its
     /// standard error is kept as the cause of its death.
     ///
     /// # Errors
     /// Returns the error of the system if the process does not start.
     pub(crate) fn start<E>(
         id: u64,
-        name: &'static str,
-        mut command: Command,
+        name: impl Into<String>,
+        command: impl Into<BootCommand>,
         outputs: SyncSender<E>,
     ) -> std::io::Result<Self>
     where
         E: From<LinkOutput> + Send + 'static,
     {
+        let BootCommand { mut command, held, kvm_remedy } = command.into();
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn()?;
+        drop(held);
         let (Some(input), Some(output), Some(errors)) =
             (child.stdin.take(), child.stdout.take(), child.stderr.take())
         else {
@@ -133,21 +141,25 @@ impl Link {
         };
         let failures = outputs.clone();
         std::thread::spawn(move || forward(id, output, &outputs));
-        let last_error_line = Arc::new(Mutex::new(String::new()));
-        let last_line = Arc::clone(&last_error_line);
+        let cause = Arc::new(Mutex::new(CauseOfDeath::default()));
+        let kept = Arc::clone(&cause);
+        let (errors_open, errors_end) = mpsc::channel();
         std::thread::spawn(move || {
-            keep_last_line(errors, &last_line, |line| {
+            keep_cause(errors, &kept, |line| {
                 // QEMU neither ends nor closes its output.
-                let output = Output::Garbage(kvm_failure(line));
+                let Some(remedy) = kvm_remedy else { return };
+                let output = Output::Invalid(kvm_failure(line, remedy));
                 let _ = failures.send(E::from(LinkOutput { link: id, output }));
             });
+            drop(errors_open);
         });
         Ok(Self {
             id,
-            name,
+            name: name.into(),
             child,
             input: Some(Outbox::new(input)),
-            last_error_line,
+            cause,
+            errors_end,
             origin: None,
             heartbeat: Instant::now(),
         })
@@ -199,7 +211,7 @@ impl Link {
     pub(crate) fn answer(&mut self, output: Output) -> Result<Answer, Failure> {
         match output {
             Output::Answer(answer) => Ok(answer),
-            Output::Garbage(what) => Err(self.failure(what)),
+            Output::Invalid(what) => Err(self.failure(what)),
             Output::Closed => Err(self.cause_of_death()),
         }
     }
@@ -268,10 +280,15 @@ impl Link {
         let _ = self.child.wait();
     }
 
-    /// Returns why the process closed its output: how it died and the last line of its standard error. Kills it if it
-    /// is still running.
+    /// Returns whether the process is a guest whose kernel panicked.
+    pub(crate) fn has_panicked(&self) -> bool {
+        self.cause.lock().is_ok_and(|cause| cause.is_panic())
+    }
+
+    /// Returns why the process closed its output: how it died and a line of its standard error. Kills it if it is still
+    /// running.
     fn cause_of_death(&mut self) -> Failure {
-        let name = self.name;
+        let name = self.name.clone();
         let status = match wait_within(&mut self.child, MAX_EXIT_TIME) {
             Ok(Some(status)) => status,
             Ok(None) => {
@@ -281,10 +298,11 @@ impl Link {
             }
             Err(why) => return Failure::new(FailureKind::Crashed, format!("{name}: {why}")),
         };
-        // The thread that reads standard error sees its end shortly after the exit.
-        std::thread::sleep(Duration::from_millis(5));
-        let line = self.last_error_line.lock().map(|line| line.clone()).unwrap_or_default();
-        let line = if line.is_empty() { line } else { format!(": {line}") };
+        let _ = self.errors_end.recv_timeout(MAX_ERRORS_TIME);
+        let line = match self.cause.lock() {
+            Ok(cause) if !cause.line().is_empty() => format!(": {}", cause.line()),
+            _ => String::new(),
+        };
         Failure::new(
             FailureKind::Crashed,
             format!("{name} {}{line}", machine::child::describe(status)),
@@ -297,9 +315,11 @@ pub(crate) fn local_worker(program: Option<&Path>) -> Command {
     command(program.unwrap_or(Path::new(THIS_PROGRAM)), &WORKER)
 }
 
-/// Returns the command of a probe on this host.
+/// Returns the command of a probe on this host, which ends with its worker.
 pub(crate) fn local_probe() -> Command {
-    command(Path::new(THIS_PROGRAM), &PROBE)
+    let mut command = command(Path::new(THIS_PROGRAM), &PROBE);
+    die_with_parent(&mut command);
+    command
 }
 
 fn command(program: &Path, arguments: &[&str]) -> Command {
@@ -309,13 +329,13 @@ fn command(program: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// Forwards messages until the output ends, contains garbage, or the receiver is dropped.
+/// Forwards messages until the output ends, is invalid, or the receiver is dropped.
 fn forward<E: From<LinkOutput>>(link: u64, output: impl Read, to: &SyncSender<E>) {
     let mut output = BufReader::new(output);
     while let Some(answer) = receive(&mut output).transpose() {
         let is_last = answer.is_err();
-        let output = answer.map_or_else(Output::Garbage, Output::Answer);
-        // After garbage nothing can be trusted, and a line may be endless.
+        let output = answer.map_or_else(Output::Invalid, Output::Answer);
+        // After an invalid message nothing can be trusted, and a line may be endless.
         if to.send(E::from(LinkOutput { link, output })).is_err() || is_last {
             return;
         }
@@ -323,50 +343,17 @@ fn forward<E: From<LinkOutput>>(link: u64, output: impl Read, to: &SyncSender<E>
     let _ = to.send(E::from(LinkOutput { link, output: Output::Closed }));
 }
 
-/// Keeps the last informative line of a process's standard error; reports that KVM failed.
-fn keep_last_line(errors: impl Read, last_line: &Mutex<String>, kvm_failed: impl Fn(&str)) {
+/// Keeps the line of a process's standard error that states why it ended; reports that KVM failed.
+fn keep_cause(errors: impl Read, cause: &Mutex<CauseOfDeath>, kvm_failed: impl Fn(&str)) {
     let mut errors = BufReader::new(errors);
     while let Some(line) = start_of_line(&mut errors) {
-        if line.starts_with(KVM_ERROR) {
-            kvm_failed(line.trim());
+        if is_kvm_error(&line) {
+            kvm_failed(&line);
         }
-        if let (true, Ok(mut last_line)) = (is_informative(&line), last_line.lock()) {
-            // The lines after a kernel panic report how the guest exited, not why.
-            if last_line.starts_with(KERNEL_PANIC) {
-                continue;
-            }
-            last_line.clear();
-            last_line.extend(line.trim().chars().take(300));
+        if let Ok(mut cause) = cause.lock() {
+            cause.consider(&line);
         }
     }
-}
-
-/// Reads a line of any length and returns its start, at most 1200 bytes; `None` at the end of the stream.
-pub fn start_of_line(from: &mut impl BufRead) -> Option<String> {
-    const MAX_START: usize = 1200;
-    let mut line = Vec::new();
-    let mut is_empty = true;
-    loop {
-        let bytes = from.fill_buf().unwrap_or_default();
-        if bytes.is_empty() {
-            return (!is_empty).then(|| String::from_utf8_lossy(&line).into_owned());
-        }
-        is_empty = false;
-        let end = bytes.iter().position(|byte| *byte == b'\n');
-        let part = &bytes[..end.unwrap_or(bytes.len())];
-        line.extend(&part[..part.len().min(MAX_START - line.len())]);
-        let used = end.map_or(bytes.len(), |end| end + 1);
-        from.consume(used);
-        if end.is_some() {
-            return Some(String::from_utf8_lossy(&line).into_owned());
-        }
-    }
-}
-
-/// Returns whether a line may state the cause of an exit, unlike a panic's note on backtraces or a kernel's last line.
-fn is_informative(line: &str) -> bool {
-    let line = line.trim();
-    !line.is_empty() && !line.starts_with("note:") && !line.starts_with("reboot:")
 }
 
 #[cfg(test)]
@@ -375,12 +362,16 @@ mod tests {
     use proptest::prelude::*;
     use std::sync::mpsc::{Receiver, sync_channel};
 
+    fn shell(script: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        command
+    }
+
     /// Starts a shell script as the other side of a link.
     fn script(script: &str) -> (Link, Receiver<LinkOutput>) {
         let (sender, outputs) = sync_channel(16);
-        let mut command = Command::new("sh");
-        command.args(["-c", script]);
-        (Link::start(7, "the probe", command, sender).unwrap(), outputs)
+        (Link::start(7, "the probe", shell(script), sender).unwrap(), outputs)
     }
 
     fn next(outputs: &Receiver<LinkOutput>) -> Output {
@@ -400,18 +391,39 @@ mod tests {
 
     #[test]
     fn a_guest_that_kvm_cannot_execute_is_dead_at_once() {
-        let (mut link, outputs) =
-            script("echo 'KVM internal error. Suberror: 1' >&2; echo rax >&2; exec sleep 1000");
+        let stuck = "echo 'KVM internal error. Suberror: 1' >&2; echo rax >&2; exec sleep 1000";
+        let (sender, outputs) = sync_channel(16);
+        let command = BootCommand::of_guest(shell(stuck), Vec::new(), "use another host");
+        let mut link = Link::start(7, "guest 'one'", command, sender).unwrap();
         let output = next(&outputs);
         let why = link.answer(output).unwrap_err().why;
-        let expected = "the probe: KVM internal error. Suberror: 1: this host's KVM does not run the guest's Linux; use \
-            --accelerator tcg";
+        let expected = "guest 'one': KVM internal error. Suberror: 1: this host's KVM does not run the guest's Linux; use \
+            another host";
         assert_eq!(why, expected);
         link.kill();
     }
 
     #[test]
-    fn garbage_is_the_last_output() {
+    fn a_probe_has_no_kvm_that_fails() {
+        let (mut link, outputs) = script("echo 'KVM internal error' >&2; echo '\"ready\"'; exit 3");
+        assert!(matches!(next(&outputs), Output::Answer(Answer::Ready)));
+        assert!(matches!(next(&outputs), Output::Closed));
+        let why = link.answer(Output::Closed).unwrap_err().why;
+        assert_eq!(why, "the probe exited with status 3: KVM internal error");
+    }
+
+    #[test]
+    fn the_cause_may_follow_the_exit() {
+        let late = "(exec >&-; sleep 0.3; echo 'Kernel panic - not syncing: late' >&2) & exit 3";
+        let (mut link, outputs) = script(late);
+        assert!(matches!(next(&outputs), Output::Closed));
+        let why = link.answer(Output::Closed).unwrap_err().why;
+        assert_eq!(why, "the probe exited with status 3: Kernel panic - not syncing: late");
+        assert!(link.has_panicked());
+    }
+
+    #[test]
+    fn an_invalid_message_is_the_last_output() {
         let (mut link, outputs) = script(r#"echo hello; echo '"ready"'; exec sleep 1000"#);
         let failure = link.answer(next(&outputs)).unwrap_err();
         assert!(failure.why.starts_with("the probe: unexpected output 'hello'"), "{failure}");
@@ -474,9 +486,9 @@ mod tests {
             length in 0..5000_usize,
         ) {
             let bytes: Vec<u8> = start.iter().copied().cycle().take(length).collect();
-            let line = Mutex::new(String::new());
-            keep_last_line(bytes.as_slice(), &line, |_| ());
-            prop_assert!(line.into_inner().unwrap().chars().count() <= 300);
+            let cause = Mutex::new(CauseOfDeath::default());
+            keep_cause(bytes.as_slice(), &cause, |_| ());
+            prop_assert!(cause.into_inner().unwrap().line().chars().count() <= 300);
         }
     }
 }

@@ -29,9 +29,7 @@ impl Program {
     /// # Errors
     /// Returns `unavailable` with the command that installs it.
     pub fn find(&self) -> Result<PathBuf, Failure> {
-        let folders = std::env::var_os("PATH").unwrap_or_default();
-        let mut files = std::env::split_paths(&folders).map(|folder| folder.join(self.name));
-        files.find(|file| file.is_file()).ok_or_else(|| self.absent())
+        find(self.name).ok_or_else(|| self.absent())
     }
 
     /// Finds it in `PATH` or in the system's folders of administrative programs, which are often not in `PATH`.
@@ -85,6 +83,13 @@ impl Program {
         let found = self.find().map(|file| file.display().to_string());
         capability::checked(self.capability, self.about, found)
     }
+}
+
+/// Returns the file of a program in `PATH`.
+pub fn find(name: &str) -> Option<PathBuf> {
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    let mut files = std::env::split_paths(&folders).map(|folder| folder.join(name));
+    files.find(|file| file.is_file())
 }
 
 /// What to do about a program that does not end.

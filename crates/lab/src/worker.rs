@@ -21,14 +21,19 @@ use crate::option;
 use crate::order_progress::OrderProgress;
 use crate::point::Point;
 use crate::probe::empty_sample;
-use crate::sample::{Failure, Part};
+use crate::sample::{Failure, Part, Sample};
 use crate::suite::Suite;
 use crate::terminal;
 
 pub use crate::link::WORKER;
 
 /// The time for a probe to end.
-const GRACE: Duration = Duration::from_millis(500);
+const PROBE_GRACE: Duration = Duration::from_millis(500);
+/// The time for a worker to end with all that it started, after its input closed.
+pub(crate) const WORKER_GRACE: Duration = Duration::from_secs(3);
+/// The time after which a worker whose input closed kills what it started, before the lab kills the worker.
+const EXIT_LIMIT: Duration = Duration::from_secs(2);
+const _: () = assert!(EXIT_LIMIT.as_millis() < WORKER_GRACE.as_millis());
 
 /// An input of the worker.
 enum Event {
@@ -131,7 +136,7 @@ impl<'a> Worker<'a> {
         order.host.artefacts = self.prepare(&order)?;
         let counter = order.host.counter.take().filter(|counter| counter.is_of(&self.boot_id));
         order.host.counter = counter.or_else(|| Counter::calibrate(self.boot_id.clone()));
-        for (guest, part) in self.split_by_guest(order) {
+        for (guest, part) in split_by_guest(order, |order, point| self.guest(order, point)) {
             self.execute_in(guest.as_ref(), part)?;
         }
         Ok(self.answer(&Answer::Done { id })?)
@@ -141,30 +146,10 @@ impl<'a> Worker<'a> {
         crate::suite::find_method(self.suites, &order.suite, &order.method).ok()
     }
 
-    /// Returns the guest of a point; `None` if this worker is inside it.
+    /// Returns the guest of a point; `None` if the point needs none, its method is unknown, or this worker is inside it.
     fn guest(&self, order: &Order, point: &Point) -> Option<Guest> {
         let method = self.method(order)?;
         (!order.inside).then(|| method.guest(point))?
-    }
-
-    /// Splits an order into runs of consecutive points in the same guest, or on the host.
-    fn split_by_guest(&self, order: Order) -> Vec<(Option<Guest>, Order)> {
-        let mut parts: Vec<(Option<Guest>, Order)> = Vec::new();
-        let name = |guest: &Option<Guest>| guest.as_ref().map(|guest| guest.name.clone());
-        for ordered in &order.points {
-            let guest = self.guest(&order, &ordered.point);
-            match parts.last_mut() {
-                Some((last, part)) if name(last) == name(&guest) => {
-                    part.points.push(ordered.clone());
-                }
-                _ => {
-                    let points = vec![ordered.clone()];
-                    let inside = order.inside || guest.is_some();
-                    parts.push((guest, Order { points, inside, ..order.clone() }));
-                }
-            }
-        }
-        parts
     }
 
     /// Executes an order in one place. After a fault the point fails, and a new probe (or a new start of the guest)
@@ -172,7 +157,7 @@ impl<'a> Worker<'a> {
     fn execute_in(&mut self, guest: Option<&Guest>, mut order: Order) -> Result<(), Ended> {
         while !order.points.is_empty() {
             let mut progress = OrderProgress::of_probe(&order);
-            let result = self.run_probe(guest, &order, &mut progress)?;
+            let result = self.run_child(guest, &order, &mut progress)?;
             let Err(failure) = result else { break };
             let Some(point) = progress.point(&order) else { break };
             let mut sample = empty_sample(&order, point, progress.attempt);
@@ -245,17 +230,16 @@ impl<'a> Worker<'a> {
 
     /// Starts a probe on this host, or a guest with a worker inside, and gives it the order. The worker ends if it
     /// cannot start processes on this host.
-    fn start_probe(
+    fn start_child(
         &mut self,
         guest: Option<&Guest>,
         order: &Order,
     ) -> Result<Result<Link, Failure>, Ended> {
-        let (mut command, _held) = match guest.map(|guest| (guest.start)(&order.host.artefacts)) {
-            Some(Ok(start)) => (start.command, start.held),
+        let command = match guest.map(|guest| (guest.start)(&order.host.artefacts)) {
+            Some(Ok(command)) => command,
             Some(Err(failure)) => return Ok(Err(failure)),
-            None => (local_probe(), Vec::new()),
+            None => local_probe().into(),
         };
-        machine::child::die_with_parent(&mut command);
         self.probes += 1;
         let name = if guest.is_some() { "the guest" } else { "the probe" };
         let mut link = match Link::start(self.probes, name, command, self.sender.clone()) {
@@ -275,15 +259,16 @@ impl<'a> Worker<'a> {
         })
     }
 
-    /// Runs one probe over the points of an order and forwards its samples. Returns the fault that ended it early.
-    fn run_probe(
+    /// Runs one probe, or one guest, over the points of an order and forwards its samples. Returns the fault that ended it
+    /// early.
+    fn run_child(
         &mut self,
         guest: Option<&Guest>,
         order: &Order,
         progress: &mut OrderProgress,
     ) -> Result<Result<(), Failure>, Ended> {
         let mut start = Instant::now();
-        let mut link = match self.start_probe(guest, order)? {
+        let mut link = match self.start_child(guest, order)? {
             Ok(link) => link,
             Err(failure) => return Ok(Err(failure)),
         };
@@ -327,18 +312,11 @@ impl<'a> Worker<'a> {
             waits_for_start |= matches!(answer, Answer::Ready);
             match answer {
                 Answer::Sample(mut answer) => {
+                    let time = std::mem::replace(&mut start, Instant::now()).elapsed();
+                    if let Some(guest) = guest {
+                        answer.sample = self.of_guest(guest, order, time, answer.sample);
+                    }
                     let guest_environment = link.origin().map(|origin| origin.environment.clone());
-                    // The first sample of a guest includes its start, like all preparation.
-                    if guest.is_some() {
-                        answer.sample.seconds = start.elapsed().as_secs_f64();
-                    }
-                    start = Instant::now();
-                    if guest.is_some_and(|guest| guest.clock == GuestClock::None) {
-                        let metrics = self.method(order).map_or(&[][..], |it| it.metrics());
-                        let may_be_empty = !order.role.is_empty();
-                        let permitted = Permitted { metrics, lacks_time: true, may_be_empty };
-                        answer.sample = checked(answer.sample, permitted);
-                    }
                     self.forward_sample(guest_environment.as_deref(), *answer)?;
                 }
                 // Also the greeting of a guest.
@@ -347,6 +325,19 @@ impl<'a> Worker<'a> {
         }
         end(&mut link, guest.is_some());
         Ok(Ok(()))
+    }
+
+    /// Returns a guest's sample with its duration on this host; without times if the guest's CPU has none.
+    fn of_guest(&self, guest: &Guest, order: &Order, time: Duration, mut sample: Sample) -> Sample {
+        // A guest's clock is not that of the host, which forecasts the run. The first sample includes the start of the guest,
+        // like all preparation.
+        sample.seconds = time.as_secs_f64();
+        if guest.clock != GuestClock::None {
+            return sample;
+        }
+        let metrics = self.method(order).map_or(&[][..], |method| method.metrics());
+        let may_be_empty = !order.role.is_empty();
+        checked(sample, Permitted { metrics, lacks_time: true, may_be_empty })
     }
 
     /// Checks what only a probe, or only a guest, may send.
@@ -368,6 +359,29 @@ impl<'a> Worker<'a> {
     }
 }
 
+/// Splits an order into runs of consecutive points in the same guest, or on the host.
+fn split_by_guest(
+    order: Order,
+    guest_of: impl Fn(&Order, &Point) -> Option<Guest>,
+) -> Vec<(Option<Guest>, Order)> {
+    let mut parts: Vec<(Option<Guest>, Order)> = Vec::new();
+    let name = |guest: &Option<Guest>| guest.as_ref().map(|guest| guest.name.clone());
+    for ordered in &order.points {
+        let guest = guest_of(&order, &ordered.point);
+        match parts.last_mut() {
+            Some((last, part)) if name(last) == name(&guest) => {
+                part.points.push(ordered.clone());
+            }
+            _ => {
+                let points = vec![ordered.clone()];
+                let inside = order.inside || guest.is_some();
+                parts.push((guest, Order { points, inside, ..order.clone() }));
+            }
+        }
+    }
+    parts
+}
+
 /// Reads requests of the lab in a thread. When the input closes, the worker and all that it started end, regardless of
 /// what it is doing.
 fn read_requests(sender: SyncSender<Event>) {
@@ -379,7 +393,7 @@ fn read_requests(sender: SyncSender<Event>) {
             }
         }
         let exit = std::thread::spawn(|| {
-            std::thread::sleep(GRACE * 4);
+            std::thread::sleep(EXIT_LIMIT);
             descendants::end(&[]);
             std::process::exit(1);
         });
@@ -388,11 +402,11 @@ fn read_requests(sender: SyncSender<Event>) {
     });
 }
 
-/// Ends a probe that is done, with all that it started. A guest does not exit when its input closes.
+/// Ends a probe that is done, with all that it started. A guest is not waited for: it has nothing to end in order.
 fn end(link: &mut Link, is_guest: bool) {
     match is_guest {
-        true => link.end(Duration::ZERO, GRACE),
-        false => link.end(GRACE / 2, GRACE / 2),
+        true => link.end(Duration::ZERO, PROBE_GRACE),
+        false => link.end(PROBE_GRACE / 2, PROBE_GRACE / 2),
     }
     descendants::end(&[]);
 }
@@ -406,4 +420,53 @@ fn kill(link: &mut Link) {
 fn fail(link: &mut Link, failure: Failure) -> Result<(), Failure> {
     kill(link);
     Err(failure)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::guest::GuestClock;
+    use crate::run::scripted;
+
+    /// Returns the guest of a point: its level, unless that is `host`.
+    fn guest_of(_: &Order, point: &Point) -> Option<Guest> {
+        let place = point.text("place");
+        let guests = scripted::guests(&[(place, GuestClock::None)]);
+        (place != "host").then(|| guests.hosts[0].guest.clone())
+    }
+
+    #[test]
+    fn consecutive_points_in_one_guest_share_it() {
+        let mut order = scripted::order("dut");
+        let ordered = order.points.remove(0);
+        let places = ["host", "host", "one", "one", "two", "host", "two"];
+        order.points = (0..)
+            .zip(places)
+            .map(|(position, place)| crate::message::OrderedPoint {
+                position,
+                point: Point::from([("place", place)]),
+                ..ordered.clone()
+            })
+            .collect();
+        let parts = split_by_guest(order.clone(), guest_of);
+        let described: Vec<_> = parts
+            .iter()
+            .map(|(guest, part)| {
+                let name = guest.as_ref().map_or("host", |guest| guest.name.as_str());
+                let positions = part.points.iter().map(|one| one.position).collect::<Vec<_>>();
+                (name, part.inside, positions)
+            })
+            .collect();
+        let expected = [
+            ("host", false, vec![0, 1]),
+            ("one", true, vec![2, 3]),
+            ("two", true, vec![4]),
+            ("host", false, vec![5]),
+            ("two", true, vec![6]),
+        ];
+        assert_eq!(described, expected);
+        assert!(parts.iter().all(|(_, part)| part.role == "dut" && part.id == order.id));
+        let none = split_by_guest(Order { points: Vec::new(), ..order }, guest_of);
+        assert!(none.is_empty());
+    }
 }

@@ -123,9 +123,7 @@ impl Memfd {
     /// # Errors
     /// Returns the error of `fcntl(2)`.
     pub fn inherit(&self) -> io::Result<RawFd> {
-        let flags = fcntl_getfd(&self.file)?;
-        fcntl_setfd(&self.file, flags.difference(FdFlags::CLOEXEC))?;
-        Ok(self.file.as_raw_fd())
+        inherit(&self.file)
     }
 
     /// Returns another descriptor of the same memory.
@@ -149,6 +147,15 @@ impl AsFd for Memfd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
+}
+
+/// Lets children inherit a descriptor and returns its number.
+///
+/// # Errors
+/// Returns the error of `fcntl(2)`.
+pub fn inherit(fd: &(impl AsFd + AsRawFd)) -> io::Result<RawFd> {
+    fcntl_setfd(fd, fcntl_getfd(fd)?.difference(FdFlags::CLOEXEC))?;
+    Ok(fd.as_raw_fd())
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use lab::experiment::Profile;
 use lab::quantity;
 use lab::summary::Unit;
@@ -76,6 +76,38 @@ pub(crate) fn command() -> clap::Command {
         .mut_subcommand("doctor", how_requires("guest"))
         .mut_subcommand("guest", how_requires("command"))
         .subcommands(commands.map(|command| (command.command)()))
+}
+
+impl Command {
+    /// Returns whether it measures on the machine that executes it, which one run at a time may do.
+    fn measures(&self) -> bool {
+        match self {
+            Self::Run(_) => true,
+            Self::Compare(args) => args.run,
+            Self::Guest(args) => measures(&args.command),
+            Self::Doctor(_)
+            | Self::List(_)
+            | Self::Explain(_)
+            | Self::Show(_)
+            | Self::Plot(_)
+            | Self::Claims(_)
+            | Self::Export(_)
+            | Self::Completions { .. }
+            | Self::GuestInit
+            | Self::Worker { .. } => false,
+        }
+    }
+}
+
+/// Returns whether a command line of this program measures; `words` follow the program's name. A wrong one prints an error.
+pub(crate) fn measures(words: &[String]) -> bool {
+    let words = ["tollgate"].into_iter().chain(words.iter().map(String::as_str));
+    let Ok(matches) = command().try_get_matches_from(words) else { return false };
+    let is_of_suite = matches.subcommand_name().is_some_and(|name| {
+        lab::suite::find(SUITES, name).and_then(|suite| suite.command()).is_some()
+    });
+    is_of_suite
+        || Arguments::from_arg_matches(&matches).is_ok_and(|arguments| arguments.command.measures())
 }
 
 /// The guest in which to measure instead of on this host.

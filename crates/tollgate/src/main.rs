@@ -19,7 +19,7 @@ use lab::suite::{Lab, SuiteCommand, UsageError};
 use lab::terminal::OutputError;
 
 use arguments::{Arguments, Command};
-use commands::{claims, compare, explain, guest, inspect, plot, run, show};
+use commands::{claims, compare, doctor, explain, guest, inspect, plot, run, show};
 use error::CliError;
 use suites::SUITES;
 
@@ -67,7 +67,7 @@ fn report_panics() {
 
 fn dispatch(command: Command) -> Result<u8, CliError> {
     match command {
-        Command::Doctor(args) => inspect::doctor(&args),
+        Command::Doctor(args) => doctor::doctor(&args),
         Command::List(args) => inspect::list(&args),
         Command::Explain(args) => explain::explain(&args),
         Command::Run(args) => run::run(&args),

@@ -165,6 +165,7 @@ impl RunObserver for Progress {
             }
             Event::Projected { .. } => {}
             Event::Restored(setting) => self.report(&restored(setting)),
+            Event::BootRepeated(why) => self.report(&format!("{why}; starting it again")),
             Event::WorkerLost(why) => self.report(&format!("{why}; starting another worker")),
         }
     }

@@ -86,17 +86,12 @@ fn kvm_runs_a_guest_or_is_refused_at_once() {
         return machine::untested::note("guests by KVM", &"no /dev/kvm");
     }
     let bench = Bench::new();
-    let start = Instant::now();
     let words = ["guest", "plain", "--accelerator", "kvm", "--", "list"];
     let output = bench.command_with_user_cache(&words).output().unwrap();
     let errors = text(&output);
-    assert!(
-        output.status.success() || errors.contains("use --accelerator tcg"),
-        "{:?}: {errors}",
-        output.status
-    );
-    // Without a report of the failure it would wait for the limit of a boot.
-    assert!(output.status.success() || start.elapsed() < lab::guest::MAX_BOOT_TIME / 2);
+    // Without a report of the failure it would wait for the limit of a boot, whose error has no such fix.
+    let is_refused = errors.contains("use --accelerator tcg") && !errors.contains("not booted");
+    assert!(output.status.success() || is_refused, "{:?}: {errors}", output.status);
 }
 
 #[test]
@@ -110,7 +105,9 @@ fn a_guest_waits_for_no_other_run_and_leaves_no_file_if_it_is_refused() {
     let lock = File::create(bench.path().join("lock")).unwrap();
     lock.lock().unwrap();
     let guest = ["guest", "ivshmem", "--guest-files", "files", "--", "copy", "1"];
-    for words in [&run[..], &guest] {
+    let nested = ["guest", "plain", "--", "copy", "1"];
+    let nested = [&["guest", "nested", "--"][..], &nested].concat();
+    for words in [&run[..], &guest, &nested] {
         let line = bench.refused(words, 1);
         assert!(line.contains("another run measures on this machine"), "{line}");
     }
@@ -174,38 +171,6 @@ fn a_lab_killed_while_an_artefact_is_made_leaves_no_process() {
     running.kill().unwrap();
     running.wait().unwrap();
     bench.wait_for_no_processes(TIMEOUT);
-}
-
-#[test]
-fn an_intact_artefact_in_a_read_only_cache_is_used() {
-    let bench = Bench::new();
-    let program = bench.command(&[]).get_program().to_string_lossy().into_owned();
-    let measure =
-        format!("{program} run planted/artefact --rounds 1 --quiet --fresh --where artefact=table");
-    let mut first = bench.command(&measure.split(' ').skip(1).collect::<Vec<_>>());
-    run(&mut first);
-    let cache = bench.path().join("cache");
-    // Locks are files too.
-    for entry in fs::read_dir(cache.join("tollgate")).unwrap().flatten() {
-        if entry.file_name().to_string_lossy().ends_with(".lock") {
-            fs::remove_file(entry.path()).unwrap();
-        }
-    }
-    let mount = format!("mount --bind {0} {0} && mount -o remount,ro,bind {0}", cache.display());
-    let is_possible = Command::new("unshare").args(["--mount", "sh", "-ec", &mount]).status();
-    if !is_possible.is_ok_and(|status| status.success()) {
-        return machine::untested::note("a read-only cache", &"mounting needs root");
-    }
-    let here = bench.command(&[]);
-    let mut second = Command::new("unshare");
-    second.args(["--mount", "sh", "-ec", &format!("{mount}; {measure}")]);
-    second.current_dir(bench.path());
-    second.envs(here.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    let output = second.output().unwrap();
-    assert!(output.status.success(), "{}", text(&output));
-    let run = bench.journal();
-    let mut samples = run.samples.iter().filter(|one| one.experiment == "planted/artefact");
-    assert!(samples.any(|sample| sample.error.is_none()), "{:?}", run.samples);
 }
 
 #[test]

@@ -83,9 +83,14 @@ impl Machine {
         let name = Path::new(guest).file_stem().unwrap().to_str().unwrap();
         assert_eq!(run.record.guests.as_ref().unwrap().name, name);
         assert_eq!(run.record.host, name);
-        let samples = run.samples.into_iter().filter(|one| !one.experiment.starts_with("lab/"));
+        let samples =
+            run.samples.into_iter().filter(|one| !lab::run::is_lab_experiment(&one.experiment));
         samples.collect()
     }
+}
+
+fn is_fault(sample: &Sample) -> bool {
+    sample.error.as_ref().is_some_and(|error| error.kind.is_fault())
 }
 
 /// Returns the samples by memory; checks that those of this memory arrived and have no time.
@@ -116,8 +121,8 @@ fn copies_in_a_guest_move_the_right_bytes_to_and_from_devices() {
     let written = machine.run("./devices.toml", &["copy/writes", "--set", "source-offset=33"]);
     arrived(&written, &["pci-bar", "host-physical", "dax"]);
     // The devices' memory has exactly the bytes that the program reports.
-    for (file, at, beside) in [("bar", 0, 0xee), ("ram", RESERVED, 0)] {
-        assert_eq!(machine.bytes(file, at), (pattern(33), beside), "{file}");
+    for (file, at, next) in [("bar", 0, 0xee), ("ram", RESERVED, 0)] {
+        assert_eq!(machine.bytes(file, at), (pattern(33), next), "{file}");
     }
     // The DAX device starts after Linux' records in the file.
     let bytes = fs::read(machine.file("nvdimm")).unwrap();
@@ -206,23 +211,108 @@ fn a_wrong_guest_is_refused_in_one_line() {
         let line = machine.bench.refused(&words, 2);
         assert!(line.contains(why), "{line}");
     }
-    let declared = |text: &str| fs::write(machine.bench.path().join("mine.toml"), text).unwrap();
-    declared("about = 'one'\nset = { dax-divice = '/dev/dax0.0' }");
+    fs::write(
+        machine.bench.path().join("mine.toml"),
+        "about = 'one'\nset = { dax-divice = '/dev/dax0.0' }",
+    )
+    .unwrap();
     assert!(refused("./mine.toml", 2).contains("unknown name 'dax-divice'"));
-    declared("about = 'one'\narguments = ['-device', 'no-such-device']");
-    let output = machine.output(&["run", "copy/throughput", "--guest", "./mine.toml"]);
+}
+
+#[test]
+fn an_experiment_with_more_roles_than_hosts_is_refused_before_the_boot() {
+    let machine = Machine::new();
+    let words = ["run", "planted/roles", "--guest", "plain"];
+    // Neither boots a guest nor makes a kernel: this cache has none.
+    let line = machine.bench.refused(&words, 2);
+    let expected = "experiment 'planted/roles': its 2 roles need a host each, and guest 'plain' has 1 host; use --guest with \
+        one of escape, pool, shared-bar";
+    assert!(line.ends_with(expected), "{line}");
+    assert!(!machine.bench.path().join("cache").exists());
+}
+
+#[test]
+fn without_qemu_no_kernel_is_made() {
+    let machine = Machine::new();
+    let words: [&[&str]; 2] =
+        [&["run", "planted/delay", "--guest", "plain"], &["guest", "plain", "--", "list"]];
+    for words in words {
+        let mut command = machine.bench.command(words);
+        let output = command.env("PATH", machine.bench.path()).output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{errors}");
+        let last = errors.lines().last().unwrap();
+        assert!(last.contains("the program qemu-system-x86_64 is not installed"), "{errors}");
+        assert!(!machine.bench.path().join("cache").exists());
+    }
+}
+
+/// Runs a command that starts the guest `mine.toml`, which has this declaration, and fails; returns its error line and the
+/// number of lines that contain the cause.
+fn failed_start(declared: &str, words: &[&str], cause: &str) -> (String, usize) {
+    let machine = Machine::new();
+    fs::write(machine.bench.path().join("mine.toml"), declared).unwrap();
+    let output = machine.output(words);
     let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.code() == Some(1) && errors.contains("no-such-device"), "{errors}");
-    declared("about = 'one'\nmodules = ['no_such_module']");
-    let output = machine.output(&["guest", "./mine.toml", "--", "doctor"]);
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(errors.contains("no module 'no_such_module'"), "{errors}");
-    declared("about = 'one'\nprepare = 'exit 3'");
-    let output = machine.output(&["run", "copy/throughput", "--guest", "./mine.toml"]);
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(errors.contains("'prepare' of the guest's declaration failed"), "{errors}");
-    let output = machine.output(&["guest", "./mine.toml", "--", "list"]);
-    assert_eq!(output.status.code(), Some(1), "init failed before the command");
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    let last = errors.lines().last().unwrap();
+    assert!(last.starts_with("error: "), "{errors}");
+    (last.to_owned(), errors.lines().filter(|line| line.contains(cause)).count())
+}
+
+const RUN: [&str; 4] = ["run", "copy/throughput", "--guest", "./mine.toml"];
+const LIST: [&str; 4] = ["guest", "./mine.toml", "--", "list"];
+
+#[test]
+fn a_guest_that_qemu_does_not_start_is_named_with_the_cause() {
+    let declared = "about = 'one'\narguments = ['-device', 'no-such-device']";
+    let (line, lines) = failed_start(declared, &RUN, "no-such-device");
+    assert!(line.starts_with("error: cannot start: guest 'mine' exited with status 1: "), "{line}");
+    assert!(line.contains("no-such-device") && lines == 1, "{line}");
+    assert!(line.ends_with("see its console with 'tollgate guest NAME -- list'"), "{line}");
+    let (line, lines) = failed_start(declared, &LIST, "no-such-device");
+    assert!(line.starts_with("error: guest './mine.toml': QEMU exited with status 1"), "{line}");
+    assert!(line.contains("no-such-device") && lines == 1, "{line}");
+}
+
+#[test]
+fn a_guest_without_its_module_does_not_start() {
+    let declared = "about = 'one'\nmodules = ['no_such_module']";
+    let doctor = ["guest", "./mine.toml", "--", "doctor"];
+    for words in [&RUN[..], &doctor] {
+        let (line, lines) = failed_start(declared, words, "no module 'no_such_module'");
+        assert!(line.contains("no module 'no_such_module'") && lines == 1, "{line}");
+    }
+}
+
+#[test]
+fn a_guest_whose_devices_are_not_prepared_does_not_start() {
+    let declared = "about = 'one'\nprepare = 'exit 3'";
+    let cause = "'prepare' of the guest's declaration failed: it exited with status 3";
+    for words in [&RUN, &LIST] {
+        let (line, lines) = failed_start(declared, words, cause);
+        assert!(line.contains(cause) && line.contains("guest '") && lines == 1, "{line}");
+    }
+}
+
+#[test]
+fn a_run_in_a_guest_measures_what_its_hosts_can() {
+    let machine = Machine::new();
+    let words = ["run", "planted/roles", "planted/artefact", "--guest", "plain", "--rounds", "1"];
+    let output = machine.output(&[&words[..], &["--quiet"]].concat());
+    assert!(output.status.success(), "{output:?}");
+    let samples = machine.bench.journal().samples;
+    let of = |id: &'static str| samples.iter().filter(move |one| one.experiment == id);
+    assert!(of("planted/roles").count() > 0);
+    for sample in of("planted/roles") {
+        let failure = sample.error.as_ref().unwrap();
+        assert_eq!(failure.kind, FailureKind::Unavailable, "{failure}");
+        assert!(failure.why.contains("guest 'plain' has 1 host"), "{failure}");
+        assert!(failure.remedy.as_ref().unwrap().contains("escape"), "{failure}");
+    }
+    let is_table = |one: &&Sample| one.point.text("artefact") == "table";
+    let table: Vec<_> = of("planted/artefact").filter(is_table).collect();
+    assert!(!table.is_empty() && table.iter().all(|one| !is_fault(one)), "{table:?}");
 }
 
 #[test]

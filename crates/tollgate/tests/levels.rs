@@ -43,6 +43,13 @@ const ELSEWHERE: &[(&str, &str, &str, &[&str])] = &[
     ("mpx", "bounds/checks", "checked_by=mpx", &[]),
 ];
 
+/// The guests of no level above, and the test of each.
+const OTHERS: &[(&str, &str)] = &[
+    ("cxl", include_str!("guests.rs")),
+    ("plain", include_str!("guest_lifecycle.rs")),
+    ("slow-clock", include_str!("cpus.rs")),
+];
+
 /// What a machine may lack without a guest that has it: the suites or experiments, by the start of their names, and part of
 /// the reason. Any other reason is a defect.
 const ABSENT: &[(&str, &str)] = &[
@@ -96,8 +103,10 @@ struct Coverage {
 
 impl Coverage {
     fn add(&mut self, run: &Run) {
-        for (id, experiment) in &run.record.experiments {
-            for point in experiment.points.iter().filter(|_| !id.starts_with("lab/")) {
+        let of_suites =
+            run.record.experiments.iter().filter(|(id, _)| !lab::run::is_lab_experiment(id));
+        for (id, experiment) in of_suites {
+            for point in &experiment.points {
                 self.declared.extend(levels(id, point));
             }
         }
@@ -237,6 +246,22 @@ fn measure_again(bench: &Bench, options: &[&str], coverage: &mut Coverage) {
         let selected = levels.iter().flat_map(|level| ["--where", level]);
         let arguments: Vec<_> = [experiment.as_str()].into_iter().chain(selected).collect();
         coverage.add(&measure(bench, &[&arguments[..], options].concat()));
+    }
+}
+
+#[test]
+fn every_embedded_guest_is_tested_and_documented() {
+    let manual = include_str!("../../../docs/virtual.md");
+    for guest in vm::declaration::embedded().unwrap() {
+        let name = guest.name.as_str();
+        let is_of_level = ELSEWHERE.iter().any(|(guest, ..)| *guest == name);
+        let test = OTHERS.iter().find(|(guest, _)| *guest == name);
+        let is_tested = test.is_some_and(|(_, text)| {
+            text.contains(&format!("\"{name}\"")) || text.contains(&format!("guests/{name}.toml"))
+        });
+        assert!(is_of_level != is_tested, "'{name}' must be in ELSEWHERE or in OTHERS");
+        let row = format!("| `{name}` |");
+        assert!(manual.contains(&row), "docs/virtual.md has no row of '{name}'");
     }
 }
 

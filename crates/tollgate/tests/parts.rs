@@ -103,6 +103,39 @@ fn an_artefact_is_made_once_or_is_unavailable() {
 }
 
 #[test]
+fn an_intact_artefact_in_a_read_only_cache_is_used() {
+    let bench = Bench::new();
+    let program = bench.command(&[]).get_program().to_string_lossy().into_owned();
+    let measure =
+        format!("{program} run planted/artefact --rounds 1 --quiet --fresh --where artefact=table");
+    let mut first = bench.command(&measure.split(' ').skip(1).collect::<Vec<_>>());
+    assert!(first.status().unwrap().success(), "{first:?}");
+    let cache = bench.path().join("cache");
+    // Locks are files too.
+    for entry in std::fs::read_dir(cache.join("tollgate")).unwrap().flatten() {
+        if entry.file_name().to_string_lossy().ends_with(".lock") {
+            std::fs::remove_file(entry.path()).unwrap();
+        }
+    }
+    let mount = format!("mount --bind {0} {0} && mount -o remount,ro,bind {0}", cache.display());
+    let is_possible =
+        std::process::Command::new("unshare").args(["--mount", "sh", "-ec", &mount]).status();
+    if !is_possible.is_ok_and(|status| status.success()) {
+        return machine::untested::note("a read-only cache", &"mounting needs root");
+    }
+    let here = bench.command(&[]);
+    let mut second = std::process::Command::new("unshare");
+    second.args(["--mount", "sh", "-ec", &format!("{mount}; {measure}")]);
+    second.current_dir(bench.path());
+    second.envs(here.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let output = second.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let run = bench.journal();
+    let mut samples = run.samples.iter().filter(|one| one.experiment == "planted/artefact");
+    assert!(samples.any(|sample| sample.error.is_none()), "{:?}", run.samples);
+}
+
+#[test]
 fn a_guest_has_a_worker_and_its_samples_belong_to_the_host() {
     let bench = Bench::new();
     let line = bench.refused(&["run", "planted/guest", "--quiet"], 1);

@@ -5,8 +5,7 @@
  *
  * The markers are NOPs with a displacement that nothing else uses. A repeated string instruction counts once, as
  * performance counters do; QEMU executes each of its repetitions as an instruction. One that an interrupt divides counts
- * twice. An instruction that faults counts at each attempt, and one
- * of the kernel with the rest of its block.
+ * twice. An instruction that faults counts at each attempt, and one of the kernel with the rest of its block.
  *
  * Debian has no header of the interface of plugins, so its functions are declared here, in version 1. */
 #include <stdbool.h>

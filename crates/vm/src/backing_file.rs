@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
@@ -10,7 +10,9 @@ use std::sync::Arc;
 use lab::sample::Failure;
 use machine::memfd::Memfd;
 use rustix::fs::{FallocateFlags, OFlags, fstat, fstatvfs};
-use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
+
+/// End of the placeholder of a file's length.
+pub(crate) const SIZE: &str = ".size";
 
 /// A file of the host that is a device's memory.
 #[derive(Debug, Clone)]
@@ -49,7 +51,7 @@ pub(crate) struct Folder<'a> {
 }
 
 impl FolderLock {
-    /// Locks a folder: alone, or shared with the other hosts of a guest.
+    /// Locks a folder: exclusively, or shared with the other hosts of a guest.
     ///
     /// # Errors
     /// Returns one line if the folder does not exist or is in use.
@@ -134,7 +136,7 @@ impl BackingFile {
         if found != self.bytes {
             let (name, bytes) = (&self.name, self.bytes);
             let why = format!(
-                "backing file '{name}' of {bytes} B has {found} B: it was changed meanwhile; remove the file and run again"
+                "backing file '{name}' of {bytes} B has {found} B: another process changed it; remove the file and run again"
             );
             return Err(Failure::failed(why));
         }
@@ -146,8 +148,7 @@ impl BackingFile {
 
 /// Lets children inherit a descriptor and returns the path by which they open it.
 pub(crate) fn inherited(fd: &OwnedFd) -> io::Result<String> {
-    fcntl_setfd(fd, fcntl_getfd(fd)?.difference(FdFlags::CLOEXEC))?;
-    Ok(format!("/proc/self/fd/{}", fd.as_raw_fd()))
+    Ok(format!("/proc/self/fd/{}", machine::memfd::inherit(fd)?))
 }
 
 /// Opens a file of this length, or creates it, with all its blocks: a store to a block that a full disk lacks would kill its
@@ -162,7 +163,7 @@ fn open_in(path: &Path, bytes: u64) -> io::Result<File> {
     match new.persist_noclobber(path) {
         Ok(file) => Ok(file),
         Err(why) if why.error.kind() == ErrorKind::AlreadyExists => open_existing(path, bytes)?
-            .ok_or_else(|| io::Error::other(format!("{} was removed meanwhile", path.display()))),
+            .ok_or_else(|| io::Error::other(format!("another process removed {}", path.display()))),
         Err(why) => Err(why.error),
     }
 }
@@ -261,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_truncated_meanwhile_is_not_passed_to_a_guest() {
+    fn a_file_that_was_truncated_is_not_passed_to_a_guest() {
         let folder = tempfile::tempdir().unwrap();
         let file = create(folder.path(), "bar", 8192).unwrap();
         file.to_file().unwrap().set_len(4096).unwrap();
@@ -287,9 +288,9 @@ mod tests {
         let hosts = [take(true).unwrap(), take(true).unwrap()];
         assert!(take(false).unwrap_err().contains("another guest uses it; end that guest"));
         drop(hosts);
-        let alone = take(false).unwrap();
+        let exclusive = take(false).unwrap();
         assert!(take(true).is_err());
-        drop(alone);
+        drop(exclusive);
         let absent = FolderLock::take(Path::new("/no/such"), false).unwrap_err();
         assert!(
             absent.starts_with("/no/such: ") && absent.contains("create the folder"),

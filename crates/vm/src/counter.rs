@@ -4,35 +4,28 @@
 //! of the host. The kernel's includes the guest's timer interrupts, whose number depends on the instructions executed.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 use lab::artefact::Recipe;
-use lab::program::{self, Program};
+use lab::program;
 use lab::sample::Failure;
 use machine::child;
 
+use crate::compiler::{GCC, compile, toolchain};
 use crate::guest::PARAMETERS;
-use crate::{QEMU, initramfs};
+use crate::{QEMU, initramfs, qemu};
 
-/// The compiler of the plugin and of static programs.
-const GCC: Program = Program {
-    name: "gcc",
-    capability: "gcc",
-    about: "compiles programs",
-    package: "gcc libc6-dev",
-};
 /// Name of the artefact of the plugin.
 pub const PLUGIN: &str = "qemu-instruction-counter";
 /// The files in its folder.
 const PLUGIN_SOURCE: &str = "count_instructions.c";
 const PLUGIN_FILE: &str = "count_instructions.so";
 const PLUGIN_TEXT: &str = include_str!("../plugin/count_instructions.c");
-/// Time limit of the compiler.
-const COMPILE_LIMIT: Duration = Duration::from_secs(300);
 /// Messages of a QEMU without plugins, and of one with another version of their interface.
 const PLUGIN_REFUSED: [&str; 3] =
     ["Could not load plugin", "plugin requires API", "-plugin: invalid option"];
+/// The displacements of the NOPs that a counted program executes before and after.
+pub const MARKERS: [u32; 2] = [0x746f_6c01, 0x746f_6c02];
 /// Start of the plugin's line.
 const COUNTS: &str = "instructions: ";
 
@@ -43,39 +36,6 @@ pub fn plugin() -> Recipe {
         compile(folder, &flags, &[(PLUGIN_SOURCE, PLUGIN_TEXT)], PLUGIN_FILE)
     };
     Recipe { name: PLUGIN.into(), inputs: vec![PLUGIN_TEXT.into(), toolchain().into()], make }
-}
-
-/// Identifies the compiler, and the C library of static programs.
-pub fn toolchain() -> String {
-    let mut gcc = Command::new(GCC.name);
-    let version = GCC.output(gcc.arg("--version"), COMPILE_LIMIT).unwrap_or_default();
-    let libc = machine::environment::libc_version().unwrap_or_default();
-    format!("{}; {libc}", version.lines().next().unwrap_or_default())
-}
-
-/// Writes source files, each with its name, to a folder and compiles the first one with the system's GCC.
-///
-/// # Errors
-/// Returns `unavailable` without GCC, and `failed` with its first error.
-pub fn compile(
-    folder: &Path,
-    flags: &[&str],
-    sources: &[(&str, &str)],
-    output: &str,
-) -> Result<(), Failure> {
-    for (name, text) in sources {
-        std::fs::write(folder.join(name), text)?;
-    }
-    let source = sources.first().map_or("", |(name, _)| name);
-    let mut gcc = Command::new(GCC.find()?);
-    gcc.args(flags).args([source, "-o", output]).current_dir(folder);
-    let result = program::run(&mut gcc, &[], COMPILE_LIMIT)?;
-    if result.status.success() {
-        return Ok(());
-    }
-    let errors = String::from_utf8_lossy(&result.stderr);
-    let first = errors.lines().find(|line| line.contains("error")).or(errors.lines().next());
-    Err(Failure::failed(format!("gcc {source}: {}", first.unwrap_or("no diagnostic"))))
 }
 
 /// Checks that the emulator and the compiler are installed.
@@ -126,9 +86,8 @@ impl CountedGuest<'_> {
     pub fn run(&self) -> Result<InstructionCounts, Failure> {
         let initramfs = initramfs::of_static_program(&self.program)?;
         let fd = initramfs.inherit()?;
-        let mut command = Command::new(QEMU.find()?);
+        let mut command = qemu()?;
         command
-            .args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"])
             .args(["-accel", "tcg", "-machine", "q35", "-smp", "1"])
             // The guest's clock advances by instructions, so the host's speed does not change the number of timer interrupts.
             .args(["-icount", "shift=0,sleep=off"])
@@ -266,6 +225,18 @@ mod tests {
         let per_call = (many.kernel - few.kernel) as f64 / 2000.0;
         assert!((50.0..1000.0).contains(&per_call), "{per_call} instructions per getpid");
         assert!((few.kernel as f64) < 2000.0 * per_call, "{few:?}: {per_call} per call");
+    }
+
+    #[test]
+    fn the_plugin_and_the_program_have_the_markers() {
+        for (marker, name) in MARKERS.iter().zip(["BEGIN", "END"]) {
+            let [a, b, c, d] = marker.to_le_bytes();
+            let bytes = format!(
+                "{name}[] = {{0x0f, 0x1f, 0x84, 0x00, {a:#04x}, {b:#04x}, {c:#04x}, {d:#04x}}}"
+            );
+            assert!(PLUGIN_TEXT.contains(&bytes), "{bytes}");
+            assert!(PROGRAM.contains(&format!("{name} \"nopl {marker:#x}(")), "{marker:#x}");
+        }
     }
 
     #[test]

@@ -35,7 +35,7 @@ const fn package_tool(name: &'static str, package: &'static str) -> Program {
     Program { name, capability: name, about: "unpacks Debian's Linux for guests", package }
 }
 
-/// Returns the recipe that downloads and unpacks the kernel with the system's `apt-get`, some seconds' work.
+/// Returns the recipe that downloads and unpacks the kernel with the system's `apt-get`.
 pub fn recipe() -> Recipe {
     Recipe { name: NAME.into(), inputs: vec![METAPACKAGE.into(), UNUSED.join(" ").into()], make }
 }
@@ -50,32 +50,46 @@ fn make(_: &Recipe, folder: &Path) -> Result<(), Failure> {
     let mut unpack = Command::new(DPKG_DEB.name);
     DPKG_DEB.output(unpack.arg("--extract").args([&archive, folder]), STEP_TIMEOUT)?;
     fs::remove_file(archive)?;
-    fs::remove_dir_all(folder.join("usr"))?;
+    remove_folder(&folder.join("usr"))?;
     let modules = file_in(&folder.join("lib/modules"), |_| true)?;
     for part in UNUSED {
-        fs::remove_dir_all(modules.join("kernel").join(part))?;
+        remove_folder(&modules.join("kernel").join(part))?;
     }
     let version = modules.file_name().unwrap_or_default();
     let mut index = Command::new(DEPMOD.find_in_system()?);
     DEPMOD.output(index.arg("--basedir").arg(folder).arg(version), STEP_TIMEOUT).map(drop)
 }
 
+fn remove_folder(folder: &Path) -> Result<(), Failure> {
+    let removed = fs::remove_dir_all(folder);
+    removed.map_err(|why| Failure::failed(format!("remove {}: {why}", folder.display())))
+}
+
 /// Returns the package of the newest build that the package lists offer.
 fn newest_package() -> Result<String, Failure> {
-    let mut show = Command::new(APT_CACHE.name);
-    let shown =
-        APT_CACHE.output(show.args(["show", "--no-all-versions", METAPACKAGE]), STEP_TIMEOUT);
-    let listed = shown.ok().and_then(|text| {
-        let depends = text.lines().find_map(|line| line.strip_prefix("Depends: "))?.to_owned();
-        let names =
-            depends.split([',', '|']).map(|one| one.split_whitespace().next().unwrap_or(""));
-        names.map(str::to_owned).find(|name| name.starts_with("linux-image-"))
-    });
-    listed.ok_or_else(|| {
+    // `show` fails if the lists have no such package, but also for other reasons; `madison` only prints nothing.
+    let mut known = Command::new(APT_CACHE.name);
+    let known = APT_CACHE.output(known.args(["madison", METAPACKAGE]), STEP_TIMEOUT)?;
+    let shown = match known.trim().is_empty() {
+        true => String::new(),
+        false => {
+            let mut show = Command::new(APT_CACHE.name);
+            show.args(["show", "--no-all-versions", METAPACKAGE]);
+            APT_CACHE.output(&mut show, STEP_TIMEOUT)?
+        }
+    };
+    image_package(&shown).ok_or_else(|| {
         let cause = "the package lists have no Linux 6.12 for guests";
         let why = format!("{cause}: {METAPACKAGE}");
         Failure::unavailable(why, "use Debian 12 or 13 and run apt-get update").with_cause(cause)
     })
+}
+
+/// Returns the package of the image on which the metapackage depends, from its description.
+fn image_package(description: &str) -> Option<String> {
+    let depends = description.lines().find_map(|line| line.strip_prefix("Depends: "))?;
+    let mut names = depends.split([',', '|']).filter_map(|one| one.split_whitespace().next());
+    names.find(|name| name.starts_with("linux-image-")).map(str::to_owned)
 }
 
 /// Returns the path of the first entry of a folder whose name matches.
@@ -169,6 +183,15 @@ fn normalised(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_image_is_what_the_metapackage_depends_on() {
+        let package = "Package: linux-image-6.12-amd64\n\
+            Depends: initramfs-tools, linux-image-6.12.1-1-amd64 (= 6.12.1-1) | other\nSize: 5\n";
+        assert_eq!(image_package(package).as_deref(), Some("linux-image-6.12.1-1-amd64"));
+        assert_eq!(image_package("Package: x\nDepends: libc6\n"), None);
+        assert_eq!(image_package(""), None);
+    }
 
     #[test]
     fn modules_follow_those_they_depend_on() {

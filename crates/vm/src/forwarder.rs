@@ -159,14 +159,17 @@ impl WriteOnly {
 mod tests {
     use std::os::fd::AsFd;
 
-    use machine::mapping::{Mapping, PAGE};
+    use machine::mapping::PAGE;
     use machine::memfd::Memfd;
 
     use super::*;
 
+    fn file(memory: &Memfd) -> File {
+        File::from(memory.as_fd().try_clone_to_owned().unwrap())
+    }
+
     fn write_only(copy: &Memfd, range: &Memfd) -> WriteOnly {
-        let [copy, range] =
-            [copy, range].map(|it| File::from(it.as_fd().try_clone_to_owned().unwrap()));
+        let [copy, range] = [copy, range].map(file);
         WriteOnly::new("range", copy, range, PAGE).unwrap()
     }
 
@@ -175,7 +178,7 @@ mod tests {
         let [copy, range] = ["copy", "range"].map(|name| Memfd::create(name, PAGE).unwrap());
         let forwarder = Forwarder::start(vec![write_only(&copy, &range)]);
         forwarder.check().unwrap();
-        File::from(copy.as_fd().try_clone_to_owned().unwrap()).set_len(10).unwrap();
+        file(&copy).set_len(10).unwrap();
         let start = Instant::now();
         while forwarder.check().is_ok() && start.elapsed() < Duration::from_secs(20) {
             std::thread::sleep(Duration::from_millis(1));
@@ -185,33 +188,31 @@ mod tests {
     }
 
     #[test]
-    fn changed_bytes_arrive_and_others_keep_their_value() {
+    fn changed_bytes_arrive_while_the_guest_runs_and_others_keep_their_value() {
         let [copy, range] = ["copy", "range"].map(|name| Memfd::create(name, PAGE).unwrap());
-        let [guest, other] = [&copy, &range].map(|memfd| Mapping::shared(memfd, PAGE).unwrap());
-        // SAFETY: all bytes are in mappings of one page, accessed by volatile loads and stores.
-        unsafe {
-            other.as_mut_ptr().write_bytes(0xee, PAGE);
-            let forwarder = Forwarder::start(vec![write_only(&copy, &range)]);
-            guest.as_mut_ptr().add(9).write_volatile(7);
-            guest.as_mut_ptr().add(PAGE - 1).write_volatile(8);
-            let start = Instant::now();
-            while other.as_ptr().add(9).read_volatile() != 7
-                && start.elapsed() < Duration::from_secs(20)
-            {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-            guest.as_mut_ptr().add(100).write_volatile(9);
-            drop(forwarder);
-            let bytes: Vec<u8> =
-                (0..PAGE).map(|at| other.as_ptr().add(at).read_volatile()).collect();
-            let changed: Vec<_> = bytes
-                .iter()
-                .enumerate()
-                .filter(|(_, byte)| **byte != 0xee)
-                .map(|(at, byte)| (at, *byte))
-                .collect();
-            assert_eq!(changed, [(9, 7), (100, 9), (PAGE - 1, 8)]);
-            assert_eq!(guest.as_ptr().read_volatile(), 0, "the host sees nothing of the range");
+        let [guest, other] = [&copy, &range].map(file);
+        let bytes = |file: &File| {
+            let mut bytes = vec![0; PAGE];
+            file.read_exact_at(&mut bytes, 0).unwrap();
+            bytes
+        };
+        let mut expected = vec![0xee; PAGE];
+        other.write_all_at(&expected, 0).unwrap();
+        let forwarder = Forwarder::start(vec![write_only(&copy, &range)]);
+        for (at, byte) in [(9, 7), (PAGE - 1, 8)] {
+            guest.write_all_at(&[byte], at as u64).unwrap();
+            expected[at] = byte;
         }
+        let start = Instant::now();
+        while bytes(&other) != expected && start.elapsed() < Duration::from_secs(60) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(bytes(&other), expected, "forwarded before the guest ends");
+        // The last stores are forwarded when the guest ends.
+        guest.write_all_at(&[9], 100).unwrap();
+        expected[100] = 9;
+        drop(forwarder);
+        assert_eq!(bytes(&other), expected);
+        assert_eq!(bytes(&guest)[0], 0, "the host sees nothing of the range");
     }
 }

@@ -2,21 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
-use std::process::Command;
 use std::sync::Arc;
 
 use lab::artefact::{self, Artefacts, Recipe};
-use lab::guest::{Guest, GuestClock, HOST_USER, IN_GUEST, Start};
+use lab::guest::{BootCommand, EMULATOR, Guest, GuestClock, HOST_USER, IN_GUEST};
 use lab::sample::Failure;
-use machine::child::die_with_parent;
 use machine::cpu::{EMULATED_VARIABLE, PLANTED_CLOCK};
 use serde::{Deserialize, Serialize};
 
-use crate::backing_file::{BackingFile, inherited};
-use crate::debian_linux;
+use crate::backing_file::{BackingFile, SIZE, inherited};
+use crate::debian_linux::{self, Alternatives};
 use crate::forwarder::Forwarder;
-use crate::init::{HOST_FILES, InitConfig, PORT};
-use crate::{QEMU, initramfs};
+use crate::init::{HOST_FILES, INIT, InitConfig, PORT};
+use crate::{QEMU, initramfs, qemu};
 
 /// Environment variables of the host that the command inside receives with the host's files: where programs and artefacts
 /// are.
@@ -24,8 +22,8 @@ const OF_HOST: [&str; 3] = ["PATH", "HOME", "XDG_CACHE_HOME"];
 /// Kernel parameters of every guest. Linux panics if its check of the timer sees no interrupt, because the emulator lost
 /// its CPU.
 pub(crate) const PARAMETERS: &str = "console=ttyS0 quiet printk.time=0 panic=-1 no_timer_check";
-/// Command of this program that runs it as init.
-pub const INIT: &str = "guest-init";
+/// What to do if KVM cannot execute a guest whose accelerator the user does not choose.
+const OTHER_HOST: &str = "measure on another host";
 
 /// Accelerator that executes the guest's instructions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, clap::ValueEnum)]
@@ -43,7 +41,7 @@ impl Accelerator {
     pub fn name(self) -> &'static str {
         match self {
             Self::Kvm => "kvm",
-            Self::Tcg => "tcg",
+            Self::Tcg => EMULATOR,
         }
     }
 
@@ -53,6 +51,18 @@ impl Accelerator {
             true => GuestClock::None,
             false => GuestClock::Real,
         }
+    }
+
+    /// Checks that this host can start a guest with it, before a kernel is made for the guest.
+    ///
+    /// # Errors
+    /// Returns `unavailable` if QEMU is not installed, or `/dev/kvm` cannot be opened for KVM.
+    pub fn check_host(self) -> Result<(), Failure> {
+        QEMU.find()?;
+        if self == Self::Kvm {
+            machine::kvm::open()?;
+        }
+        Ok(())
     }
 
     /// Returns the most capable CPU that QEMU offers with it.
@@ -78,6 +88,14 @@ impl Kernel {
         match self {
             Self::Debian => debian_linux::recipe(),
             Self::Built(recipe) => recipe.clone(),
+        }
+    }
+
+    /// Describes how it is made, and how long that takes.
+    fn making(&self) -> &'static str {
+        match self {
+            Self::Debian => "downloading 100 MB of Debian's Linux",
+            Self::Built(_) => "building Linux, which takes up to ten minutes on a small machine",
         }
     }
 }
@@ -107,7 +125,7 @@ pub struct LinuxGuest {
     pub modules: Vec<String>,
     /// The clock of its CPUs.
     pub clock: GuestClock,
-    /// Further arguments of QEMU, in which `{name}` is the path of a backing file.
+    /// Further arguments of QEMU, in which `{name}` is the path of a backing file, and `{name.size}` its length in bytes.
     pub arguments: Vec<String>,
     /// The backing files.
     pub files: Vec<BackingFile>,
@@ -123,6 +141,8 @@ pub struct LinuxGuest {
     pub is_watched: bool,
     /// Forwarder of stores to its write-only ranges, as long as the guest exists.
     pub forwarder: Option<Arc<Forwarder>>,
+    /// What to do if KVM cannot execute it.
+    pub kvm_remedy: &'static str,
 }
 
 impl LinuxGuest {
@@ -135,7 +155,7 @@ impl LinuxGuest {
             machine: "pc".into(),
             cpu: None,
             cpus: 2,
-            // It holds this program twice, and a debug build is large.
+            // It contains this program twice, and a debug build is large.
             memory: "1024".into(),
             kernel,
             parameters: String::new(),
@@ -149,80 +169,105 @@ impl LinuxGuest {
             variables: BTreeMap::new(),
             is_watched: false,
             forwarder: None,
+            kvm_remedy: OTHER_HOST,
         }
     }
 
-    /// Returns the recipes that [`start`](Self::start) needs.
+    /// Returns the recipes that [`boot_command`](Self::boot_command) needs.
     pub fn recipes(&self) -> Vec<Recipe> {
         vec![self.kernel.recipe()]
+    }
+
+    /// Describes how its recipes are made, and how long that takes; `None` if they are in the cache.
+    pub fn making(&self) -> Option<&'static str> {
+        (!artefact::is_cached(&self.kernel.recipe())).then(|| self.kernel.making())
     }
 
     /// Converts it to a guest of the lab.
     pub fn into_guest(self) -> Guest {
         let (name, artefacts, clock) = (self.name.clone(), self.recipes(), self.clock);
-        let start = move |artefacts: &Artefacts| self.start(artefacts);
-        Guest { name, artefacts, clock, start: Arc::new(start) }
+        let forwarder = self.forwarder.clone();
+        let check = move || forwarder.as_ref().map_or(Ok(()), |forwarder| forwarder.check());
+        let start = move |artefacts: &Artefacts| self.boot_command(artefacts);
+        Guest { name, artefacts, clock, start: Arc::new(start), check: Arc::new(check) }
     }
 
-    /// Prepares the kernel and returns the command that boots the guest.
+    /// Builds the initramfs and returns the command that boots the guest.
     ///
     /// # Errors
-    /// Returns the failure of making the kernel, and `unavailable` if QEMU is not installed.
-    pub fn start(&self, artefacts: &Artefacts) -> Result<Start, Failure> {
+    /// Returns the failure of making the kernel, `unavailable` if QEMU is not installed, and `failed` if the kernel has no
+    /// such module, the initramfs cannot be built, another process changed a backing file, or stores are not forwarded.
+    pub fn boot_command(&self, artefacts: &Artefacts) -> Result<BootCommand, Failure> {
+        if let Some(forwarder) = &self.forwarder {
+            forwarder.check()?;
+        }
         let made = artefact::find(artefacts, &self.kernel.recipe().name)?;
         let (image, modules) = match &self.kernel {
             Kernel::Debian => debian_linux::files(made, &self.all_modules())?,
             Kernel::Built(_) => (made.join("bzImage"), Vec::new()),
         };
-        let config = InitConfig {
-            host: self.host.clone(),
-            modules: modules
-                .iter()
-                .map(|files| files.iter().map(|path| initramfs::module_name(path)).collect())
-                .collect(),
-            host_files: self.host_files,
-            prepare: self.prepare.clone(),
-            command: self.command.clone(),
-            variables: self.all_variables(),
-            is_watched: self.is_watched,
-        };
-        let initramfs = initramfs::of_this_program(&config, &modules)?;
+        let initramfs = initramfs::of_this_program(&self.init_config(&modules), &modules)?;
         let initramfs = initramfs.as_fd().try_clone_to_owned()?;
         let archive = inherited(&initramfs)?;
         let mut held = vec![initramfs];
-        let mut command = Command::new(QEMU.find()?);
+        let mut command = qemu()?;
         command
             // Names it in the list of processes.
             .args(["-name", &self.host])
-            .args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"])
             .args(["-accel", self.accelerator.name()])
             .args(["-cpu", self.cpu.as_deref().unwrap_or(self.accelerator.cpu())])
             .args(["-machine", &self.machine, "-m", &self.memory, "-smp", &self.cpus.to_string()])
             .arg("-kernel")
             .arg(image)
             .args(["-initrd", &archive, "-append", &self.command_line()])
+            .args(self.streams());
+        let mut values = BTreeMap::new();
+        for file in &self.files {
+            let path = file.path_for_child(&mut held)?;
+            values.insert(format!("{{{}}}", file.name), path);
+            values.insert(format!("{{{}{SIZE}}}", file.name), file.bytes.to_string());
+        }
+        command.args(self.arguments.iter().map(|argument| substituted(argument, &values)));
+        Ok(BootCommand::of_guest(command, held, self.kvm_remedy))
+    }
+
+    fn init_config(&self, modules: &[Alternatives]) -> InitConfig {
+        let names = |files: &Alternatives| {
+            files.iter().map(|path| initramfs::module_name(path)).collect::<Vec<_>>()
+        };
+        InitConfig {
+            host: self.host.clone(),
+            modules: modules.iter().map(names).collect(),
+            host_files: self.host_files,
+            prepare: self.prepare.clone(),
+            command: self.command.clone(),
+            variables: self.all_variables(),
+            is_watched: self.is_watched,
+        }
+    }
+
+    /// Returns the arguments of the console, the port and the host's files.
+    fn streams(&self) -> Vec<String> {
+        let port = self.on_bus("virtio-serial-pci");
+        let mut arguments = vec![
             // The last console output explains why a guest died.
-            .args(["-chardev", "file,id=console,path=/proc/self/fd/2"])
-            .args(["-serial", "chardev:console"])
-            .args(["-chardev", "stdio,id=port,signal=off"])
-            .args(["-device", &self.on_bus("virtio-serial-pci")])
-            .args(["-device", &format!("virtserialport,chardev=port,name={PORT}")]);
+            "-chardev".into(),
+            "file,id=console,path=/proc/self/fd/2".into(),
+            "-serial".into(),
+            "chardev:console".into(),
+            "-chardev".into(),
+            "stdio,id=port,signal=off".into(),
+            "-device".into(),
+            port,
+            "-device".into(),
+            format!("virtserialport,chardev=port,name={PORT}"),
+        ];
         if self.host_files {
             let tag = self.on_bus(&format!("virtio-9p-pci,fsdev=files,mount_tag={HOST_FILES}"));
             let files = "local,id=files,path=/,security_model=none,readonly=on,multidevs=remap";
-            command.args(["-fsdev", files, "-device", &tag]);
+            arguments.extend(["-fsdev".into(), files.into(), "-device".into(), tag]);
         }
-        if let Some(forwarder) = &self.forwarder {
-            forwarder.check()?;
-        }
-        let mut paths = BTreeMap::new();
-        for file in &self.files {
-            let path = file.path_for_child(&mut held)?;
-            paths.insert(format!("{{{}}}", file.name), path);
-        }
-        command.args(self.arguments.iter().map(|argument| substituted(argument, &paths)));
-        die_with_parent(&mut command);
-        Ok(Start { command, held })
+        arguments
     }
 
     /// Returns the modules to load, with those of the host's files.
@@ -264,7 +309,84 @@ impl LinuxGuest {
     }
 }
 
-fn substituted(argument: &str, paths: &BTreeMap<String, String>) -> String {
-    let replace = |text: String, (name, path): (&String, &String)| text.replace(name, path);
-    paths.iter().fold(argument.to_owned(), replace)
+/// Replaces the placeholders of an argument by their values.
+fn substituted(argument: &str, values: &BTreeMap<String, String>) -> String {
+    let replace = |text: String, (name, value): (&String, &String)| text.replace(name, value);
+    values.iter().fold(argument.to_owned(), replace)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::time::{Duration, Instant};
+
+    use machine::mapping::PAGE;
+    use machine::memfd::Memfd;
+
+    use super::*;
+    use crate::forwarder::WriteOnly;
+
+    fn guest(parameters: &str) -> LinuxGuest {
+        let new = LinuxGuest::new("one".into(), Kernel::Debian, Accelerator::Tcg);
+        LinuxGuest { parameters: parameters.into(), ..new }
+    }
+
+    #[test]
+    fn the_kernels_parameters_precede_the_arguments_of_init() {
+        let line = guest("pti=off quiet").command_line();
+        let (kernel, init) = line.split_once(" -- ").unwrap();
+        assert_eq!(init, INIT);
+        let words: Vec<_> = kernel.split_whitespace().collect();
+        assert!(words.starts_with(&["console=ttyS0"]) && words.contains(&"panic=-1"), "{line}");
+        assert!(words.ends_with(&["pti=off", "quiet", "LD_LIBRARY_PATH=/lib"]), "{line}");
+    }
+
+    #[test]
+    fn placeholders_become_paths_and_other_braces_remain() {
+        let paths: BTreeMap<String, String> =
+            [("{bar}", "/proc/self/fd/7"), ("{kmem}", "/proc/self/fd/8")]
+                .map(|(name, path)| (name.to_owned(), path.to_owned()))
+                .into();
+        let argument = "memory-backend-file,id=bar,mem-path={bar},share=on";
+        let expected = "memory-backend-file,id=bar,mem-path=/proc/self/fd/7,share=on";
+        assert_eq!(substituted(argument, &paths), expected);
+        assert_eq!(substituted("{kmem},{bar}", &paths), "/proc/self/fd/8,/proc/self/fd/7");
+        assert_eq!(substituted("{\"driver\": 1}", &paths), "{\"driver\": 1}");
+    }
+
+    #[test]
+    fn a_guest_whose_stores_are_no_longer_forwarded_is_not_sound() {
+        let [copy, range] = ["copy", "range"].map(|name| Memfd::create(name, PAGE).unwrap());
+        let [from, to, truncated] = [&copy, &range, &copy]
+            .map(|memory| File::from(memory.as_fd().try_clone_to_owned().unwrap()));
+        let write_only = WriteOnly::new("range-0", from, to, PAGE).unwrap();
+        let forwarder = Some(Arc::new(Forwarder::start(vec![write_only])));
+        let one = LinuxGuest { forwarder, ..guest("") }.into_guest();
+        assert_eq!((one.check)(), Ok(()));
+        truncated.set_len(10).unwrap();
+        let start = Instant::now();
+        while (one.check)().is_ok() && start.elapsed() < Duration::from_secs(60) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let why = (one.check)().unwrap_err().why;
+        assert!(why.starts_with("range-0: ") && why.ends_with("so run again"), "{why}");
+        assert_eq!((guest("").into_guest().check)(), Ok(()));
+    }
+
+    #[test]
+    fn only_a_guest_that_sees_the_hosts_files_has_their_modules_and_variables() {
+        let alone = guest("");
+        let with_files = LinuxGuest { host_files: true, modules: vec!["kvm".into()], ..guest("") };
+        assert_eq!(alone.all_modules(), Vec::<&str>::new());
+        assert_eq!(with_files.all_modules(), ["9p", "9pnet_virtio", "overlay", "kvm"]);
+        let variables = |guest: &LinuxGuest| guest.all_variables().into_keys().collect::<Vec<_>>();
+        assert!(!variables(&alone).iter().any(|name| name == "PATH" || name == HOST_USER));
+        assert!(variables(&with_files).iter().any(|name| name == HOST_USER));
+        for one in [&alone, &with_files] {
+            assert_eq!(one.all_variables()[EMULATED_VARIABLE], "yes");
+            assert_eq!(one.all_variables()[IN_GUEST], "yes");
+        }
+        assert_eq!(alone.streams().iter().filter(|one| *one == "-fsdev").count(), 0);
+        assert_eq!(with_files.streams().iter().filter(|one| *one == "-fsdev").count(), 1);
+    }
 }

@@ -5,17 +5,19 @@ use std::ffi::{CStr, CString};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, PipeReader, Write};
 use std::os::unix::fs::chroot;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
+use machine::child;
 use rustix::mount::{MountFlags, mount, mount_bind_recursive};
 use rustix::system::finit_module;
 use serde::{Deserialize, Serialize};
 
-use crate::guest::INIT;
-
+/// Command of this program that runs it as init.
+pub const INIT: &str = "guest-init";
 /// Name of the virtio port of the command inside.
 pub(crate) const PORT: &str = "tollgate";
 /// Mount tag of the host's files.
@@ -32,9 +34,10 @@ pub const STARTED: &str = "tollgate: the command starts";
 pub const ALIVE: &str = "tollgate: at work";
 /// Interval of [`ALIVE`].
 pub const ALIVE_INTERVAL: Duration = Duration::from_secs(10);
-/// Share of [`ALIVE_INTERVAL`], in ticks of `/proc/stat` (100 per second and CPU), from which the CPUs are not idle.
+/// Minimum time of work in [`ALIVE_INTERVAL`], in ticks of `/proc/stat` (100 per second and CPU); with less the CPUs are
+/// idle.
 const MIN_TICKS: u64 = 50;
-/// Folder in which the command starts, in the guest's memory.
+/// Folder in which the command starts, in the guest's memory, if the guest sees the host's files.
 const SCRATCH: &str = "/tollgate-guest";
 /// Maximum time to print what the command left on its standard error.
 const MAX_PRINT_TIME: Duration = Duration::from_secs(2);
@@ -72,7 +75,7 @@ pub fn is_init() -> bool {
 /// Runs the command with the port as its standard input and output, then restarts the machine, which ends QEMU.
 ///
 /// # Errors
-/// Returns an error if this process is not process 1, so it never restarts a host.
+/// Returns an error if this process is not process 1, so it never restarts a host, and the `errno` of `reboot(2)`.
 pub fn main() -> io::Result<()> {
     if std::process::id() != 1 {
         let why = "not process 1: this command runs only as init of a guest; use 'tollgate run --guest NAME'";
@@ -128,12 +131,20 @@ fn serve() -> io::Result<i32> {
     command.stderr(Stdio::from(end));
     let is_printed = print_on_console(errors);
     let mut running = command.spawn()?;
-    // It holds the other end of the pipe.
+    // It keeps the other end of the pipe open.
     drop(command);
     let status = running.wait()?;
     // A process that the command left behind may keep the pipe open.
     let _ = is_printed.recv_timeout(MAX_PRINT_TIME);
-    Ok(status.code().unwrap_or(1))
+    if status.signal().is_some() {
+        writeln!(io::stderr(), "\ntollgate: the command {}", child::describe(status))?;
+    }
+    Ok(exit_status(status))
+}
+
+/// Returns the exit status of a command as a shell does: after a signal, 128 and its number.
+fn exit_status(status: ExitStatus) -> i32 {
+    status.code().or(status.signal().map(|signal| 128 + signal)).unwrap_or(1)
 }
 
 /// Prints a pipe on the console, in a thread; the receiver's other end is dropped at the end of the pipe.
@@ -148,10 +159,11 @@ fn print_on_console(mut pipe: PipeReader) -> Receiver<()> {
 
 /// Prints a line in each interval in which the CPUs work. A command that waits forever prints none; one that spins does.
 fn report_work() {
-    let mut before = busy_ticks();
+    let ticks = || busy_ticks(&fs::read_to_string("/proc/stat").unwrap_or_default());
+    let mut before = ticks();
     loop {
         std::thread::sleep(ALIVE_INTERVAL);
-        let now = busy_ticks();
+        let now = ticks();
         if now.saturating_sub(before) >= MIN_TICKS {
             let _ = writeln!(io::stderr(), "\n{ALIVE}");
         }
@@ -159,9 +171,8 @@ fn report_work() {
     }
 }
 
-/// Returns the time that the CPUs have not been idle, in ticks.
-fn busy_ticks() -> u64 {
-    let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
+/// Returns the time that the CPUs have not been idle, in ticks, from the text of `/proc/stat`.
+fn busy_ticks(stat: &str) -> u64 {
     let words = stat.lines().next().unwrap_or_default().split_whitespace().skip(1);
     let ticks: Vec<u64> = words.map(|word| word.parse().unwrap_or(0)).collect();
     // User, nice, system and interrupts; not idle time, waiting for disks and steal time. User time contains that of guests.
@@ -214,13 +225,12 @@ fn enter_host_files() -> io::Result<()> {
         mount_bind_recursive(format!("/{folder}"), format!("/root/{folder}"))?;
     }
     // The host's shared memory and the records of its changed settings have no meaning here.
-    for (path, options) in [
-        (c"/root/tollgate-guest", None),
-        (c"/root/dev/shm", None),
-        (c"/root/run/tollgate", Some(c"mode=700")),
-    ] {
-        fs::create_dir_all(Path::new(path.to_str().map_err(io::Error::other)?))?;
-        mount_new(c"tmpfs", path, options)?;
+    for (folder, options) in
+        [(SCRATCH, None), ("/dev/shm", None), ("/run/tollgate", Some(c"mode=700"))]
+    {
+        let folder = format!("/root{folder}");
+        fs::create_dir_all(&folder)?;
+        mount_new(c"tmpfs", &CString::new(folder)?, options)?;
     }
     chroot("/root")?;
     std::env::set_current_dir(SCRATCH)
@@ -231,9 +241,10 @@ fn prepare(script: &str) -> io::Result<()> {
     let status = Command::new("/bin/sh").args(["-ec", script]).stdin(Stdio::null()).status()?;
     match status.success() {
         true => Ok(()),
-        false => Err(io::Error::other(format!(
-            "'prepare' of the guest's declaration failed ({status}); 'tollgate guest NAME -- list' prints its output"
-        ))),
+        false => {
+            let why = child::describe(status);
+            Err(io::Error::other(format!("'prepare' of the guest's declaration failed: it {why}")))
+        }
     }
 }
 
@@ -250,4 +261,30 @@ fn find_port() -> io::Result<PathBuf> {
         std::thread::sleep(POLL_INTERVAL);
     }
     Err(io::Error::other(format!("no virtio port '{PORT}' in {} s", PORT_TIMEOUT.as_secs())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_exit_status_is_that_of_a_shell() {
+        let of_shell = |script: &str| {
+            let status = Command::new("sh").args(["-c", script]).status().unwrap();
+            exit_status(status)
+        };
+        assert_eq!(of_shell("exit 3"), 3);
+        assert_eq!(of_shell("kill -KILL $$"), 128 + 9);
+        assert_eq!(of_shell("kill -TERM $$"), 128 + 15);
+    }
+
+    #[test]
+    fn time_of_work_is_without_idle_and_waiting_time() {
+        // User, nice, system, idle, I/O wait, interrupts, soft interrupts, steal, guest, nice guest.
+        let stat =
+            "cpu  1 20 300 4000 50000 600000 7000000 80000000 1 1\ncpu0 9 9 9 9 9 9 9 9 9 9\n";
+        assert_eq!(busy_ticks(stat), 7_600_321);
+        assert_eq!(busy_ticks(""), 0);
+        assert!(busy_ticks(&fs::read_to_string("/proc/stat").unwrap()) > 0);
+    }
 }

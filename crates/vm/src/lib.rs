@@ -10,6 +10,7 @@
 //! enforces [`rules`] outside of them. [`counter`] counts the instructions of a program and of its kernel in a guest.
 
 mod backing_file;
+pub mod compiler;
 pub mod counter;
 pub mod debian_linux;
 pub mod declaration;
@@ -21,7 +22,10 @@ pub mod patched_linux;
 mod pool;
 pub mod rules;
 
+use std::process::Command;
+
 use lab::program::Program;
+use lab::sample::Failure;
 
 /// The emulator and virtual machine monitor.
 pub const QEMU: Program = Program {
@@ -30,3 +34,14 @@ pub const QEMU: Program = Program {
     about: "virtual machines, accelerated or emulated",
     package: "qemu-system-x86",
 };
+
+/// Returns the command of QEMU for a machine without default devices, display and user configuration, which ends when it
+/// restarts.
+///
+/// # Errors
+/// Returns `unavailable` if QEMU is not installed.
+pub fn qemu() -> Result<Command, Failure> {
+    let mut command = Command::new(QEMU.find()?);
+    command.args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
+    Ok(command)
+}

@@ -1,18 +1,20 @@
-//! Artefacts that build Debian's Linux 6.12 with a suite's patch, minimal enough to take minutes.
+//! Artefacts that build Debian's Linux 6.12 with a suite's patch and a minimal configuration.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read};
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use lab::artefact::Recipe;
+use lab::artefact::{MAX_MAKING, Recipe};
+use lab::program;
 use lab::sample::{Failure, FailureKind};
 use machine::child::{self, run_within};
 
 const SOURCE: &str = "/usr/src/linux-source-6.12.tar.xz";
-/// Half of the source's files, which the configuration does not use. Kconfig files are used, whatever they configure.
+/// Half of the source's files, which the configuration does not use. Kconfig files are used, also those of unused options.
 const UNUSED: [&str; 9] = [
     "Documentation/*.[!K]*",
     "arch/[!x]*/*.[chS]",
@@ -28,6 +30,9 @@ const UNUSED: [&str; 9] = [
 const CONFIG: &str = include_str!("../kernel/config");
 /// Maximum time of a step: compiling takes minutes, and an hour on a slow and busy machine.
 const STEP_TIMEOUT: Duration = Duration::from_secs(2 * 3600);
+/// Maximum number of steps: extract, patch, configure, compile.
+const STEPS: u32 = 4;
+const _: () = assert!(STEP_TIMEOUT.as_secs() * STEPS as u64 <= MAX_MAKING.as_secs());
 /// Bytes kept from the end of the log.
 const LOG_END: usize = 4096;
 
@@ -74,7 +79,7 @@ pub(crate) fn recipe_with_host_files(patch: &str, options: &str) -> Recipe {
 }
 
 /// Returns the recipe of a bootable kernel image: the folder of the artefact has `bzImage`, the patch, the configuration,
-/// and the end of `build.log`. `options` are lines of configuration. It takes some minutes.
+/// and the end of `build.log`. `options` are lines of configuration.
 pub fn recipe(name: &str, patch: &str, options: &str) -> Recipe {
     let config = format!("{CONFIG}\n{options}");
     Recipe {
@@ -106,11 +111,11 @@ fn make(recipe: &Recipe, folder: &Path) -> Result<(), Failure> {
         ["--extract", "--strip-components=1", "--file", SOURCE].into_iter().chain(unused).collect();
     steps.run(&output, "tar", &extract)?;
     let has_patch = !patch.trim().is_empty();
-    let patch = put(folder, "patch", &patch)?;
+    let patch = write_input(folder, "patch", &patch)?;
     if has_patch {
         steps.run(&output, "patch", &["--strip=1", "--forward", "--batch", "--input", &patch])?;
     }
-    let all = format!("KCONFIG_ALLCONFIG={}", put(folder, "config", &config)?);
+    let all = format!("KCONFIG_ALLCONFIG={}", write_input(folder, "config", &config)?);
     steps.run(&output, "make", &["ARCH=x86_64", &all, "allnoconfig"])?;
     check_config(&config, &fs::read_to_string(tree.join(".config"))?)?;
     let jobs = std::thread::available_parallelism().map_or(1, usize::from);
@@ -164,20 +169,35 @@ impl Steps<'_> {
 }
 
 /// Writes a file for the steps, and returns its path.
-fn put(folder: &Path, name: &str, text: &str) -> Result<String, Failure> {
+fn write_input(folder: &Path, name: &str, text: &str) -> Result<String, Failure> {
     let path = folder.join(name);
     fs::write(&path, text)?;
     Ok(path.to_string_lossy().into_owned())
 }
 
-/// Checks that make kept every option: it silently drops one whose dependency is missing.
+/// Returns the options of a configuration with their values. Of several lines of an option, the last counts.
+fn options(config: &str) -> BTreeMap<&str, &str> {
+    let lines = config.lines().filter(|line| line.starts_with("CONFIG_"));
+    lines.filter_map(|line| line.split_once('=')).collect()
+}
+
+/// Returns the maximum number of CPUs of the Linux with these lines of configuration.
+pub(crate) fn max_cpus(lines: &str) -> u32 {
+    let config = format!("{CONFIG}\n{lines}");
+    options(&config).get("CONFIG_NR_CPUS").and_then(|cpus| cpus.parse().ok()).unwrap_or(1)
+}
+
+/// Checks that make kept every option: it silently drops one whose dependency is missing. The value `n` means that the
+/// option is not set.
 fn check_config(requested: &str, config: &str) -> Result<(), Failure> {
-    let is_set = |option: &&str| config.lines().any(|line| line == *option);
-    let requested = requested.lines().filter(|line| line.starts_with("CONFIG_"));
-    match requested.filter(|option| !is_set(option)).collect::<Vec<_>>() {
+    let kept = options(config);
+    let is_kept = |name: &str, value: &str| kept.get(name).copied().unwrap_or("n") == value;
+    let requested = options(requested).into_iter();
+    let lost = requested.filter(|(name, value)| !is_kept(name, value));
+    match lost.map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>() {
         lost if lost.is_empty() => Ok(()),
         lost => Err(Failure::failed(format!(
-            "make dropped options of the kernel's configuration: {}",
+            "make changed options of the kernel's configuration: {}; add the options that they depend on",
             lost.join(" ")
         ))),
     }
@@ -200,10 +220,7 @@ fn require(missing: &[&str]) -> Result<(), Failure> {
 
 /// Returns whether a file exists: an absolute path, or a program in `PATH`.
 fn exists(name: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    // Joining an absolute path to a folder yields that path.
-    let mut folders = std::env::split_paths(&path).chain([PathBuf::from("/")]);
-    folders.any(|folder| folder.join(name).is_file())
+    Path::new(name).is_absolute() && Path::new(name).is_file() || program::find(name).is_some()
 }
 
 fn end_of(log: &Path) -> Result<Vec<u8>, Failure> {
@@ -230,7 +247,26 @@ mod tests {
         let whole: String = CONFIG.lines().map(|line| format!("{line}\n")).collect();
         assert_eq!(check_config(CONFIG, &whole), Ok(()));
         let less = whole.replace("CONFIG_SMP=y\n", "");
-        assert!(check_config(CONFIG, &less).unwrap_err().why.contains("CONFIG_SMP=y"));
+        let failure = check_config(CONFIG, &less).unwrap_err();
+        assert!(failure.why.contains(" CONFIG_SMP=y; add the options"), "{failure}");
+    }
+
+    #[test]
+    fn the_last_line_of_an_option_counts_and_n_means_not_set() {
+        let config = "# CONFIG_A is not set\nCONFIG_B=y\nCONFIG_NAME=\"a=b\"\n";
+        for kept in ["CONFIG_A=n", "CONFIG_C=n", "CONFIG_A=y\nCONFIG_A=n", "CONFIG_NAME=\"a=b\""] {
+            assert_eq!(check_config(kept, config), Ok(()), "{kept}");
+        }
+        for lost in ["CONFIG_B=n", "CONFIG_A=y", "CONFIG_B=n\nCONFIG_B=m", "CONFIG_NAME=\"a\""] {
+            let why = check_config(lost, config).unwrap_err().why;
+            assert!(why.contains(lost.lines().last().unwrap()), "{why}");
+        }
+    }
+
+    #[test]
+    fn the_number_of_cpus_is_that_of_the_configuration() {
+        assert_eq!(max_cpus(""), 8);
+        assert_eq!(max_cpus("CONFIG_NR_CPUS=16\nCONFIG_X=y"), 16);
     }
 
     #[test]

@@ -41,11 +41,11 @@ pub(crate) struct HostPool {
 }
 
 impl Pool {
-    /// Returns the address of the first range.
+    /// Returns the physical address of the first range.
     ///
     /// # Errors
     /// Returns one line if the declaration states no address.
-    pub(crate) fn start(&self) -> Result<u64, String> {
+    pub(crate) fn base_address(&self) -> Result<u64, String> {
         lab::option::address(&self.address).ok_or_else(|| {
             format!("pool: '{}' is not an address; write e.g. 0x2080000000", self.address)
         })
@@ -60,7 +60,7 @@ impl Pool {
         rules: &Rules,
         folder: Option<Folder>,
     ) -> Result<[HostPool; HOSTS], String> {
-        let start = self.start()?;
+        let base = self.base_address()?;
         let mut hosts: [(HostPool, Vec<WriteOnly>); HOSTS] = Default::default();
         for (index, range) in rules.ranges.iter().enumerate() {
             let bytes = range.length as u64;
@@ -79,7 +79,7 @@ impl Pool {
                         (copy, false)
                     }
                 };
-                let address = start.saturating_add(range.offset as u64);
+                let address = base.saturating_add(range.offset as u64);
                 pool.arguments.extend(device(&file.name, bytes, address, is_read_only));
                 pool.files.push(file);
             }
@@ -109,6 +109,13 @@ fn device(name: &str, bytes: u64, address: u64, is_read_only: bool) -> [String; 
 mod tests {
     use super::*;
     use crate::backing_file::FolderLock;
+
+    #[test]
+    fn the_embedded_pool_has_a_slot_for_each_range() {
+        let memory = crate::declaration::find("pool").unwrap().declaration.memory;
+        let slots = memory.split(',').find_map(|one| one.strip_prefix("slots=")).unwrap();
+        assert!(slots.parse::<usize>().unwrap() >= crate::rules::MAX_RUN_RANGES, "{memory}");
+    }
 
     #[test]
     fn each_host_has_devices_by_its_permissions() {

@@ -23,10 +23,10 @@ const DEFAULT_SCALE: u64 = 1024;
 const MAX_POOL: usize = 64 << 30;
 const MAX_WRITE_ONLY: usize = 1 << 30;
 
-/// Maximum length of the pool of two hosts, as much as a host maps, and of its number of ranges: a host has a device for
-/// each, and QEMU has few slots.
-const MAX_RUN_POOL: usize = (256 << 20) + PAGE;
-const MAX_RUN_RANGES: usize = 32;
+/// Maximum length of the pool of two hosts: that of ESCAPE's device region, which is as much as a host maps.
+pub const MAX_RUN_POOL: usize = (256 << 20) + PAGE;
+/// Maximum number of its ranges: a host has a device for each, and the guest has few slots for memory.
+pub(crate) const MAX_RUN_RANGES: usize = 32;
 
 /// A host's permission for a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,13 +89,13 @@ pub struct Rules {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
-    range: Vec<Declared>,
+struct RulesFile {
+    range: Vec<DeclaredRange>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Declared {
+struct DeclaredRange {
     name: String,
     length: String,
     read: Vec<usize>,
@@ -130,13 +130,13 @@ impl Rules {
         Err(DataError::of_file(&file, format!("the pool of two hosts: {what}; declare less")))
     }
 
-    /// Parses rules from TOML. Every length is divided by `scale` and rounded down to whole pages, but
-    /// at least one.
+    /// Parses rules from TOML. Every length is whole pages; it is divided by `scale` and rounded down to whole pages, but at
+    /// least one.
     ///
     /// # Errors
     /// Returns one line: the file, and the cause.
     pub fn read(file: &str, text: &str, scale: u64) -> Result<Self, DataError> {
-        let parsed: File = read_toml(file, text)?;
+        let parsed: RulesFile = read_toml(file, text)?;
         let fault = |what: String| DataError::of_file(file, what);
         if parsed.range.is_empty() {
             return Err(fault("no [[range]]; declare at least one".into()));
@@ -178,10 +178,14 @@ impl Rules {
     }
 }
 
-impl Declared {
+impl DeclaredRange {
     fn range(&self, offset: usize, scale: u64) -> Result<Range, String> {
         let bytes = quantity::bytes(&self.length).map_err(|e| format!("length: {e}"))?;
-        let pages = bytes.checked_div(scale).unwrap_or(bytes) as usize / PAGE;
+        if !bytes.is_multiple_of(PAGE as u64) {
+            return Err(format!("length: '{}' is not a multiple of 4 KiB", self.length));
+        }
+        let scaled = bytes.checked_div(scale).ok_or("a scale of 0; use at least 1")?;
+        let pages = scaled as usize / PAGE;
         for (key, hosts) in [("read", &self.read), ("write", &self.write)] {
             if let Some(host) = hosts.iter().find(|host| **host >= HOSTS) {
                 return Err(format!("{key}: no host {host}; use 0 or 1"));
@@ -261,6 +265,9 @@ mod tests {
             assert!(!message.contains('\n') && message.starts_with("my.toml:"), "{message}");
             message
         };
+        assert!(wrong("length='5 KiB'\nread=[]\nwrite=[]").contains("not a multiple of 4 KiB"));
+        let why = Rules::escape(0).unwrap_err().to_string();
+        assert!(why.contains("a scale of 0; use at least 1"), "{why}");
         assert!(wrong("length='1 GB'\nread=[]\nwrite=[]").contains("'1 GB'"));
         assert!(wrong("length='1 GiB'\nread=[2]\nwrite=[]").contains("no host 2"));
         assert!(wrong("length='1 GiB'\nread=[0]\nwrite=[7]").contains("no host 7"));

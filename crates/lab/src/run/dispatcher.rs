@@ -5,6 +5,7 @@ use std::slice;
 use std::time::Duration;
 
 use super::execution::{OrderEvent, execute};
+use super::location::Location;
 use super::sink::JournalSink;
 use super::supervisor::Supervisor;
 use super::{Event, Lab, RunError};
@@ -27,6 +28,8 @@ pub(super) struct Dispatcher<'a> {
     options: BTreeMap<String, String>,
     /// What workers in the lab's boot need not determine.
     host: HostData,
+    /// Where all workers run.
+    location: Location,
     /// One per side; a single one without sides.
     supervisors: Vec<Supervisor<'a>>,
     /// Consecutive orders in which a worker was lost; a sample sets it back.
@@ -37,11 +40,12 @@ impl<'a> Dispatcher<'a> {
     pub(super) fn new(
         lab: &'a Lab<'a>,
         options: BTreeMap<String, String>,
+        location: Location,
         supervisors: Vec<Supervisor<'a>>,
     ) -> Self {
         let counter = Counter::calibrate(machine::environment::boot_id());
         let host = HostData { counter, ..HostData::default() };
-        Self { lab, options, host, supervisors, losses: 0 }
+        Self { lab, options, host, location, supervisors, losses: 0 }
     }
 
     /// Returns whether the user interrupted the run.
@@ -83,6 +87,13 @@ impl<'a> Dispatcher<'a> {
             inside: false,
         };
         let side = batch.first().map_or(0, |(_, item)| side::index(&item.point));
+        if let Err(failure) = self.location.check_roles(experiment.roles.len()) {
+            let origin = self.origin_of(side, 0);
+            let samples = order.points.iter().map(|point| {
+                labelled(failed(&origin, &order, point, failure.clone()), self.label(side))
+            });
+            return samples.into_iter().try_for_each(|sample| sink.keep(sample));
+        }
         if experiment.roles.is_empty() {
             return self.run_single(side, order, sink);
         }
@@ -102,7 +113,7 @@ impl<'a> Dispatcher<'a> {
         let limit = experiment
             .limit
             .unwrap_or(expected.saturating_mul(10).saturating_add(Duration::from_secs(10)))
-            .saturating_mul(self.supervisors.first().map_or(1, Supervisor::slowdown));
+            .saturating_mul(self.location.slowdown());
         // The workers do not know the side.
         let point = item.point.without([side::FACTOR]);
         OrderedPoint { position, point, twin: item.twin, limit }
@@ -121,8 +132,11 @@ impl<'a> Dispatcher<'a> {
             let supervisor = &mut self.supervisors[side];
             order.id = supervisor.next_id();
             let orders = slice::from_ref(&order);
+            let location = &self.location;
             let results = execute(supervisor, orders, metrics, &mut |event| match event {
-                OrderEvent::Sample { sample, .. } => sink.keep(labelled(sample, label)),
+                OrderEvent::Sample { sample, .. } => {
+                    sink.keep(labelled(location.explained(sample), label))
+                }
                 event => observe(event, sink),
             })?;
             let Some(result) = results.into_iter().next() else { break };
@@ -131,8 +145,8 @@ impl<'a> Dispatcher<'a> {
             let Some(failure) = result.lost else { break };
             if !order.points.is_empty() {
                 let point = order.points.remove(0);
-                let failed = self.failed((side, 0), &order, &point, failure);
-                sink.keep(labelled(failed, label))?;
+                let failed = failed(&self.origin_of(side, 0), &order, &point, failure);
+                sink.keep(labelled(self.location.explained(failed), label))?;
             }
             too_many?;
         }
@@ -181,14 +195,15 @@ impl<'a> Dispatcher<'a> {
             let too_many = self.count_loss(lost, samples.iter().any(Option::is_some));
             let samples = samples.into_iter().zip(results).enumerate();
             let samples = samples.map(|(index, (sample, result))| {
-                let failed = |failure| self.failed((side, index), &orders[index], point, failure);
+                let origin = self.origin_of(side, index);
+                let failed = |failure| failed(&origin, &orders[index], point, failure);
                 let missing = || Failure::failed("it sent no sample");
                 // A worker that is lost after its sample costs nothing.
                 sample.unwrap_or_else(|| failed(result.lost.unwrap_or_else(missing)))
             });
             let Some(sample) = join(roles, samples.collect(), first_failed) else { break };
             let is_final = sample.is_final();
-            sink.keep(labelled(sample, label))?;
+            sink.keep(labelled(self.location.explained(sample), label))?;
             too_many?;
             if is_final {
                 break;
@@ -233,23 +248,12 @@ impl<'a> Dispatcher<'a> {
         suite::find_method(self.lab.suites, &order.suite, &order.method)
             .map_or(&[], |method| method.metrics())
     }
+}
 
-    /// Returns a failed sample of the order of a worker of a side.
-    fn failed(
-        &self,
-        (side, worker): (usize, usize),
-        order: &Order,
-        point: &OrderedPoint,
-        failure: Failure,
-    ) -> Sample {
-        let Origin { host, environment } = self.origin_of(side, worker);
-        Sample {
-            host,
-            environment,
-            error: Some(failure),
-            ..empty_sample(order, point, order.attempt)
-        }
-    }
+/// Returns a failed sample of an order of the worker with this origin.
+fn failed(origin: &Origin, order: &Order, point: &OrderedPoint, failure: Failure) -> Sample {
+    let Origin { host, environment } = origin.clone();
+    Sample { host, environment, error: Some(failure), ..empty_sample(order, point, order.attempt) }
 }
 
 /// Adds the level of its side to a sample.
@@ -264,6 +268,7 @@ fn labelled(sample: Sample, label: Option<&str>) -> Sample {
 fn observe(event: OrderEvent, sink: &mut JournalSink) -> Result<(), RunError> {
     match event {
         OrderEvent::Preparing(artefact) => sink.observe(Event::Preparing(&artefact)),
+        OrderEvent::BootRepeated(why) => sink.observe(Event::BootRepeated(&why)),
         OrderEvent::WorkerLost { failure, .. } => sink.observe(Event::WorkerLost(&failure.why)),
         OrderEvent::Environment(environment) => sink.record_environment(environment)?,
         OrderEvent::Sample { .. } => {}
@@ -283,42 +288,9 @@ fn join(roles: &[String], samples: Vec<Sample>, first_failed: Option<usize>) -> 
         error: None,
         ..samples.first()?.clone()
     };
-    let mut sources: BTreeMap<String, usize> = BTreeMap::new();
-    let mut duplicate = None;
+    let duplicate = duplicate_metric(roles, &samples);
     for (index, (role, sample)) in roles.iter().zip(samples).enumerate() {
-        for metric in sample.values.keys().chain(sample.histograms.keys()) {
-            if let Some(other) = sources.insert(metric.clone(), index).filter(|it| *it != index) {
-                let other = &roles[other];
-                duplicate.get_or_insert(format!("{other} and {role} both measured '{metric}'"));
-            }
-        }
-        let host = sample.host;
-        let part = Part {
-            host: host.clone(),
-            environment: sample.environment,
-            values: sample.values.clone(),
-            noise: sample.noise,
-            covariates: sample.covariates.clone(),
-        };
-        joined.seconds = joined.seconds.max(sample.seconds);
-        joined.attempt = joined.attempt.max(sample.attempt);
-        joined.parts.insert(role.clone(), part);
-        joined.values.extend(sample.values);
-        joined.histograms.extend(sample.histograms);
-        joined.covariates.extend(sample.covariates);
-        joined.trials.extend(sample.trials);
-        // The joined sample belongs to the host of the first role.
-        let source = match host == joined.host {
-            true => role.clone(),
-            false => format!("{role} on {host}"),
-        };
-        let by_role = |why: &str| format!("{source}: {why}");
-        joined.void = joined.void.take().or(sample.void.as_deref().map(by_role));
-        if let Some(error) = sample.error
-            && (joined.error.is_none() || first_failed == Some(index))
-        {
-            joined.error = Some(error.clone().with_details(by_role(&error.why)));
-        }
+        add_role(&mut joined, role, sample, first_failed == Some(index));
     }
     if joined.is_valid() && joined.values.is_empty() {
         joined.error = Some(Failure::check("no role has a value"));
@@ -329,6 +301,50 @@ fn join(roles: &[String], samples: Vec<Sample>, first_failed: Option<usize>) -> 
         joined.error = Some(Failure::check(why));
     }
     Some(joined)
+}
+
+/// Returns which metric two roles measured; `None` if each metric is from one role.
+fn duplicate_metric(roles: &[String], samples: &[Sample]) -> Option<String> {
+    let mut sources: BTreeMap<&str, usize> = BTreeMap::new();
+    for (index, (role, sample)) in roles.iter().zip(samples).enumerate() {
+        for metric in sample.values.keys().chain(sample.histograms.keys()) {
+            if let Some(other) = sources.insert(metric, index).filter(|it| *it != index) {
+                let other = &roles[other];
+                return Some(format!("{other} and {role} both measured '{metric}'"));
+            }
+        }
+    }
+    None
+}
+
+/// Adds the sample of a role to the joined one. Its failure replaces that of other roles if it was the first.
+fn add_role(joined: &mut Sample, role: &str, sample: Sample, is_first_failed: bool) {
+    // The joined sample belongs to the host of the first role.
+    let source = match sample.host == joined.host {
+        true => role.to_owned(),
+        false => format!("{role} on {}", sample.host),
+    };
+    let part = Part {
+        host: sample.host,
+        environment: sample.environment,
+        values: sample.values.clone(),
+        noise: sample.noise,
+        covariates: sample.covariates.clone(),
+    };
+    joined.seconds = joined.seconds.max(sample.seconds);
+    joined.attempt = joined.attempt.max(sample.attempt);
+    joined.parts.insert(role.to_owned(), part);
+    joined.values.extend(sample.values);
+    joined.histograms.extend(sample.histograms);
+    joined.covariates.extend(sample.covariates);
+    joined.trials.extend(sample.trials);
+    let by_role = |why: &str| format!("{source}: {why}");
+    joined.void = joined.void.take().or(sample.void.as_deref().map(by_role));
+    if let Some(error) = sample.error
+        && (joined.error.is_none() || is_first_failed)
+    {
+        joined.error = Some(error.clone().with_details(by_role(&error.why)));
+    }
 }
 
 #[cfg(test)]
@@ -361,7 +377,7 @@ mod tests {
         assert_eq!(joined.parts["application"].values, sample("sent").values);
         let same = ["a", "a"].map(String::from);
         let joined = join(&same, vec![sample("sent"), sample("sent")], None).unwrap();
-        assert!(joined.error.is_some(), "whatever the roles are called");
+        assert!(joined.error.is_some(), "also if the roles have one name");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use machine::environment::Environment;
 use super::RunError;
 use super::supervisor::{POLL_INTERVAL, Supervisor};
 use crate::answer::{Permitted, checked};
-use crate::artefact::MAX_LOCK_WAIT;
+use crate::artefact::{MAX_LOCK_WAIT, MAX_MAKING};
 use crate::link::{LinkOutput, Output};
 use crate::message::{Answer, Order, Request};
 use crate::metric::Metric;
@@ -17,9 +17,8 @@ use crate::sample::{Failure, Sample};
 
 /// How much longer than the limit of a sample a worker may be silent.
 const MARGIN: Duration = Duration::from_secs(20);
-/// The maximum time to make one artefact: the wait for its lock, then e.g. the four steps of compiling Linux of at most
-/// 2 h each.
-const MAX_PREPARATION: Duration = MAX_LOCK_WAIT.saturating_add(Duration::from_secs(9 * 3600));
+/// The maximum time until an artefact is made, after the wait for its lock.
+const MAX_PREPARATION: Duration = MAX_LOCK_WAIT.saturating_add(MAX_MAKING);
 
 /// An event while workers execute orders.
 pub(super) enum OrderEvent {
@@ -34,6 +33,8 @@ pub(super) enum OrderEvent {
     Preparing(String),
     /// A worker, or a guest of a worker, was started in this environment.
     Environment(Environment),
+    /// The kernel of a guest panicked as it booted, for this reason; it is started again.
+    BootRepeated(String),
     /// A worker was lost.
     WorkerLost {
         /// The index of the worker.
@@ -65,7 +66,8 @@ pub(super) fn execute(
     metrics: &[Metric],
     handle: &mut Handler,
 ) -> Result<Vec<OrderResult>, RunError> {
-    for environment in supervisor.ensure_workers(orders.len())? {
+    let mut report = |why: &str| handle(OrderEvent::BootRepeated(why.to_owned()));
+    for environment in supervisor.ensure_workers(orders.len(), &mut report)? {
         handle(OrderEvent::Environment(environment))?;
     }
     Executor::new(supervisor, orders, metrics, handle).run()
@@ -225,7 +227,7 @@ impl<'e, 'a> Executor<'e, 'a> {
             Answer::Sample(answer) => {
                 let permitted = Permitted {
                     metrics: self.metrics,
-                    lacks_time: self.supervisor.lacks_time(),
+                    lacks_time: self.supervisor.location().lacks_time(),
                     may_be_empty: !answer.role.is_empty(),
                 };
                 let sample = checked(answer.sample, permitted);
@@ -312,7 +314,9 @@ impl<'e, 'a> Executor<'e, 'a> {
 mod tests {
     use super::*;
     use crate::message::{Greeting, QUEUE_LENGTH, RoleMessage};
-    use crate::run::scripted::{POINT_LIMIT, done, order, ready, sample, say, supervisor};
+    use crate::run::scripted::{
+        POINT_LIMIT, done, order, ready, sample, say, supervisor, unreported,
+    };
     use crate::sample::FailureKind;
 
     /// Has workers execute one order per role. Each reads its order, then does what its script says.
@@ -326,7 +330,7 @@ mod tests {
         if margin < MARGIN {
             orders.iter_mut().for_each(|order| order.points[0].limit = Duration::ZERO);
         }
-        supervisor.ensure_workers(orders.len()).unwrap();
+        supervisor.ensure_workers(orders.len(), &mut unreported).unwrap();
         let mut events = Vec::new();
         let mut handle = |event| {
             events.push(event);
@@ -414,13 +418,13 @@ mod tests {
         let waits = format!("{}; {}", ready(), end("nic"));
         let preparing = say(&Answer::Preparing { artefact: "table".into() });
         let prepares = format!(
-            "{preparing}; sleep 4; {}; {}; {}",
+            "{preparing}; sleep 7; {}; {}; {}",
             say(&Answer::Prepared),
             ready(),
             end("application")
         );
         let scripts = [("nic", waits), ("application", prepares)];
-        for result in execute_with(&scripts, Duration::from_secs(3)).0 {
+        for result in execute_with(&scripts, Duration::from_secs(6)).0 {
             assert_eq!((why(&result), result.answered), ("", 1));
         }
     }

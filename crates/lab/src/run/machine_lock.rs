@@ -1,4 +1,4 @@
-//! The lock of the machine, which one run at a time holds: two that measure at once would disturb each other.
+//! The lock of the machine, which one run at a time has: two that measure at once would disturb each other.
 
 use std::fs::{File, TryLockError};
 use std::io::{self, Write};

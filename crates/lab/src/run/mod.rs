@@ -1,19 +1,20 @@
 //! A run: experiments become orders for workers, and their samples are journalled.
 //!
 //! A [`Session`](session::Session) connects the parts: it passes through all experiments round by round (`passes`), the
-//! scheduler of each experiment decides what is measured in a round, the dispatcher turns it into orders that the supervisor's workers execute (`execution`), and the sink journals the
-//! samples.
+//! scheduler of each experiment decides what is measured in a round, the dispatcher turns it into orders that the
+//! supervisor's workers execute (`execution`), and the sink journals the samples.
 
 mod dispatcher;
 mod execution;
 mod import;
+mod location;
 mod machine_lock;
 mod passes;
 mod record;
 mod remaining;
 mod scheduler;
 #[cfg(test)]
-mod scripted;
+pub(crate) mod scripted;
 mod session;
 mod sink;
 mod supervisor;
@@ -27,7 +28,7 @@ use std::time::Duration;
 use crate::experiment::{Experiment, Profile};
 use crate::guest::Guests;
 use crate::journal::JournalError;
-use crate::sample::Sample;
+use crate::sample::{Failure, Sample};
 use crate::side::Side;
 use crate::suite::Lab;
 
@@ -132,6 +133,8 @@ pub enum Event<'a> {
         /// Whether the maximum number of rounds comes first.
         limited: bool,
     },
+    /// The kernel of a guest panicked as it booted, for this reason; it is started again.
+    BootRepeated(&'a str),
     /// A worker was lost, for this reason; another replaces it.
     WorkerLost(&'a str),
     /// A system setting that a killed run had changed was restored: its file.
@@ -217,6 +220,24 @@ fn join_lines(errors: &[machine::SysError]) -> String {
     errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; also: ")
 }
 
+/// Checks that the guests have enough hosts for an experiment at least; points of the others are unavailable.
+///
+/// # Errors
+/// Returns [`RunError::Limits`] before a guest boots for nothing.
+fn check_roles(request: &RunRequest) -> Result<(), RunError> {
+    let Some(guests) = &request.guests else { return Ok(()) };
+    let mut first = None;
+    for experiment in &request.experiments {
+        let Err(failure) = guests.check_roles(experiment.roles.len()) else { return Ok(()) };
+        let Failure { why, remedy, .. } = failure;
+        let remedy = remedy.unwrap_or_default();
+        first.get_or_insert_with(|| {
+            RunError::Limits(format!("experiment '{}': {why}; {remedy}", experiment.id()))
+        });
+    }
+    first.map_or(Ok(()), Err)
+}
+
 impl Lab<'_> {
     /// Measures what the journal lacks of the request. All samples are journalled, also those before an error.
     ///
@@ -233,6 +254,7 @@ impl Lab<'_> {
                 RunError::Limits(format!("experiment '{}': {what}", experiment.id()))
             })?;
         }
+        check_roles(request)?;
         session::Session::open(self, request, observer)?.run()
     }
 }

@@ -426,26 +426,4 @@ mod tests {
             assert_eq!(check(&experiment(), &changed), Err(difference.into()));
         }
     }
-
-    #[test]
-    fn a_run_is_resumed_only_in_the_same_guests() {
-        let guests = |declaration: &str| GuestsRecord {
-            name: "nested".into(),
-            declaration: declaration.into(),
-            accelerator: "tcg".into(),
-            clock: guest::GuestClock::None,
-        };
-        let difference = |before: Option<&str>, now: Option<&str>| {
-            guest::difference(before.map(guests).as_ref(), now.map(guests).as_ref())
-        };
-        assert_eq!(difference(None, None), None);
-        assert_eq!(difference(Some("cpus = 2"), Some("cpus = 2")), None);
-        let elsewhere = difference(None, Some("cpus = 2")).unwrap();
-        assert_eq!(
-            elsewhere,
-            "location: the run is on this host, now it would be on guest 'nested' by tcg"
-        );
-        let changed = difference(Some("cpus = 2"), Some("cpus = 4")).unwrap();
-        assert!(changed.contains("its declaration changed"), "{changed}");
-    }
 }

@@ -104,7 +104,7 @@ impl<'a> Scheduler<'a> {
     /// Returns the items that this session still has to measure in a round, each with its position in the round's
     /// order. A round is complete if one session measured every item of it, because only values of one session are
     /// paired; otherwise this session measures all of it. Points that the earlier session found unavailable are tried
-    /// once more; if one is available now, the round is not complete.
+    /// again; if one is available now, the round is not complete.
     pub(super) fn pending(&self, round: u32, sink: &JournalSink) -> Vec<(u32, Item)> {
         let current = sink.session();
         let wanted = |item: &ScheduledItem| {

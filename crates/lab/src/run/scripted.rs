@@ -1,14 +1,18 @@
 //! Workers that are shell scripts, for tests of what the lab does with the messages of a worker.
 
 use std::process::Command;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use machine::environment::Environment;
 
+use super::RunError;
 use super::supervisor::{Processes, Supervisor};
+use crate::guest::{Guest, GuestClock, GuestHost, Guests};
 use crate::message::{Answer, Greeting, HostData, Order, OrderedPoint, SampleAnswer};
 use crate::point::Point;
+use crate::sample::Failure;
 use crate::side::Side;
 
 /// Time limit of the point of [`order`].
@@ -52,6 +56,41 @@ pub(crate) fn without_greeting(scripts: &[String]) -> Supervisor<'static> {
         });
     }
     supervisor
+}
+
+/// Handles the report of a guest that is started again, of which there is none.
+pub(crate) fn unreported(why: &str) -> Result<(), RunError> {
+    panic!("a guest was started again: {why}")
+}
+
+/// Returns guests `mine` of these hosts, which nothing can boot.
+pub(crate) fn guests(hosts: &[(&str, GuestClock)]) -> Guests {
+    let host = |(name, clock): &(&str, GuestClock)| GuestHost {
+        name: (*name).into(),
+        guest: Guest {
+            name: (*name).into(),
+            artefacts: Vec::new(),
+            clock: *clock,
+            start: Arc::new(|_| Err(Failure::failed("no kernel"))),
+            check: Arc::new(|| Ok(())),
+        },
+    };
+    Guests {
+        name: "mine".into(),
+        declaration: "about = 'a test'".into(),
+        accelerator: "tcg".into(),
+        clock: GuestClock::None,
+        hosts: hosts.iter().map(host).collect(),
+        roles_remedy: "use --guest pair".into(),
+    }
+}
+
+/// Returns guests whose stores are no longer forwarded.
+pub(crate) fn unforwarded(mut guests: Guests) -> Guests {
+    for host in &mut guests.hosts {
+        host.guest.check = Arc::new(|| Err(Failure::failed("stores are no longer forwarded")));
+    }
+    guests
 }
 
 /// Returns an order of one point.

@@ -1,6 +1,5 @@
 //! One session of a run: measures what the journal lacks, round by round.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -8,22 +7,21 @@ use std::time::Instant;
 use machine::setting::Left;
 
 use super::dispatcher::Dispatcher;
+use super::location::Location;
 use super::machine_lock::{LockRequest, MachineLock, purpose_of_run};
 use super::passes::Passes;
 use super::record::{Conditions, check_resumable, describe, new_record};
 use super::remaining::RemainingWork;
 use super::scheduler::{Extent, Scheduler};
 use super::sink::JournalSink;
-use super::supervisor::{Location, Processes, Supervisor};
+use super::supervisor::{Processes, Supervisor};
 use super::{Event, Lab, RunError, RunObserver, RunRequest, RunSummary};
-use crate::artefact::{self, Recipe};
 use crate::descendants;
 use crate::guest::Guests;
 use crate::journal::{Journal, SessionRecord, latest};
 use crate::link::Origin;
 use crate::option;
 use crate::side::Side;
-use crate::suite;
 
 /// An open session.
 pub(super) struct Session<'a> {
@@ -38,8 +36,8 @@ impl<'a> Session<'a> {
     /// Takes the lock of the machine, starts the first worker, of each side, and opens the journal of its host.
     ///
     /// # Errors
-    /// Returns an error if another run measures on this machine, the worker does not start, a system setting cannot be restored, or the journal cannot be
-    /// opened or has samples of another definition.
+    /// Returns an error if another run measures on this machine, the worker does not start, a system setting cannot be
+    /// restored, or the journal cannot be opened or has samples of another definition.
     pub(super) fn open(
         lab: &'a Lab<'a>,
         request: &'a RunRequest<'a>,
@@ -51,14 +49,15 @@ impl<'a> Session<'a> {
             None => {
                 let purpose = purpose_of_run(&request.results)?;
                 let (waits, interrupted) = (request.waits, request.interrupted);
-                let alone = LockRequest { purpose: &purpose, is_shared: false, waits, interrupted };
-                Arc::new(MachineLock::take(alone, observer)?)
+                let exclusive =
+                    LockRequest { purpose: &purpose, is_shared: false, waits, interrupted };
+                Arc::new(MachineLock::take(exclusive, observer)?)
             }
         };
         // Before the worker captures the environment, so that settings of a killed run are not part of it.
         report_restored(machine::setting::restore_left(), observer)?;
         let options = option::with_defaults(lab.suites, &request.options);
-        let location = prepare_location(lab, request, &options, observer);
+        let location = Location::prepare(lab, request, &options, observer);
         if request.interrupted.load(Ordering::Relaxed) {
             return Err(RunError::Interrupted);
         }
@@ -69,8 +68,12 @@ impl<'a> Session<'a> {
         for side in if has_sides { &request.sides[..] } else { &this_program } {
             let mut supervisor =
                 Supervisor::new(request.interrupted, side.clone(), processes.clone())
-                    .at(location.clone());
-            let environment = supervisor.ensure_workers(1)?.remove(0);
+                    .with_location(location.clone());
+            let mut report = |why: &str| {
+                observer.event(Event::BootRepeated(why));
+                Ok(())
+            };
+            let environment = supervisor.ensure_workers(1, &mut report)?.remove(0);
             sides.extend(has_sides.then(|| side.record(&environment)));
             environments.push(environment);
             supervisors.push(supervisor);
@@ -102,7 +105,7 @@ impl<'a> Session<'a> {
         let remaining = RemainingWork::of(request, lab.suites);
         Ok(Self {
             request,
-            dispatcher: Dispatcher::new(lab, options, supervisors),
+            dispatcher: Dispatcher::new(lab, options, location, supervisors),
             sink: JournalSink::new(
                 journal,
                 origin.environment,
@@ -208,30 +211,6 @@ impl<'a> Session<'a> {
         }
         scheduler.finish_round(round, self.request.required_rounds(experiment), &mut self.sink)
     }
-}
-
-/// Returns where the run's workers start. Makes what guests need, and what their workers need: these find it in the
-/// cache of this host, whose CPUs are faster, and report what could not be made.
-fn prepare_location(
-    lab: &Lab,
-    request: &RunRequest,
-    options: &BTreeMap<String, String>,
-    observer: &mut dyn RunObserver,
-) -> Location {
-    let Some(guests) = &request.guests else { return Location::Host };
-    let mut prepare = |recipes: &[Recipe]| {
-        artefact::prepare_all(recipes, |name| observer.event(Event::Preparing(name)))
-    };
-    let of_guests: Vec<_> =
-        guests.hosts.iter().flat_map(|host| host.guest.artefacts.clone()).collect();
-    let artefacts = prepare(&of_guests);
-    for experiment in &request.experiments {
-        let method = suite::find_method(lab.suites, &experiment.suite, &experiment.method);
-        let Ok(method) = method else { continue };
-        let of_point = |point| option::recipes(method, point, options);
-        prepare(&experiment.points.iter().flat_map(of_point).collect::<Vec<_>>());
-    }
-    Location::Guests { hosts: guests.hosts.clone(), artefacts }
 }
 
 /// Reports the system settings of a killed run that were restored.

@@ -38,7 +38,8 @@ pub(crate) const METRICS: [Metric; 2] = [
 ];
 
 /// The remedy if all attempts at a point are void.
-const QUIETER: &str = "stop other programs, fix the core clock (cpupower frequency-set) or use a machine with fewer neighbours, then run with --fresh";
+const QUIETER: &str = "stop other programs, fix the core clock (cpupower frequency-set) or use a machine with fewer \
+                       neighbours, then run with --fresh";
 
 /// The journal of a run and what a session adds to it.
 pub(super) struct JournalSink<'a> {

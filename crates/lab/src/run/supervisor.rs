@@ -11,61 +11,22 @@ use std::time::{Duration, Instant};
 use machine::environment::Environment;
 
 use super::RunError;
-use crate::artefact::Artefacts;
+use super::location::Location;
 use crate::descendants;
-use crate::guest::{GuestClock, GuestHost, KERNEL_PANIC, MAX_BOOT_TIME, MAX_STARTS, Start};
+use crate::guest::{BootCommand, BootFailure, boot};
 use crate::link::{Build, Link, LinkOutput, Origin};
 use crate::message::{Answer, QUEUE_LENGTH, Request};
-use crate::sample::Failure;
+use crate::sample::{Failure, FailureKind};
 use crate::side::Side;
-use crate::terminal;
+use crate::worker::WORKER_GRACE;
 
 /// How often the lab checks for an interruption.
 pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// The time limit for a worker's greeting.
-const MAX_GREETING_TIME: Duration = Duration::from_secs(20);
-/// How much longer a sample may take in a guest: emulation executes an instruction in the time of ten to a hundred.
-const GUEST_SLOWDOWN: u32 = 20;
-/// The time for a worker to end with all that it started.
-const GRACE: Duration = Duration::from_secs(3);
 /// The maximum number of environments of a run: each boot of a host and each kind of guest is one.
 const MAX_ENVIRONMENTS: usize = 1000;
 
 /// The processes of the workers of a run, of all sides.
 pub(super) type Processes = Rc<RefCell<BTreeSet<u32>>>;
-
-/// Where the workers of a supervisor run.
-#[derive(Clone, Default)]
-pub(super) enum Location {
-    /// On this host.
-    #[default]
-    Host,
-    /// In guests, one worker each.
-    Guests {
-        /// The guests.
-        hosts: Vec<GuestHost>,
-        /// What their starts need.
-        artefacts: Artefacts,
-    },
-}
-
-impl Location {
-    /// Returns how often a worker is started until it greets.
-    fn max_starts(&self) -> u32 {
-        match self {
-            Self::Host => 1,
-            Self::Guests { .. } => MAX_STARTS,
-        }
-    }
-
-    /// Returns the time limit for the greeting of a worker.
-    fn max_greeting_time(&self) -> Duration {
-        match self {
-            Self::Host => MAX_GREETING_TIME,
-            Self::Guests { .. } => MAX_BOOT_TIME,
-        }
-    }
-}
 
 /// All workers of a run, or of one side.
 pub(super) struct Supervisor<'a> {
@@ -88,7 +49,7 @@ pub(super) struct Supervisor<'a> {
 /// One worker; its process may be replaced.
 struct WorkerSlot {
     /// Returns the command that starts it.
-    start: Box<dyn Fn() -> Result<Start, Failure>>,
+    start: Box<dyn Fn() -> Result<BootCommand, Failure>>,
     link: Option<Link>,
     /// The identity in which every process of this worker must run; `None` before the first.
     origin: Option<Origin>,
@@ -114,28 +75,14 @@ impl<'a> Supervisor<'a> {
     }
 
     /// Starts the workers elsewhere than on this host.
-    pub(super) fn at(mut self, location: Location) -> Self {
+    pub(super) fn with_location(mut self, location: Location) -> Self {
         self.location = location;
         self
     }
 
-    /// Returns how much longer than here samples may take where the workers run.
-    pub(super) fn slowdown(&self) -> u32 {
-        match self.location {
-            Location::Host => 1,
-            Location::Guests { .. } => GUEST_SLOWDOWN,
-        }
-    }
-
-    /// Returns whether no time is measured where the workers run, because a CPU is emulated.
-    pub(super) fn lacks_time(&self) -> bool {
-        let in_guests = match &self.location {
-            Location::Host => false,
-            Location::Guests { hosts, .. } => {
-                hosts.iter().any(|host| host.guest.clock == GuestClock::None)
-            }
-        };
-        in_guests || machine::cpu::lacks_time()
+    /// Returns where the workers run.
+    pub(super) fn location(&self) -> &Location {
+        &self.location
     }
 
     /// Returns whether the user interrupted the run.
@@ -166,80 +113,84 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Starts workers until the first `count` are running; returns the environments of those that were started.
+    /// Starts workers until the first `count` are running; returns the environments of those that were started. Calls
+    /// `report` with the cause before a guest is started again.
     ///
     /// # Errors
     /// Returns [`RunError::Start`] if one does not start or there are fewer guests, [`RunError::Lost`] if its environment
-    /// has changed, and [`RunError::Interrupted`] if the user interrupts the run.
-    pub(super) fn ensure_workers(&mut self, count: usize) -> Result<Vec<Environment>, RunError> {
+    /// has changed, [`RunError::Interrupted`] if the user interrupts the run, and the error of `report`.
+    pub(super) fn ensure_workers(
+        &mut self,
+        count: usize,
+        report: &mut dyn FnMut(&str) -> Result<(), RunError>,
+    ) -> Result<Vec<Environment>, RunError> {
+        self.location.check_roles(count).map_err(|why| RunError::Start(why.to_string()))?;
         while self.workers.len() < count {
-            match &self.location {
-                Location::Host => {
-                    let side = self.side.clone();
-                    self.add(move || Ok(side.worker().into()));
-                }
-                Location::Guests { hosts, artefacts } => {
-                    let available = hosts.len();
-                    let Some(host) = hosts.get(self.workers.len()).cloned() else {
-                        let why =
-                            format!("{count} roles need a guest of as many hosts, not {available}");
-                        return Err(RunError::Start(why));
-                    };
-                    let artefacts = artefacts.clone();
-                    self.add(move || (host.guest.start)(&artefacts));
-                }
-            }
+            let (side, location, index) =
+                (self.side.clone(), self.location.clone(), self.workers.len());
+            self.add(move || {
+                location.boot_command(index).unwrap_or_else(|| Ok(side.worker().into()))
+            });
         }
         let mut started = Vec::new();
         // While one worker starts, another may end.
         while let Some(index) = self.workers[..count].iter().position(|one| one.link.is_none()) {
-            started.push(self.start(index)?);
+            started.push(self.start(index, report)?);
         }
         Ok(started)
     }
 
-    pub(super) fn add(&mut self, start: impl Fn() -> Result<Start, Failure> + 'static) {
+    /// Adds a worker that is not started yet.
+    pub(super) fn add(&mut self, start: impl Fn() -> Result<BootCommand, Failure> + 'static) {
         self.workers.push(WorkerSlot { start: Box::new(start), link: None, origin: None });
     }
 
-    /// Starts a worker; a guest whose kernel panics during its boot is started again, because no sample depends on it yet.
-    fn start(&mut self, index: usize) -> Result<Environment, RunError> {
-        for _ in 1..self.location.max_starts() {
-            match self.start_once(index) {
-                Err(RunError::Start(why)) if why.contains(KERNEL_PANIC) => {}
-                ended => return ended,
-            }
-        }
-        self.start_once(index)
+    /// Starts a worker; a guest whose kernel panics as it boots is started again.
+    fn start(
+        &mut self,
+        index: usize,
+        report: &mut dyn FnMut(&str) -> Result<(), RunError>,
+    ) -> Result<Environment, RunError> {
+        boot(
+            || {
+                self.start_process(index)?;
+                self.greeting(index).map_err(|error| {
+                    let has_panicked = self.link(index).is_some_and(|link| link.has_panicked());
+                    let is_panic = has_panicked && self.location.is_guests();
+                    self.kill(index);
+                    BootFailure { error, is_panic }
+                })
+            },
+            |error| report(&error.to_string()),
+        )
     }
 
-    /// Starts the process of a worker and waits for its greeting.
-    fn start_once(&mut self, index: usize) -> Result<Environment, RunError> {
+    /// Starts the process of a worker.
+    fn start_process(&mut self, index: usize) -> Result<(), BootFailure<RunError>> {
         let id = self.next_id();
+        let failed = |why: String| BootFailure { error: RunError::Start(why), is_panic: false };
         let started = (self.workers[index].start)();
-        let Start { mut command, held } =
-            started.map_err(|failure| RunError::Start(failure.to_string()))?;
-        // In a separate process group, so that Ctrl-C reaches the lab only. When the lab dies, the worker's input closes,
-        // and it ends with all that it started.
-        command.process_group(0);
-        let link = Link::start(id, "the worker", command, self.sender.clone());
-        drop(held);
-        let link = link.map_err(|why| RunError::Start(self.side.not_started(&why.to_string())))?;
+        let mut start = started.map_err(|failure| failed(failure.to_string()))?;
+        // In a separate process group, so that Ctrl-C reaches the lab only. When the lab dies, the input of a worker on this
+        // host closes, and it ends with all that it started; the kernel kills a guest.
+        start.command.process_group(0);
+        let link = Link::start(id, self.location.name(index), start, self.sender.clone());
+        let link = link.map_err(|why| failed(self.side.not_started(&why.to_string())))?;
         self.processes.borrow_mut().insert(link.process());
         self.workers[index].link = Some(link);
-        let greeted = self.greeting(index).and_then(|environment| {
-            self.check_guest(index, &environment)?;
-            self.keep_origin(index, Origin::of(&environment))?;
-            Ok(environment)
-        });
-        if greeted.is_err() {
-            self.kill(index);
-        }
-        greeted
+        Ok(())
     }
 
-    /// Waits for the greeting of a new worker. No order is in flight, so any output of another worker is wrong.
+    /// Waits for the greeting of a new worker and checks it.
     fn greeting(&mut self, index: usize) -> Result<Environment, RunError> {
+        let environment = self.receive_greeting(index)?;
+        self.location.check_guest(index, &environment).map_err(RunError::Start)?;
+        self.keep_origin(index, Origin::of(&environment))?;
+        Ok(environment)
+    }
+
+    /// Receives the greeting of a new worker. No order is in flight, so any output of another worker is wrong.
+    fn receive_greeting(&mut self, index: usize) -> Result<Environment, RunError> {
         let (start, limit) = (Instant::now(), self.location.max_greeting_time());
         while !self.is_interrupted() {
             let Some(output) = self.receive(POLL_INTERVAL) else {
@@ -247,8 +198,8 @@ impl<'a> Supervisor<'a> {
                 if start.elapsed() < limit {
                     continue;
                 }
-                let why = link.timeout(limit).why;
-                return Err(RunError::Start(self.side.not_started(&why)));
+                let failure = link.timeout(limit);
+                return Err(self.not_started(&failure));
             };
             let Some(sender) = self.position(output.link) else { continue };
             if sender != index {
@@ -263,24 +214,18 @@ impl<'a> Supervisor<'a> {
                 }
                 _ => Err(link.failure("no greeting")),
             });
-            return greeted.map_err(|failure| RunError::Start(self.side.not_started(&failure.why)));
+            return greeted.map_err(|failure| self.not_started(&failure));
         }
         Err(RunError::Interrupted)
     }
 
-    /// Checks that a worker in a guest states the guest's host name, and is not emulated if the guest is real.
-    fn check_guest(&self, index: usize, environment: &Environment) -> Result<(), RunError> {
-        let Location::Guests { hosts, .. } = &self.location else { return Ok(()) };
-        let Some(host) = hosts.get(index) else { return Ok(()) };
-        let name = terminal::one_line(&environment.hostname);
-        let why = if environment.hostname != host.name {
-            format!("its host name is '{name}'; remove what changes it from 'prepare'")
-        } else if environment.emulated && !host.guest.clock.is_emulated() {
-            "its CPU is emulated, not executed by KVM; repair qemu-system-x86_64, or use --accelerator tcg".into()
-        } else {
-            return Ok(());
-        };
-        Err(RunError::Start(format!("guest '{}': {why}", host.name)))
+    /// Returns the error of a worker that ends or is silent before its greeting.
+    fn not_started(&self, failure: &Failure) -> RunError {
+        let has_console = matches!(failure.kind, FailureKind::Crashed | FailureKind::Timeout);
+        RunError::Start(match has_console && self.location.is_guests() {
+            true => format!("{}; see its console with 'tollgate guest NAME -- list'", failure.why),
+            false => self.side.not_started(&failure.why),
+        })
     }
 
     /// Checks that a worker runs where it ran before, and that the workers of one host have one environment.
@@ -336,7 +281,7 @@ impl<'a> Supervisor<'a> {
     pub(super) fn end(&mut self) {
         for worker in &mut self.workers {
             if let Some(mut link) = worker.link.take() {
-                link.end(GRACE, Duration::ZERO);
+                link.end(WORKER_GRACE, Duration::ZERO);
                 self.processes.borrow_mut().remove(&link.process());
             }
         }
@@ -351,12 +296,15 @@ impl Drop for Supervisor<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::scripted::{greet, without_greeting};
+    use super::super::location::MAX_GREETING_TIME;
+    use super::super::scripted::{greet, guests, unreported, without_greeting};
     use super::*;
+    use crate::artefact::Artefacts;
+    use crate::guest::{GuestClock, MAX_STARTS};
 
     fn refused(script: &str) -> String {
         let mut supervisor = without_greeting(&[script.to_owned()]);
-        let refused = supervisor.ensure_workers(1).unwrap_err().to_string();
+        let refused = supervisor.ensure_workers(1, &mut unreported).unwrap_err().to_string();
         assert!(supervisor.link(0).is_none());
         refused
     }
@@ -386,7 +334,7 @@ mod tests {
             let mut supervisor = without_greeting(&[script.to_owned()]);
             supervisor.side.program = Some("/bin/other".into());
             supervisor.build = None;
-            supervisor.ensure_workers(1).map_err(|error| error.to_string())
+            supervisor.ensure_workers(1, &mut unreported).map_err(|error| error.to_string())
         };
         let other = Environment { program_hash: None, ..Environment::capture() };
         assert_eq!(start(&format!("{}; read rest", greet(other.clone()))), Ok(vec![other]));
@@ -414,13 +362,58 @@ mod tests {
         for side in &mut sides {
             side.kill_descendants = |spared| assert_eq!(spared.len(), 1);
             side.processes = processes.clone();
-            side.ensure_workers(1).unwrap();
+            side.ensure_workers(1, &mut unreported).unwrap();
         }
         assert_eq!(processes.borrow().len(), 2);
         sides[0].kill(0);
-        sides[0].ensure_workers(1).unwrap();
+        sides[0].ensure_workers(1, &mut unreported).unwrap();
         sides[1].end();
         assert_eq!(processes.borrow().len(), 1);
+    }
+
+    /// Returns a supervisor of one guest that panics as it boots, `panics` times, and the environment that it then greets
+    /// from.
+    fn panicking(panics: u32, folder: &tempfile::TempDir) -> (Supervisor<'static>, Environment) {
+        let starts = folder.path().join("starts").display().to_string();
+        let environment = Environment { hostname: "mine".into(), ..Environment::capture() };
+        let script = format!(
+            "echo >> {starts}; if [ $(wc -l < {starts}) -gt {panics} ]; then {}; read rest; fi; \
+             echo 'Kernel panic - not syncing: planted' >&2; echo 'reboot: now' >&2",
+            greet(environment.clone())
+        );
+        let guests = guests(&[("mine", GuestClock::None)]);
+        let location = Location::Guests { guests, artefacts: Artefacts::new() };
+        (without_greeting(&[script]).with_location(location), environment)
+    }
+
+    #[test]
+    fn a_guest_whose_kernel_panics_as_it_boots_is_started_again() {
+        let panics = MAX_STARTS - 1;
+        let folder = tempfile::tempdir().unwrap();
+        let (mut supervisor, environment) = panicking(panics, &folder);
+        let mut reported = Vec::new();
+        let mut report = |why: &str| {
+            reported.push(why.to_owned());
+            Ok(())
+        };
+        assert_eq!(supervisor.ensure_workers(1, &mut report).unwrap(), [environment]);
+        assert_eq!(reported.len(), panics as usize);
+        let start =
+            "cannot start: guest 'mine' exited with status 0: Kernel panic - not syncing: planted";
+        assert!(reported[0].starts_with(start), "{}", reported[0]);
+
+        let folder = tempfile::tempdir().unwrap();
+        let (mut supervisor, _) = panicking(MAX_STARTS, &folder);
+        let why = supervisor.ensure_workers(1, &mut |_| Ok(())).unwrap_err().to_string();
+        assert!(why.starts_with(start) && why.ends_with("'tollgate guest NAME -- list'"), "{why}");
+        let starts = std::fs::read_to_string(folder.path().join("starts")).unwrap();
+        assert_eq!(starts.lines().count(), MAX_STARTS as usize);
+    }
+
+    #[test]
+    fn a_worker_on_this_host_is_not_started_again() {
+        let line = refused("echo 'Kernel panic - not syncing: of another' >&2; exit 1");
+        assert!(line.contains("the worker exited with status 1: Kernel panic"), "{line}");
     }
 
     #[test]
@@ -433,7 +426,10 @@ mod tests {
             INTERRUPTED.store(true, Ordering::Relaxed);
         });
         let start = Instant::now();
-        assert!(matches!(supervisor.ensure_workers(1), Err(RunError::Interrupted)));
+        assert!(matches!(
+            supervisor.ensure_workers(1, &mut unreported),
+            Err(RunError::Interrupted)
+        ));
         assert!(start.elapsed() < MAX_GREETING_TIME);
         interrupt.join().unwrap();
     }
@@ -445,28 +441,34 @@ mod tests {
             |environment: &Environment| format!("{}; read rest", greet(environment.clone()));
         let other = Environment { hostname: "elsewhere".into(), ..here.clone() };
         let mut supervisor = without_greeting(&[greet(&here), greet(&other), greet(&here)]);
-        assert_eq!(supervisor.ensure_workers(3).unwrap(), [&here, &other, &here].map(Clone::clone));
+        assert_eq!(
+            supervisor.ensure_workers(3, &mut unreported).unwrap(),
+            [&here, &other, &here].map(Clone::clone)
+        );
         assert_eq!(supervisor.origin(1), Some(&Origin::of(&other)));
-        assert_eq!(supervisor.ensure_workers(3).unwrap(), [], "all are running");
+        assert_eq!(supervisor.ensure_workers(3, &mut unreported).unwrap(), [], "all are running");
         supervisor.kill(2);
-        assert_eq!(supervisor.ensure_workers(3).unwrap(), std::slice::from_ref(&here));
+        assert_eq!(
+            supervisor.ensure_workers(3, &mut unreported).unwrap(),
+            std::slice::from_ref(&here)
+        );
         let changed = Environment { governor: Some("changed".into()), ..here.clone() };
         let mut supervisor = without_greeting(&[greet(&here), greet(&changed)]);
-        let refused = supervisor.ensure_workers(2);
+        let refused = supervisor.ensure_workers(2, &mut unreported);
         assert!(matches!(refused, Err(RunError::Lost(_))), "{refused:?}");
     }
 
     #[test]
     fn a_worker_that_speaks_without_an_order_is_replaced() {
         let greeting = greet(Environment::capture());
-        // The second worker starts slowly, so that the garbage of the first arrives before its greeting.
+        // The second worker starts slowly, so that the invalid message of the first arrives before its greeting.
         let mut supervisor = without_greeting(&[
             format!("{greeting}; echo garbage; read rest"),
             format!("sleep 1; {greeting}; read rest"),
         ]);
-        supervisor.ensure_workers(1).unwrap();
+        supervisor.ensure_workers(1, &mut unreported).unwrap();
         let first = supervisor.link(0).unwrap().id();
-        supervisor.ensure_workers(2).unwrap();
+        supervisor.ensure_workers(2, &mut unreported).unwrap();
         assert!(supervisor.position(first).is_none());
         assert!(supervisor.link(0).is_some());
     }

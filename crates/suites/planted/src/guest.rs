@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use lab::artefact::{Artefacts, find};
 use lab::factor::LevelType;
-use lab::guest::{Guest, GuestClock, IN_GUEST, Start};
+use lab::guest::{BootCommand, Guest, GuestClock, IN_GUEST};
 use lab::measure::{Context, Measurement};
 use lab::method::{Method, Params, Probe};
 use lab::metric::Metric;
@@ -61,7 +61,7 @@ impl Method for InGuest {
         let place = params.place;
         let start = move |made: &Artefacts| {
             find(made, &recipe(artefact).name)?;
-            Ok(Start { command: command(place), held: Vec::new() })
+            Ok(BootCommand::of_guest(command(place), Vec::new(), "it has no KVM"))
         };
         let artefacts = vec![recipe(artefact)];
         Some(Guest {
@@ -69,6 +69,7 @@ impl Method for InGuest {
             artefacts,
             clock: GuestClock::Real,
             start: Arc::new(start),
+            check: Arc::new(|| Ok(())),
         })
     }
 

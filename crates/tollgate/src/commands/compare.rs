@@ -35,7 +35,7 @@ fn compare_sides(args: &Compare) -> Result<u8, CliError> {
     let Selected { profile, experiments } = crossed_experiments(args)?;
     match time {
         Some(time) => forecast::report_time(&experiments, *time)?,
-        None => forecast::report_rounds(&experiments)?,
+        None => forecast::report_rounds(&experiments, None)?,
     }
     let interrupted = run::interrupt_flag().map_err(CliError::failed)?;
     let request = RunRequest {

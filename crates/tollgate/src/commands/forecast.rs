@@ -9,16 +9,36 @@ use lab::journal::{self, Run};
 use lab::quantity::format_duration;
 use lab::statistics::{INTERVAL_ROUNDS, rounds_needed};
 use lab::summary::{Unit, summarise};
+use vm::guest::Accelerator;
 
 use crate::error::CliError;
 use crate::output::print_message;
 use crate::select::{method_of, suite_of};
 
-/// Reports the expected duration of the rounds of a profile.
-pub(super) fn report_rounds(experiments: &[Experiment]) -> Result<(), CliError> {
-    let time = format_duration(expected_duration(experiments)?);
-    print_message(&format!("{}: about {time}", points_of(experiments)));
+/// Typical time of the boot of a guest with two CPUs, by accelerator.
+const BOOT_BY_TCG: Duration = Duration::from_secs(45);
+const BOOT_BY_KVM: Duration = Duration::from_secs(5);
+
+/// Reports the expected duration of the rounds of a profile, on this host or in a guest of this accelerator.
+pub(super) fn report_rounds(
+    experiments: &[Experiment],
+    guest: Option<Accelerator>,
+) -> Result<(), CliError> {
+    let line = rounds_line(expected_duration(experiments)?, guest);
+    print_message(&format!("{}: {line}", points_of(experiments)));
     Ok(())
+}
+
+fn rounds_line(time: Duration, guest: Option<Accelerator>) -> String {
+    let about = |boot: Duration| format!("about {}", format_duration(time + boot));
+    match guest {
+        None => about(Duration::ZERO),
+        Some(Accelerator::Kvm) => format!("{} with the boot of the guest", about(BOOT_BY_KVM)),
+        Some(Accelerator::Tcg) => {
+            let about = about(BOOT_BY_TCG);
+            format!("{about} with the boot of the guest, and longer because its CPU is emulated")
+        }
+    }
 }
 
 /// `1200 points in 31 experiments`
@@ -122,6 +142,15 @@ mod tests {
 
     use super::*;
     use crate::suites::SUITES;
+
+    #[test]
+    fn the_forecast_of_a_guest_includes_its_boot() {
+        let time = Duration::from_secs(10);
+        assert_eq!(rounds_line(time, None), "about 10.0 s");
+        let by = |accelerator| rounds_line(time, Some(accelerator));
+        assert_eq!(by(Accelerator::Kvm), "about 15.0 s with the boot of the guest");
+        assert!(by(Accelerator::Tcg).starts_with("about 55.0 s with the boot of the guest, and"));
+    }
 
     #[test]
     fn the_quick_profile_takes_minutes() {

@@ -2,6 +2,7 @@
 
 pub(crate) mod claims;
 pub(crate) mod compare;
+pub(crate) mod doctor;
 mod end;
 pub(crate) mod explain;
 mod forecast;

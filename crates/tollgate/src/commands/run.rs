@@ -62,13 +62,16 @@ pub(crate) fn run(args: &Run) -> Result<u8, CliError> {
             forecast::report_target(&experiments, target, &args.measure.results)?
         }
         (_, Some(time)) => forecast::report_time(&experiments, time)?,
-        (None, None) => forecast::report_rounds(&experiments)?,
+        (None, None) => {
+            let accelerator = guest.is_some().then_some(args.guest.how.accelerator);
+            forecast::report_rounds(&experiments, accelerator)?;
+        }
     }
     let interrupted = interrupt_flag().map_err(CliError::failed)?;
     let mut progress = Progress::new(args.resolve.is_some(), declared.headlines.clone());
     // Before the backing files of guests are made, which a running guest may use.
     let lock = lock(args, &interrupted, &mut progress)?;
-    let guests = guest.map(|guest| super::guest::start(&guest, &args.guest.how, &options));
+    let guests = guest.map(|guest| super::guest::guests_of(&guest, &args.guest.how, &options));
     let guests = guests.transpose()?;
     let request = RunRequest {
         experiments,

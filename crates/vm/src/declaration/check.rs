@@ -6,6 +6,7 @@ use lab::data::is_plain_name;
 use lab::quantity;
 
 use super::Declaration;
+use crate::backing_file::SIZE;
 use crate::pool;
 use crate::rules::HOSTS;
 
@@ -24,7 +25,7 @@ pub(super) fn all(declaration: &Declaration) -> Result<(), String> {
     check_parameters(&declaration.parameters)?;
     for (name, size) in &declaration.files {
         let is_valid = quantity::bytes(size).is_ok_and(|bytes| bytes > 0 && bytes < 1 << 48);
-        if !is_plain_name(name) || !is_valid {
+        if !is_plain_name(name) || name.ends_with(SIZE) || !is_valid {
             return Err(format!("files: {name} = '{size}': use a name and e.g. '64 MiB'"));
         }
     }
@@ -32,12 +33,15 @@ pub(super) fn all(declaration: &Declaration) -> Result<(), String> {
         return Err(format!("pool: its rules are for {HOSTS} hosts; declare as many [[host]]"));
     }
     if let Some(pool) = &declaration.pool {
-        pool.start()?;
+        pool.base_address()?;
     }
     check_names(declaration)?;
     for host in &declaration.host {
         if !is_plain_name(&host.name) || host.name.len() > 20 {
-            return Err(format!("host: '{}': use at most 20 letters, digits and '-'", host.name));
+            return Err(format!(
+                "host: '{}': use at most 20 letters, digits, '-', '_' and '.'",
+                host.name
+            ));
         }
     }
     Ok(())
@@ -85,7 +89,8 @@ fn check_names(declaration: &Declaration) -> Result<(), String> {
     }
     let of_hosts = declaration.host.iter().flat_map(|host| &host.arguments);
     for argument in declaration.arguments.iter().chain(of_hosts) {
-        let is_unknown = |name: &&str| !declaration.files.contains_key(*name);
+        let is_unknown =
+            |name: &&str| !declaration.files.contains_key(name.strip_suffix(SIZE).unwrap_or(name));
         if let Some(name) = placeholders(argument).find(is_unknown) {
             return Err(format!("arguments: no file '{name}' in files, but '{argument}'"));
         }
@@ -139,6 +144,11 @@ mod tests {
             ("about = 'one'\ncpus = 0", "cpus: 0"),
             ("about = 'one'\nmodule = []", "unknown field `module`"),
             ("about = 'one'\nfiles = { a = 'much' }", "files: a = 'much'"),
+            ("about = 'one'\nfiles = { 'a.size' = '1 MiB' }", "files: a.size = '1 MiB'"),
+            (
+                "about = 'one'\nfiles = { bar = '1 MiB' }\narguments = ['size={baar.size}']",
+                "arguments: no file 'baar.size' in files",
+            ),
             ("about = 'one'\n[[host]]\nname = '../x'", "host: '../x'"),
             ("about = 'one'\npool = { address = '0x1000' }", "pool: its rules are for 2 hosts"),
             (

@@ -54,12 +54,13 @@ impl NamedDeclaration {
     /// `how.folder` under their names; there, one that exists keeps its content.
     ///
     /// # Errors
-    /// Returns one line if a backing file cannot be made, or the rules of its pool are wrong.
+    /// Returns one line if another guest uses the folder, a backing file cannot be made, the rules of its pool or its patch
+    /// are wrong, its kernel has fewer CPUs, or a host has the host name of this machine.
     pub fn guests(&self, how: &StartOptions) -> Result<Guests, GuestError> {
         let linux = self.linux_hosts(how, false)?;
         let mut declaration = self.text.clone();
         if self.declaration.kernel.is_some() {
-            // A run goes on with this kernel only.
+            // A run continues with this kernel only.
             let recipes = linux.iter().take(1).flat_map(LinuxGuest::recipes);
             let names = recipes.map(|recipe| format!("\n# kernel {}\n", recipe.hash()));
             declaration.extend(names);
@@ -73,14 +74,15 @@ impl NamedDeclaration {
             accelerator: how.accelerator.name().into(),
             clock: self.declaration.clock(how.accelerator),
             hosts: hosts.collect(),
+            roles_remedy: roles_remedy(),
         })
     }
 
     /// Returns the guest that executes a command of this program instead of a worker: the named host, or the first.
     ///
     /// # Errors
-    /// Returns one line if a backing file cannot be made, the rules of its pool are wrong, there is no such host, or a host
-    /// is named without a folder: the others could not share its memory.
+    /// Returns the errors of [`guests`](Self::guests), and one line if there is no such host, or a host is named without a
+    /// folder: the others could not share its memory.
     pub fn with_command(
         &self,
         how: &StartOptions,
@@ -177,6 +179,7 @@ impl NamedDeclaration {
             parameters,
             modules,
             clock: self.declaration.clock(accelerator),
+            kvm_remedy: "use --accelerator tcg",
             arguments: [self.declaration.arguments.clone(), arguments].concat(),
             files,
             host_files: true,
@@ -186,6 +189,9 @@ impl NamedDeclaration {
     }
 
     /// Returns its kernel.
+    ///
+    /// # Errors
+    /// Returns one line if there is no such patch, or the kernel runs fewer CPUs than declared.
     fn kernel(&self, patches: &[Patch]) -> Result<Kernel, String> {
         let Some(BuiltKernel { patch, options }) = &self.declaration.kernel else {
             return Ok(Kernel::Debian);
@@ -209,16 +215,32 @@ impl NamedDeclaration {
                 }
             },
         };
+        let (cpus, max) = (self.declaration.cpus, patched_linux::max_cpus(&options));
+        if cpus > max {
+            return Err(format!(
+                "guest '{}': cpus: its Linux runs {max} CPUs, not {cpus}; add 'CONFIG_NR_CPUS={cpus}' to the options of its \
+                 kernel",
+                self.name
+            ));
+        }
         Ok(Kernel::Built(patched_linux::recipe_with_host_files(&text, &options)))
     }
 
     fn backing_files(&self, folder: Option<Folder>) -> Result<Vec<BackingFile>, String> {
         let files = self.declaration.files.iter();
         let created = files.map(|(name, size)| {
-            BackingFile::create(name, quantity::bytes(size).unwrap_or_default(), folder)
+            let bytes = quantity::bytes(size).map_err(|why| format!("files: {name}: {why}"))?;
+            BackingFile::create(name, bytes, folder)
         });
         created.collect()
     }
+}
+
+/// Returns what to do if an experiment has more roles than a guest has hosts.
+fn roles_remedy() -> String {
+    let guests = super::embedded().unwrap_or_default().into_iter();
+    let several = guests.filter(|guest| guest.declaration.host.len() > 1).map(|guest| guest.name);
+    format!("use --guest with one of {}", several.collect::<Vec<_>>().join(", "))
 }
 
 #[cfg(test)]
@@ -273,6 +295,24 @@ mod tests {
             let why = declared(kernel).unwrap_err();
             assert!(why.contains(cause), "{why}");
         }
+    }
+
+    #[test]
+    fn a_built_kernel_runs_the_declared_cpus() {
+        let declared = |cpus: u32, options: &str| {
+            let text =
+                format!("about = 'one'\ncpus = {cpus}\nkernel = {{ options = [{options}] }}");
+            recipe(&parse("mine", "mine.toml", &text).unwrap()).map(drop)
+        };
+        declared(8, "").unwrap();
+        let why = declared(16, "").unwrap_err();
+        assert!(why.contains("8 CPUs, not 16; add 'CONFIG_NR_CPUS=16'"), "{why}");
+        declared(16, "'CONFIG_NR_CPUS=16'").unwrap();
+    }
+
+    #[test]
+    fn guests_with_several_hosts_are_named() {
+        assert_eq!(roles_remedy(), "use --guest with one of escape, pool, shared-bar");
     }
 
     #[test]

@@ -58,7 +58,7 @@ pub struct Declaration {
     /// Whether times are measured although the guest is emulated. They are not real: for tests of the clock only.
     #[serde(default)]
     pub planted_clock: bool,
-    /// Size of each backing file. `{name}` in an argument is its path.
+    /// Size of each backing file. `{name}` in an argument is its path, and `{name.size}` its length in bytes.
     #[serde(default)]
     pub files: BTreeMap<String, String>,
     /// Arguments of QEMU.
@@ -156,8 +156,7 @@ fn parse(name: &str, file: &str, text: &str) -> Result<NamedDeclaration, DataErr
     let wrong = |what: String| DataError::of_file(file, what);
     // The host name inside, and part of the name of the run's folder.
     if !is_plain_name(name) || name.len() > 40 {
-        let what =
-            "the name of the file is the guest's host name: use at most 40 letters, digits, '-'";
+        let what = "the name of the file is the guest's host name: use at most 40 letters, digits, '-', '_' and '.'";
         return Err(wrong(what.into()));
     }
     let declaration: Declaration = read_toml(file, text)?;

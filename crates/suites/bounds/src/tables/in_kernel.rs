@@ -13,6 +13,7 @@ use lab::measure::{Context, Measurement};
 use lab::method::{Method, Params, Probe};
 use lab::metric::{Better, Metric};
 use lab::sample::Failure;
+use vm::compiler;
 use vm::counter::{self, CountedGuest, InstructionCounts};
 use vm::patched_linux::{self, Patch};
 
@@ -117,9 +118,10 @@ fn linux() -> Recipe {
 
 /// Returns the recipe of the program, which is static because nothing else is in the guest.
 fn program() -> Recipe {
-    let make = |_: &Recipe, folder: &Path| counter::compile(folder, &FLAGS, &SOURCES, PROGRAM_FILE);
+    let make =
+        |_: &Recipe, folder: &Path| compiler::compile(folder, &FLAGS, &SOURCES, PROGRAM_FILE);
     let sources = SOURCES.iter().map(|(_, text)| (*text).to_owned());
-    let inputs = sources.chain([FLAGS.join(" "), counter::toolchain()]).map(String::into_bytes);
+    let inputs = sources.chain([FLAGS.join(" "), compiler::toolchain()]).map(String::into_bytes);
     Recipe { name: PROGRAM.into(), inputs: inputs.collect(), make }
 }
 
@@ -169,6 +171,15 @@ fn check(params: &KernelTableParams, counts: &InstructionCounts) -> Result<(), F
 mod tests {
     use super::*;
     use lab::sample::FailureKind;
+
+    #[test]
+    fn the_program_has_the_markers_of_the_counter() {
+        let (_, program) = SOURCES[0];
+        for (marker, name) in counter::MARKERS.iter().zip(["BEGIN", "END"]) {
+            let line = format!("#define {name}_COUNT() __asm__ volatile(\"nopl {marker:#x}(");
+            assert!(program.contains(&line), "{line}");
+        }
+    }
 
     #[test]
     fn a_guest_that_lost_a_table_or_kept_one_fails_the_check() {

@@ -26,8 +26,8 @@ pub(crate) const PCI_RESOURCE: &str = "pci-resource";
 pub(crate) const DAX_DEVICE: &str = "dax-device";
 /// ESCAPE's limit: according to it, Linux refuses to map more of its own memory.
 pub(super) const MAX_HOST_BYTES: usize = 512 << 10;
-/// The size of ESCAPE's device region.
-pub(super) const MAX_DEVICE_BYTES: usize = (256 << 20) + machine::mapping::PAGE;
+/// The size of ESCAPE's device region, which the pool of two hosts may fill.
+pub(super) const MAX_DEVICE_BYTES: usize = vm::rules::MAX_RUN_POOL;
 
 // Placeholders in remedies: a user might copy a number, and overwrite the memory of a device.
 const ADDRESS: &str = "ADDRESS, as /proc/iomem lists it";

@@ -1,7 +1,6 @@
 //! The guest under QEMU's emulator. It only counts, because emulated times are meaningless.
 
 use std::io::ErrorKind;
-use std::process::Command;
 use std::time::Duration;
 
 use lab::measure::Measurement;
@@ -58,9 +57,8 @@ fn to_measurement(report: &Report) -> Result<Measurement, Failure> {
 fn run(image: &[u8], limit: Duration) -> Result<String, Failure> {
     let memory = Memfd::with_content("guest", image)?;
     let fd = memory.inherit()?;
-    let mut command = Command::new(vm::QEMU.find()?);
+    let mut command = vm::qemu()?;
     command
-        .args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"])
         .args(["-accel", "tcg", "-cpu", "max", "-m", "16"])
         .args(["-kernel", &format!("/proc/self/fd/{fd}")])
         .args(["-chardev", "stdio,id=out,signal=off", "-device", "isa-debugcon,chardev=out"])

@@ -1,0 +1,207 @@
+//! Where the workers of a run are: on this host, or in guests.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use machine::environment::Environment;
+
+use super::{Event, Lab, RunObserver, RunRequest};
+use crate::artefact::{self, Artefacts, Recipe};
+use crate::guest::{BootCommand, GuestClock, Guests, MAX_BOOT_TIME};
+use crate::option;
+use crate::sample::{Failure, Sample};
+use crate::suite;
+use crate::terminal;
+
+/// The time limit for the greeting of a worker on this host.
+pub(super) const MAX_GREETING_TIME: Duration = Duration::from_secs(20);
+/// How much longer a sample may take in a guest: emulation executes an instruction in the time of ten to a hundred. A guest
+/// of KVM never needs it.
+const GUEST_SLOWDOWN: u32 = 20;
+
+/// Where the workers of a supervisor run.
+#[derive(Clone, Default)]
+pub(super) enum Location {
+    /// On this host.
+    #[default]
+    Host,
+    /// In guests, one worker each.
+    Guests {
+        /// The guests.
+        guests: Guests,
+        /// What their starts need.
+        artefacts: Artefacts,
+    },
+}
+
+impl Location {
+    /// Returns where the run's workers start. Makes what guests need, and what their workers need: these find it in the
+    /// cache of this host, whose CPUs are faster, and report what could not be made.
+    pub(super) fn prepare(
+        lab: &Lab,
+        request: &RunRequest,
+        options: &BTreeMap<String, String>,
+        observer: &mut dyn RunObserver,
+    ) -> Self {
+        let Some(guests) = request.guests.clone() else { return Self::Host };
+        let mut make = |recipes: &[Recipe]| {
+            artefact::prepare_all(recipes, |name| observer.event(Event::Preparing(name)))
+        };
+        let of_guests: Vec<_> =
+            guests.hosts.iter().flat_map(|host| host.guest.artefacts.clone()).collect();
+        let artefacts = make(&of_guests);
+        for experiment in &request.experiments {
+            let method = suite::find_method(lab.suites, &experiment.suite, &experiment.method);
+            let Ok(method) = method else { continue };
+            let of_point = |point| option::recipes(method, point, options);
+            make(&experiment.points.iter().flat_map(of_point).collect::<Vec<_>>());
+        }
+        Self::Guests { guests, artefacts }
+    }
+
+    /// Returns the command that boots the guest of a worker.
+    ///
+    /// # Errors
+    /// Returns the failure of an artefact or of what the guest needs outside of it.
+    pub(super) fn boot_command(&self, worker: usize) -> Option<Result<BootCommand, Failure>> {
+        let Self::Guests { guests, artefacts } = self else { return None };
+        Some((guests.hosts.get(worker)?.guest.start)(artefacts))
+    }
+
+    /// Returns the name of a worker in errors.
+    pub(super) fn name(&self, worker: usize) -> String {
+        match self {
+            Self::Guests { guests, .. } if worker < guests.hosts.len() => {
+                format!("guest '{}'", guests.hosts[worker].name)
+            }
+            Self::Host | Self::Guests { .. } => "the worker".into(),
+        }
+    }
+
+    /// Returns whether the workers are in guests.
+    pub(super) fn is_guests(&self) -> bool {
+        matches!(self, Self::Guests { .. })
+    }
+
+    /// Returns the time limit for the greeting of a worker.
+    pub(super) fn max_greeting_time(&self) -> Duration {
+        match self {
+            Self::Host => MAX_GREETING_TIME,
+            Self::Guests { .. } => MAX_BOOT_TIME,
+        }
+    }
+
+    /// Returns how much longer than here samples may take.
+    pub(super) fn slowdown(&self) -> u32 {
+        match self {
+            Self::Host => 1,
+            Self::Guests { .. } => GUEST_SLOWDOWN,
+        }
+    }
+
+    /// Returns whether no time is measured there, because a CPU is emulated.
+    pub(super) fn lacks_time(&self) -> bool {
+        match self {
+            Self::Guests { guests, .. } if guests.clock == GuestClock::None => true,
+            Self::Host | Self::Guests { .. } => machine::cpu::lacks_time(),
+        }
+    }
+
+    /// Checks that there is a worker for each role of an experiment.
+    ///
+    /// # Errors
+    /// Returns `unavailable` if there are fewer guests.
+    pub(super) fn check_roles(&self, roles: usize) -> Result<(), Failure> {
+        match self {
+            Self::Host => Ok(()),
+            Self::Guests { guests, .. } => guests.check_roles(roles),
+        }
+    }
+
+    /// Checks that a worker in a guest states the guest's host name, and is not emulated if the guest is real.
+    ///
+    /// # Errors
+    /// Returns one line with the guest's name.
+    pub(super) fn check_guest(
+        &self,
+        worker: usize,
+        environment: &Environment,
+    ) -> Result<(), String> {
+        let Self::Guests { guests, .. } = self else { return Ok(()) };
+        let Some(host) = guests.hosts.get(worker) else { return Ok(()) };
+        let name = terminal::one_line(&environment.hostname);
+        let why = if environment.hostname != host.name {
+            format!("its host name is '{name}'; remove what changes it from 'prepare'")
+        } else if environment.emulated && !host.guest.clock.is_emulated() {
+            "its CPU is emulated, not executed by KVM; repair qemu-system-x86_64, or use --accelerator tcg".into()
+        } else {
+            return Ok(());
+        };
+        Err(format!("guest '{}': {why}", host.name))
+    }
+
+    /// Replaces the fault of a sample by what is wrong outside of the guests, which explains it.
+    pub(super) fn explained(&self, sample: Sample) -> Sample {
+        let Self::Guests { guests, .. } = self else { return sample };
+        if !sample.error.as_ref().is_some_and(|error| error.kind.is_fault()) {
+            return sample;
+        }
+        match guests.hosts.iter().find_map(|host| (host.guest.check)().err()) {
+            Some(failure) => Sample { error: Some(failure), ..sample },
+            None => sample,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::scripted::{guests, unforwarded};
+
+    #[test]
+    fn a_guest_with_another_host_name_or_an_emulated_cpu_is_refused() {
+        let location = |clock| Location::Guests {
+            guests: Guests { clock, ..guests(&[("mine", clock)]) },
+            artefacts: Artefacts::new(),
+        };
+        let [real, emulated] = [GuestClock::Real, GuestClock::None].map(location);
+        let states = |name: &str, emulated| Environment {
+            hostname: name.into(),
+            emulated,
+            ..Environment::capture()
+        };
+        assert_eq!(real.check_guest(0, &states("mine", false)), Ok(()));
+        assert_eq!(emulated.check_guest(0, &states("mine", true)), Ok(()));
+        let why = real.check_guest(0, &states("other\n", false)).unwrap_err();
+        assert!(why.starts_with("guest 'mine': its host name is 'other") && !why.contains('\n'));
+        let why = real.check_guest(0, &states("mine", true)).unwrap_err();
+        assert!(why.contains("its CPU is emulated") && why.contains("--accelerator tcg"), "{why}");
+        assert_eq!(Location::Host.check_guest(0, &states("any", true)), Ok(()));
+    }
+
+    #[test]
+    fn more_roles_than_hosts_are_unavailable_with_a_remedy() {
+        let location = Location::Guests {
+            guests: guests(&[("a", GuestClock::None), ("b", GuestClock::None)]),
+            artefacts: Artefacts::new(),
+        };
+        assert_eq!(location.check_roles(0), Ok(()));
+        assert_eq!(location.check_roles(2), Ok(()));
+        let failure = location.check_roles(3).unwrap_err();
+        assert_eq!(failure.why, "its 3 roles need a host each, and guest 'mine' has 2 hosts");
+        assert!(!failure.kind.is_fault() && failure.remedy.is_some());
+        assert_eq!(Location::Host.check_roles(9), Ok(()));
+    }
+
+    #[test]
+    fn what_is_wrong_outside_of_a_guest_explains_a_fault() {
+        let guests = unforwarded(guests(&[("mine", GuestClock::None)]));
+        let location = Location::Guests { guests, artefacts: Artefacts::new() };
+        let sample = |error| Sample { error, ..Sample::default() };
+        let explained = location.explained(sample(Some(Failure::check("byte 5 is 0"))));
+        assert_eq!(explained.error, Some(Failure::failed("stores are no longer forwarded")));
+        for other in [None, Some(Failure::unavailable("no device", "add one"))] {
+            assert_eq!(location.explained(sample(other.clone())).error, other);
+        }
+    }
+}
