@@ -2,8 +2,10 @@
 //! any interface. Each value is the median of many passes over the packets; a pass over the echo is printed for comparison.
 //!
 //! ```text
-//! cargo run --release -p tollgate-applications --example rates
+//! cargo run --release -p tollgate-applications --example rates [MIB]
 //! ```
+//!
+//! `MIB` limits the memory of the key-value store, 256 MiB by default.
 
 use std::arch::x86_64::_rdtsc;
 use std::error::Error;
@@ -143,8 +145,8 @@ fn maglev() -> Outcome<()> {
     Ok(())
 }
 
-fn kv() -> Outcome<()> {
-    let keys = keys_within(1 << 30);
+fn kv(mebibytes: usize) -> Outcome<()> {
+    let keys = keys_within(mebibytes << 20);
     println!("key-value store of {keys} keys in {} MiB:", Size::of_keys(keys).bytes() >> 20);
     let mut store = KeyValue::new(Size::of_keys(keys), 0, 1)?;
     for rank in 0..keys as u64 {
@@ -268,11 +270,17 @@ impl Application for HyperscanAlone {
 }
 
 fn main() -> Outcome<()> {
+    let mebibytes = match std::env::args().nth(1) {
+        Some(text) => {
+            text.parse().map_err(|why| format!("{text}: {why}; give the store's size in MiB"))?
+        }
+        None => 256,
+    };
     println!("{:46} {:>7}   (quartiles)", "TSC cycles per packet", "median");
     let mut small = Packets::new(COUNT, syn)?;
     measure("echo", &mut Echo { touched: 40, nops: 0 }, &mut small, unchanged);
     measure("telemetry", &mut Telemetry::new(ONE_IN, 1), &mut small, unchanged);
     maglev()?;
     log_monitor()?;
-    kv()
+    kv(mebibytes)
 }
