@@ -100,6 +100,35 @@ fn failures_have_no_values() {
 }
 
 #[test]
+fn on_an_emulated_cpu_calls_and_blocks_are_counted() {
+    let bench = Bench::new();
+    if !simulates(&bench, "counts of enclaves on an emulated CPU") {
+        return;
+    }
+    let words = ["run", "enclave/ecall", "enclave/allocation", "--rounds", "1", "--quiet"];
+    let levels = ["--where", "kind=simulate", "--where", "allocator=dlmalloc"];
+    let mut command = bench.command(&[&words[..], &levels].concat());
+    // As in a guest of QEMU.
+    let output = command.env("TOLLGATE_EMULATED", "yes").output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let samples = bench.journal().samples;
+    let of = |id: &'static str| samples.iter().filter(move |one| one.experiment == id);
+    assert!(of("enclave/ecall").count() > 0 && of("enclave/allocation").count() > 0);
+    for sample in of("enclave/ecall") {
+        // 200 ECALLs each of nothing, malloc and free, and 200 OCALLs.
+        assert_eq!(sample.values, [("calls_answered".to_owned(), 800.0)].into(), "{sample:?}");
+    }
+    for sample in of("enclave/allocation") {
+        let number = |factor: &str| sample.point.text(factor).parse::<f64>().unwrap();
+        let names: Vec<_> = sample.values.keys().map(String::as_str).collect();
+        assert_eq!(names, ["blocks_checked", "ocalls", "waits"], "{sample:?}");
+        let made = number("num_allocations") * number("threads");
+        assert_eq!(sample.values["blocks_checked"], made, "{sample:?}");
+        assert!(sample.error.is_none() && sample.clock.is_none(), "{sample:?}");
+    }
+}
+
+#[test]
 fn errors_are_one_line() {
     let bench = Bench::new();
     let conf = bench.path().join("bad.conf");

@@ -1,4 +1,6 @@
 //! `enclave/ecall`: the cost of ECALLs, OCALLs and loading.
+//!
+//! On an emulated CPU a fixed number of calls is made, and the right results are counted.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -12,7 +14,7 @@ use machine::tsc::{self, Tsc};
 
 use crate::allocation::LOADING;
 use crate::batch;
-use crate::loaded::{self, LoadedEnclave, failed};
+use crate::loaded::{self, LoadedEnclave, checked, clock, failed};
 use crate::method::{EnclaveMethod, TIMES};
 use crate::params::EnclaveParams;
 
@@ -22,6 +24,8 @@ const LEAVES: u64 = 64;
 const SHORT: u64 = 64;
 /// The minimum and maximum number of loads behind a median.
 const LOADS: std::ops::Range<usize> = 3..100;
+/// Number of ECALLs and of OCALLs that are counted.
+const COUNTED: u64 = 200;
 /// Number of parts that share the time budget.
 const PARTS: u32 = 5;
 
@@ -35,8 +39,43 @@ pub static ECALL: EnclaveMethod<EnclaveParams> = EnclaveMethod {
 };
 
 fn measure(context: &mut Context, params: &EnclaveParams) -> Result<Measurement, Failure> {
-    let tsc = context.tsc()?;
     loaded::available_with_own_heap(params)?;
+    match clock(context)? {
+        Some(tsc) => timed(tsc, context, params),
+        None => counted(context, params),
+    }
+}
+
+/// Makes a fixed number of calls and counts those with the right result; the others fail the check.
+fn counted(context: &Context, params: &EnclaveParams) -> Result<Measurement, Failure> {
+    let enclave = LoadedEnclave::load(params, 1, context)?;
+    let (inside, heap) = (enclave.enclave(), enclave.enclave().heap());
+    let mut answered = 0;
+    for number in 0..COUNTED {
+        let nothing = checked(inside.nothing())?;
+        let block = checked(inside.malloc(SHORT))?;
+        let last = block.saturating_add(SHORT - 1);
+        let is_inside = [block, last].iter().all(|byte| heap.contains(&(*byte as usize)));
+        if nothing != 0 || !is_inside {
+            let why = format!("ECALLs {number}: {nothing} instead of 0, and a block at {block:#x}");
+            return Err(Failure::check(why));
+        }
+        checked(inside.free(block))?;
+        answered += 3;
+    }
+    let left = checked(inside.leave(COUNTED))?;
+    if left != COUNTED {
+        return Err(wrong_ocalls(left, COUNTED));
+    }
+    enclave.check_no_syscalls()?;
+    Ok(Measurement::default().value("calls_answered", (answered + left) as f64))
+}
+
+fn wrong_ocalls(right: u64, made: u64) -> Failure {
+    Failure::check(format!("{right} of {made} OCALLs returned the right result"))
+}
+
+fn timed(tsc: &Tsc, context: &Context, params: &EnclaveParams) -> Result<Measurement, Failure> {
     let budget = context.budget / PARTS;
     let load = load(tsc, budget, params, context)?;
     let enclave = LoadedEnclave::load(params, 1, context)?;
@@ -51,9 +90,7 @@ fn measure(context: &mut Context, params: &EnclaveParams) -> Result<Measurement,
     let ocall =
         batch::each(tsc, budget, LEAVES, |times| match inside.leave(times).map_err(failed)? {
             back if back == times => Ok(()),
-            back => {
-                Err(Failure::check(format!("{back} of {times} OCALLs returned the right result")))
-            }
+            back => Err(wrong_ocalls(back, times)),
         })?;
     let short = batch::each(tsc, budget, 2, |times| {
         (0..times / 2).try_for_each(|_| {

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use lab::measure::Context;
 use lab::sample::Failure;
+use machine::tsc::Tsc;
 
 use crate::conf::Conf;
 use crate::error::EcallError;
@@ -87,6 +88,18 @@ impl LoadedEnclave {
                 Err(Failure::check(format!("{blocked} system calls from inside were blocked")))
             }
         }
+    }
+}
+
+/// Returns the counter that times the enclave; `None` on an emulated CPU, on which only counts are measured.
+///
+/// # Errors
+/// Returns `unavailable` if another CPU has no usable counter.
+pub fn clock(context: &Context) -> Result<Option<&'static Tsc>, Failure> {
+    match context.tsc() {
+        Ok(tsc) => Ok(Some(tsc)),
+        Err(_) if machine::cpu::lacks_time() => Ok(None),
+        Err(why) => Err(why),
     }
 }
 

@@ -119,6 +119,11 @@ pub const TIMES: &[Metric] = &[
     Metric::new("load", "ns", Better::Lower, "time to load the enclave: median"),
     Metric::new("load_in_ecalls", "1", Better::Lower, "time to load the enclave, in ECALLs")
         .from_time(),
+    Metric::count("blocks_checked", "allocated blocks, none of which is NULL or outside the heap"),
+    Metric::count(
+        "calls_answered",
+        "ECALLs and OCALLs with the right result, counted on an emulated CPU",
+    ),
     Metric::new("ocalls", "1", Better::Neither, "OCALLs of waits and wakes"),
     Metric::new(
         "waits",
