@@ -7,7 +7,7 @@ mod harness;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crossing::guest::{GuestCrossing, Stamp};
+use crossing::guest::{CrossingKind, GuestCrossing, Stamp};
 use harness::{Bench, file};
 use lab::sample::{FailureKind, Sample};
 use serde_json::json;
@@ -55,6 +55,16 @@ fn only_crossings_are_stamped_by_the_guest_and_the_patched_kernel() {
         let sample = run.samples.iter().find(is).unwrap();
         assert_eq!(sample.error, None, "{stamp}");
         assert_eq!(value(sample, "crossings_stamped"), 100_000.0, "{stamp}");
+    }
+    for kind in CrossingKind::ALL {
+        let is = |sample: &&Sample| {
+            sample.point.text("route") == "guest-emulated"
+                && sample.point.text("kind") == kind.name()
+        };
+        let sample = run.samples.iter().find(is).unwrap();
+        assert_eq!(sample.error, None, "{kind}");
+        assert_eq!(value(sample, "crossings_made"), 100_000.0, "{kind}");
+        assert_eq!(value(sample, "crossings_stamped"), 100_000.0, "{kind}");
     }
     for isolation in ["off", "on"] {
         for route in ["guest-emulated", "patched-emulated"] {
