@@ -1,6 +1,7 @@
 //! Kinds of memory that this machine has.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use super::State;
@@ -85,22 +86,34 @@ fn is_memory(line: &str) -> bool {
 }
 
 pub(super) fn dax() -> State {
-    let devices = fs::read_dir("/dev").into_iter().flatten().flatten();
-    let is_dax = |name: &str| {
-        name.strip_prefix("dax").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
-    };
-    let device =
-        devices.map(|entry| entry.file_name()).find(|name| name.to_str().is_some_and(is_dax));
-    if let Some(device) = device {
-        return State::present(format!("/dev/{}", device.to_string_lossy()));
-    }
-    match dax_mount(&fs::read_to_string("/proc/mounts").unwrap_or_default()) {
-        Some(mount) => State::present(format!("file system at {mount}")),
-        None => State::absent(
+    let device = dax_device(Path::new("/dev"));
+    let mounts = fs::read_to_string("/proc/mounts").unwrap_or_default();
+    match (device, dax_mount(&mounts)) {
+        (Some((device, Ok(_))), _) => State::present(device.display().to_string()),
+        (_, Some(mount)) => State::present(format!("file system at {mount}")),
+        (Some((device, Err(why))), None) => State::absent(
+            format!("{}: {why}", device.display()),
+            "run as root; a device that is memory of a NUMA node: `daxctl reconfigure-device --mode=devdax`",
+        ),
+        (None, None) => State::absent(
             "no /dev/dax device and no file system mounted with dax",
             "attach persistent or CXL memory (`ndctl create-namespace -m devdax`), or boot with memmap=nn!ss",
         ),
     }
+}
+
+/// Returns the first DAX device of a folder that opens for reading; if none does, the first. A device that is memory of a
+/// NUMA node keeps its file and does not open.
+fn dax_device(folder: &Path) -> Option<(PathBuf, io::Result<fs::File>)> {
+    let is_dax = |path: &PathBuf| {
+        let number = path.file_name()?.to_str()?.strip_prefix("dax")?;
+        number.starts_with(|c: char| c.is_ascii_digit()).then_some(())
+    };
+    let files = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut devices: Vec<_> = files.filter(|path| is_dax(path).is_some()).collect();
+    devices.sort();
+    let opened = |path: &PathBuf| (path.clone(), fs::File::open(path));
+    devices.iter().map(opened).find(|(_, file)| file.is_ok()).or(devices.first().map(opened))
 }
 
 /// Returns where a file system is mounted with `dax` or `dax=always`.
@@ -137,6 +150,21 @@ mod tests {
         fs::write(device.join("resource0"), "").unwrap();
         fs::write(device.join("resource1"), "").unwrap();
         assert_eq!(resources(root.path()), [device.join("resource0")]);
+    }
+
+    #[test]
+    fn a_dax_device_that_opens_is_preferred() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let found = || dax_device(folder.path()).map(|(path, file)| (path, file.is_ok()));
+        fs::write(path("daxctl"), "").unwrap();
+        assert_eq!(found(), None);
+        std::os::unix::fs::symlink("/no/such", path("dax0.0")).unwrap();
+        assert_eq!(found(), Some((path("dax0.0"), false)));
+        for name in ["dax1.0", "dax0.1"] {
+            fs::write(path(name), "").unwrap();
+        }
+        assert_eq!(found(), Some((path("dax0.1"), true)));
     }
 
     #[test]
