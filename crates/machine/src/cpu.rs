@@ -173,6 +173,12 @@ pub fn lacks_time() -> bool {
     *emulated && !planted_clock
 }
 
+/// Returns whether this CPU is emulated and its clock is planted: the emulator counts instructions as time.
+pub(crate) fn has_planted_clock() -> bool {
+    let Predicates { emulated, planted_clock, .. } = predicates();
+    *emulated && *planted_clock
+}
+
 /// Returns whether a CPU with this hypervisor and brand is emulated by QEMU's TCG. In a virtual machine on an emulated CPU
 /// the signature is that of its own hypervisor, so only the brand reveals the emulation.
 pub fn is_emulated(hypervisor: Option<&str>, brand: &str) -> bool {
