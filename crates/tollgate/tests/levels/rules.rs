@@ -1,0 +1,123 @@
+//! Tests of the rules by which a level counts as measured or absent, and of the lists.
+
+use std::collections::BTreeMap;
+
+use lab::point::Point;
+use lab::sample::{Failure, FailureKind, Sample};
+
+use crate::coverage::{Coverage, ExperimentLevel};
+use crate::lists::{
+    ABSENT, ELSEWHERE, FAILS, WITHOUT_A_LEVEL, WITHOUT_HUGE_PAGES, WITHOUT_SETTINGS,
+};
+
+const UNCHANGED: &str = "this load changed the core clock by only 0.02%";
+
+fn coverage() -> Coverage {
+    Coverage::of_all_profiles(ABSENT.to_vec())
+}
+
+fn sample(experiment: &str, point: &Point, result: Result<f64, Failure>) -> Sample {
+    let values = result.iter().map(|value| ("time".to_owned(), *value)).collect::<BTreeMap<_, _>>();
+    let (experiment, point) = (experiment.to_owned(), point.clone());
+    Sample { experiment, point, values, error: result.err(), ..Sample::default() }
+}
+
+fn unavailable(why: &str) -> Result<f64, Failure> {
+    Err(Failure::unavailable(why, "use another machine"))
+}
+
+/// Returns a level, and the point that is measured for it.
+fn nearest(coverage: &Coverage, experiment: &str, level: &str) -> (ExperimentLevel, Point) {
+    let level = ExperimentLevel::parse(experiment, level);
+    let point = coverage.declared[&level].point.clone();
+    (level, point)
+}
+
+#[test]
+fn a_level_that_fails_with_a_level_of_another_factor_is_not_absent() {
+    let mut coverage = coverage();
+    let clock = "crossing/clock";
+    let (getppid, near) = nearest(&coverage, clock, "trip=getppid");
+    let (other_core, changed) = nearest(&coverage, clock, "load=other-core");
+    assert_eq!((near.text("load"), changed.text("load")), ("none", "other-core"));
+    coverage.add_samples(None, &[sample(clock, &changed, unavailable(UNCHANGED))]);
+    // Its nearest point has the trip of the baseline, getppid.
+    assert_eq!(changed.text("trip"), "getppid");
+    assert!(coverage.why_absent(&other_core).unwrap().contains("by only 0.02%"));
+    assert_eq!(coverage.why_absent(&getppid), None);
+    let unsettled = coverage.unsettled();
+    assert!(unsettled.contains(&getppid) && !unsettled.contains(&other_core));
+    // The reason is not one for lacking a trip, even at its nearest point.
+    coverage.add_samples(None, &[sample(clock, &near, unavailable(UNCHANGED))]);
+    assert!(coverage.unsettled().contains(&getppid));
+    coverage.add_samples(None, &[sample(clock, &near, Ok(1.0))]);
+    assert!(!coverage.unsettled().contains(&getppid));
+}
+
+#[test]
+fn what_a_guest_has_is_absent_only_if_the_guest_cannot_measure_it() {
+    let mut coverage = coverage();
+    let (level, point) = nearest(&coverage, "crossing/one-way", "route=patched-vm");
+    let add = |coverage: &mut Coverage, guest: Option<&str>, why: &str| {
+        coverage.add_samples(guest, &[sample("crossing/one-way", &point, unavailable(why))]);
+    };
+    add(&mut coverage, None, "/dev/kvm does not exist");
+    assert_eq!(coverage.absence(None, &level).unwrap().1, Some("nested"));
+    add(&mut coverage, Some("mpx"), "this CPU is emulated");
+    assert_eq!(coverage.why_absent(&level), None, "another guest says nothing about it");
+    add(&mut coverage, Some("nested"), "this CPU is emulated");
+    let why = coverage.why_absent(&level).unwrap();
+    assert!(why.contains("/dev/kvm") && why.contains("in the guest nested"), "{why}");
+    // Each failure needs a listed reason.
+    add(&mut coverage, Some("nested"), "something else");
+    assert_eq!(coverage.why_absent(&level), None);
+}
+
+#[test]
+fn a_fault_in_a_guest_is_not_mended_by_a_success_elsewhere() {
+    let mut coverage = coverage();
+    let (_, point) = nearest(&coverage, "copy/throughput", "memory=heap");
+    let throughput = |result| sample("copy/throughput", &point, result);
+    coverage.add_samples(Some("plain"), &[throughput(Err(Failure::check("torn")))]);
+    coverage.add_samples(None, &[throughput(Ok(1.0))]);
+    assert_eq!(coverage.faults.len(), 1);
+    coverage.add_samples(Some("plain"), &[throughput(Ok(1.0))]);
+    assert!(coverage.faults.is_empty());
+    // An unavailable point is no fault, and a void one measures nothing.
+    let void = Sample { void: Some("a stall".into()), ..throughput(Ok(1.0)) };
+    let mut other = Coverage::of_all_profiles(Vec::new());
+    other.add_samples(None, &[throughput(unavailable("nothing here")), void]);
+    assert!(other.faults.is_empty() && other.measured.is_empty());
+    // It is void while nothing else happened in its nearest point.
+    let mut busy = Coverage::of_all_profiles(Vec::new());
+    let (heap, _) = nearest(&busy, "copy/throughput", "memory=heap");
+    assert!(!busy.is_void(&heap));
+    busy.add_samples(None, &[throughput(Err(Failure::new(FailureKind::Void, "a stall")))]);
+    assert!(busy.is_void(&heap));
+    busy.add_samples(None, &[throughput(unavailable("nothing here"))]);
+    assert!(!busy.is_void(&heap));
+}
+
+#[test]
+fn the_levels_of_all_profiles_are_declared_and_so_is_what_the_lists_name() {
+    let coverage = coverage();
+    let of_profile = |name: &str| coverage.declared.values().any(|it| it.profile.name() == name);
+    assert!(["full", "standard", "quick"].iter().all(|name| of_profile(name)));
+    let is_declared = |experiment: &str, level: &str| {
+        coverage.declared.contains_key(&ExperimentLevel::parse(experiment, level))
+    };
+    let (experiment, level, _) = FAILS;
+    assert!(is_declared(experiment, level));
+    for (guest, experiment, level, _) in ELSEWHERE {
+        assert!(is_declared(experiment, level), "{experiment} {level}");
+        vm::declaration::find(guest).unwrap();
+    }
+    for one in [ABSENT, WITHOUT_SETTINGS, WITHOUT_HUGE_PAGES].concat() {
+        let is_explained = |level: &ExperimentLevel| one.explains(level, one.why);
+        assert!(coverage.declared.keys().any(is_explained), "{one:?}");
+        one.guest.map(|guest| vm::declaration::find(guest).unwrap());
+    }
+    for experiment in WITHOUT_A_LEVEL {
+        assert!(coverage.experiments_without_a_level().contains(experiment));
+    }
+}
