@@ -1,0 +1,124 @@
+//! Each embedded guest boots once, and has what its declaration promises. The tests of what runs inside are long.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by it")]
+
+mod harness;
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::time::Instant;
+
+use harness::Bench;
+
+/// Guests that boot at the same time: a boot uses little more than one CPU.
+const AT_ONCE: usize = 2;
+
+/// A capability, and part of what the doctor reports of it: its details, or the reason why it is absent.
+type Expected = (&'static str, &'static str);
+
+/// What is run in a guest, once.
+enum Check {
+    /// The doctor, which must report this.
+    Doctor(&'static [Expected]),
+    /// A copy to this memory, which must be verified.
+    Copy(&'static str),
+}
+
+/// Returns the check of a guest; `None` if it does not boot Debian's kernel.
+fn check_of(guest: &str) -> Option<Check> {
+    Some(match guest {
+        "cxl" => Check::Doctor(&[("dax", "/dev/dax0.0"), ("numa", "2 nodes")]),
+        "escape" => Check::Doctor(&[("dev-mem", "opens"), ("dax", "no /dev/dax device")]),
+        "ivshmem" | "shared-bar" => Check::Copy("pci-bar"),
+        "mpx" => Check::Doctor(&[("mpx", "CPUID and XCR0")]),
+        "nested" => {
+            Check::Doctor(&[("kvm-ring-0", "for counts only, because this CPU is emulated")])
+        }
+        "numa" => Check::Doctor(&[("numa", "2 nodes")]),
+        "nvdimm" => Check::Doctor(&[("dax", "/dev/dax0.0"), ("numa", "2 nodes")]),
+        "plain" => Check::Doctor(&[
+            ("kvm-ring-0", "/dev/kvm does not exist"),
+            ("numa", "1 node"),
+            ("dax", "no /dev/dax device"),
+        ]),
+        "pool" => Check::Copy("device"),
+        "reserved" => Check::Copy("host-physical"),
+        "slow-clock" => Check::Doctor(&[("core-clock", "Hz")]),
+        "stamped" => return None,
+        other => panic!("{other}: state what it has"),
+    })
+}
+
+/// Runs the doctor in a guest and checks what it reports of each capability.
+fn check_doctor(guest: &str, expected: &[Expected]) {
+    let bench = Bench::new();
+    let words = ["doctor", "--guest", guest, "--json"];
+    let output = bench.command_with_user_cache(&words).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{guest}: {errors}");
+    let groups: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let groups = groups.as_array().unwrap().iter();
+    let all = groups.filter_map(|group| group["capabilities"].as_array()).flatten();
+    let text = |one: &serde_json::Value| {
+        let state = &one["state"];
+        let text = state["detail"].as_str().or(state["reason"].as_str()).unwrap();
+        (one["name"].as_str().unwrap().to_owned(), text.to_owned())
+    };
+    let found: BTreeMap<_, _> = all.map(text).collect();
+    // A planted clock is used, and no other.
+    let is_emulated = found["invariant-tsc"].contains("this CPU is emulated");
+    assert_eq!(is_emulated, guest != "slow-clock", "{guest}: {found:?}");
+    for (name, part) in expected {
+        assert!(found[*name].contains(part), "{guest}: {name}: {found:?}");
+    }
+}
+
+/// Copies once to a memory of a guest and checks that the bytes were verified there.
+fn check_copy(guest: &str, memory: &str) {
+    let bench = Bench::new();
+    let memory = format!("memory={memory}");
+    let point = [&memory, "direction=write", "length=64 KiB", "function=glibc", "threads=0"];
+    let point = point.into_iter().flat_map(|level| ["--where", level]);
+    let how = ["--guest", guest, "--profile", "full", "--rounds", "1", "--quiet"];
+    let words: Vec<_> = ["run", "copy/throughput"].into_iter().chain(how).chain(point).collect();
+    let output = bench.command_with_user_cache(&words).output().unwrap();
+    assert!(output.status.success(), "{guest}: {}", String::from_utf8_lossy(&output.stderr));
+    let samples = bench.journal().samples;
+    let copies: Vec<_> = samples.iter().filter(|one| one.experiment == "copy/throughput").collect();
+    assert!(!copies.is_empty(), "{guest}: {samples:?}");
+    for sample in copies {
+        assert_eq!(sample.error, None, "{guest}: {}", sample.point);
+        assert_eq!(sample.values.keys().collect::<Vec<_>>(), ["checked"], "{guest}: {sample:?}");
+        assert_eq!(sample.values["checked"], 65536.0, "{guest}: {sample:?}");
+    }
+}
+
+#[test]
+fn every_embedded_guest_boots_and_has_what_its_declaration_promises() {
+    let guests = vm::declaration::embedded().unwrap().into_iter();
+    let guests = guests.filter_map(|one| Some((check_of(&one.name)?, one.name)));
+    let left = Mutex::new(guests.collect::<Vec<_>>());
+    std::thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            scope.spawn(|| {
+                while let Some((check, guest)) = { left.lock().unwrap().pop() } {
+                    let start = Instant::now();
+                    match check {
+                        Check::Doctor(expected) => check_doctor(&guest, expected),
+                        Check::Copy(memory) => check_copy(&guest, memory),
+                    }
+                    println!("{guest}: {:.0} s", start.elapsed().as_secs_f64());
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn every_embedded_guest_is_documented() {
+    let manual = include_str!("../../../docs/virtual.md");
+    for guest in vm::declaration::embedded().unwrap() {
+        let row = format!("| `{}` |", guest.name);
+        assert!(manual.contains(&row), "docs/virtual.md has no row of '{}'", guest.name);
+    }
+}
