@@ -68,6 +68,10 @@ fn copies_by_the_driver_and_through_the_bar_are_measured_and_verified() {
                         || one.error.as_ref().is_some_and(|it| it.kind == FailureKind::Void)
                 };
                 assert!(!all.is_empty() && all.into_iter().all(|one| is_void(&one)), "{samples:?}");
+                machine::untested::note(
+                    &format!("{direction} of {memory}"),
+                    &"all samples are void",
+                );
                 continue;
             };
             assert_eq!(sample.values["checked"], 4096.0, "{sample:?}");

@@ -24,21 +24,36 @@ fn run(bench: &Bench, arguments: &[&str]) -> Output {
     bench.command_with_user_cache(&[&["run"], arguments].concat()).output().unwrap()
 }
 
-/// Runs an experiment, which must succeed.
+/// Runs of experiments until each has a sample: on a busy machine all of a run may be void.
+const ATTEMPTS: usize = 3;
+
+/// Runs experiments, which must succeed, until each has a sample that was made.
 #[track_caller]
 fn measure(bench: &Bench, arguments: &[&str]) {
-    let output = run(bench, arguments);
-    harness::succeeded(&output, &lab::journal::newest(&bench.path().join("results")).unwrap());
+    let names: Vec<_> = arguments.iter().take_while(|word| !word.starts_with('-')).collect();
+    for _ in 0..ATTEMPTS {
+        let output = run(bench, &[arguments, &["--fresh"]].concat());
+        harness::succeeded(&output, &lab::journal::newest(&bench.path().join("results")).unwrap());
+        let samples = bench.journal().samples;
+        let is_made =
+            |name: &&&str| samples.iter().any(|one| one.experiment == **name && is_made(one));
+        if names.iter().all(is_made) {
+            return;
+        }
+    }
 }
 
-/// Returns the samples of an experiment that were made; checks that each has both roles and no error. On a busy machine
-/// there may be none, which is noted.
+/// Returns whether a sample was made: the row of a point that is void in every round has no values.
+fn is_made(sample: &Sample) -> bool {
+    was_made(sample) && !is_void_in_every_round(sample)
+}
+
+/// Returns the samples of an experiment that were made; checks that each has both roles and no error. If a busy machine
+/// made none in any attempt, this is noted.
 #[track_caller]
 fn passed(bench: &Bench, experiment: &str) -> Vec<Sample> {
     let samples = bench.journal().samples.into_iter();
     let samples = samples.filter(|sample| sample.experiment == experiment);
-    // The row of a point that is void in every round has no values; its attempts are samples of their own.
-    let is_made = |sample: &Sample| was_made(sample) && !is_void_in_every_round(sample);
     let (made, void): (Vec<_>, Vec<_>) = samples.partition(is_made);
     match (made.is_empty(), void.first()) {
         (true, None) => panic!("no sample of {experiment}"),
@@ -131,7 +146,6 @@ fn kill(bench: &Bench, is_wanted: impl Fn(&str) -> bool) {
 #[track_caller]
 fn only_the_first_round_failed(bench: &Bench, why: &str) {
     let samples = bench.journal().samples.into_iter();
-    let is_made = |one: &Sample| was_made(one) && !is_void_in_every_round(one);
     let frames = samples.filter(|one| one.experiment == "copy/slow-frames" && is_made(one));
     let (second, first): (Vec<_>, Vec<_>) = frames.partition(|sample| sample.round == 1);
     assert_eq!(first.len(), 1, "{first:?}");
@@ -290,7 +304,8 @@ fn backing_files(bench: &Bench, rules: &Rules) -> PathBuf {
 }
 
 #[test]
-fn two_guests_exchange_bytes_and_frames_and_a_filter_outside_of_them_enforces_rules() {
+#[ignore = "boots two guests"]
+fn long_two_guests_exchange_bytes_and_frames_and_a_filter_outside_of_them_enforces_rules() {
     let bench = Bench::new();
     let rules = Rules::read("rules.toml", RULES, 1).unwrap();
     let folder = backing_files(&bench, &rules);
