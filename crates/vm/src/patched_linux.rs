@@ -220,7 +220,8 @@ fn require(missing: &[&str]) -> Result<(), Failure> {
 
 /// Returns whether a file exists: an absolute path, or a program in `PATH`.
 fn exists(name: &str) -> bool {
-    Path::new(name).is_absolute() && Path::new(name).is_file() || program::find(name).is_some()
+    let path = Path::new(name);
+    if path.is_absolute() { path.is_file() } else { program::find(name).is_some() }
 }
 
 fn end_of(log: &Path) -> Result<Vec<u8>, Failure> {

@@ -34,7 +34,7 @@ impl Lab<'_> {
         let folder = latest(results, &host, profile, true)?.folder;
         let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let conditions = Conditions::default();
-        let new = || new_record(self, (profile, None), name, host.clone(), &conditions);
+        let new = || new_record(self, profile, None, name, host.clone(), &conditions);
         let mut journal = Journal::open(&folder, new)?;
         let id = environment.id();
         journal.record.sessions.push(SessionRecord::starting(environment.boot_id.clone()));

@@ -81,7 +81,8 @@ fn code_digests(
 
 pub(super) fn new_record(
     lab: &Lab,
-    (profile, seed): (Profile, Option<u64>),
+    profile: Profile,
+    seed: Option<u64>,
     name: String,
     host: String,
     conditions: &Conditions,
@@ -150,23 +151,32 @@ pub(super) fn check_resumable(
     for experiment in &request.experiments {
         let id = experiment.id();
         let Some(before) = record.experiments.get(&id) else { continue };
-        // Not rounded, so that every change is seen.
-        let budget = |one: &Experiment| format!("{:?}", one.effort.budget);
-        let limit = |one: &Experiment| match one.limit {
-            Some(limit) => format!("{limit:?}"),
-            None => "default".into(),
-        };
-        for (what, before, now) in [
-            ("method", before.method.clone(), experiment.method.clone()),
-            ("metric", before.metric.clone(), experiment.metric.clone()),
-            ("budget", budget(before), budget(experiment)),
-            ("limit", limit(before), limit(experiment)),
-            ("batch", before.batch.to_string(), experiment.batch.to_string()),
-            ("roles", before.roles.join(", "), experiment.roles.join(", ")),
-        ] {
-            if before != now {
-                return Err(format!("{id}: {what}: the run has '{before}', now it is '{now}'"));
-            }
+        check_definition(before, experiment).map_err(|difference| format!("{id}: {difference}"))?;
+    }
+    Ok(())
+}
+
+/// Checks that an experiment is defined as in an earlier session.
+///
+/// # Errors
+/// Returns one line that names the first difference.
+fn check_definition(before: &Experiment, now: &Experiment) -> Result<(), String> {
+    // Not rounded, so that every change is seen.
+    let budget = |one: &Experiment| format!("{:?}", one.effort.budget);
+    let limit = |one: &Experiment| match one.limit {
+        Some(limit) => format!("{limit:?}"),
+        None => "default".into(),
+    };
+    for (what, before, now) in [
+        ("method", before.method.clone(), now.method.clone()),
+        ("metric", before.metric.clone(), now.metric.clone()),
+        ("budget", budget(before), budget(now)),
+        ("limit", limit(before), limit(now)),
+        ("batch", before.batch.to_string(), now.batch.to_string()),
+        ("roles", before.roles.join(", "), now.roles.join(", ")),
+    ] {
+        if before != now {
+            return Err(format!("{what}: the run has '{before}', now it is '{now}'"));
         }
     }
     Ok(())
@@ -288,8 +298,8 @@ mod tests {
     }
 
     fn record(conditions: &Conditions) -> RunRecord {
-        let how = (Profile::Quick, Some(1));
-        let mut record = new_record(&LAB, how, "run".into(), "here".into(), conditions);
+        let (name, host) = ("run".into(), "here".into());
+        let mut record = new_record(&LAB, Profile::Quick, Some(1), name, host, conditions);
         record.code = conditions.code.clone();
         record.experiments.insert("toy/one".into(), experiment());
         record

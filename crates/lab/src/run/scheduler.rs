@@ -220,7 +220,7 @@ impl<'a> Scheduler<'a> {
         };
         let limit = self.max_rounds as usize;
         let samples = needed.iter().map(|rounds| rounds.min(&limit).saturating_sub(finished));
-        sink.report_projection(self.experiment, (max, limit), samples.sum());
+        sink.report_projection(self.experiment, max, limit, samples.sum());
     }
 }
 

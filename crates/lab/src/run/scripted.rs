@@ -35,7 +35,7 @@ pub(crate) fn greet(environment: Environment) -> String {
 }
 
 /// Returns a supervisor of workers that send their greeting and then run these scripts.
-pub(crate) fn supervisor(scripts: &[String]) -> Supervisor<'static> {
+pub(super) fn supervisor(scripts: &[String]) -> Supervisor<'static> {
     let greeting = greet(Environment::capture());
     without_greeting(
         &scripts.iter().map(|script| format!("{greeting}; {script}")).collect::<Vec<_>>(),
@@ -43,7 +43,7 @@ pub(crate) fn supervisor(scripts: &[String]) -> Supervisor<'static> {
 }
 
 /// Returns a supervisor of workers that run these scripts.
-pub(crate) fn without_greeting(scripts: &[String]) -> Supervisor<'static> {
+pub(super) fn without_greeting(scripts: &[String]) -> Supervisor<'static> {
     let mut supervisor = Supervisor::new(&INTERRUPTED, Side::default(), Processes::default());
     // The tests share a process, and with it their descendants.
     supervisor.kill_descendants = |_| {};

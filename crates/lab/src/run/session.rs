@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use machine::environment::Environment;
 use machine::setting::Left;
 
 use super::dispatcher::Dispatcher;
@@ -44,16 +45,7 @@ impl<'a> Session<'a> {
         observer: &'a mut dyn RunObserver,
     ) -> Result<Self, RunError> {
         descendants::adopt().map_err(|e| RunError::Start(e.to_string()))?;
-        let lock = match &request.lock {
-            Some(lock) => Arc::clone(lock),
-            None => {
-                let purpose = purpose_of_run(&request.results)?;
-                let (waits, interrupted) = (request.waits, request.interrupted);
-                let exclusive =
-                    LockRequest { purpose: &purpose, is_shared: false, waits, interrupted };
-                Arc::new(MachineLock::take(exclusive, observer)?)
-            }
-        };
+        let lock = take_lock(request, observer)?;
         // Before the worker captures the environment, so that settings of a killed run are not part of it.
         report_restored(machine::setting::restore_left(), observer)?;
         let options = option::with_defaults(lab.suites, &request.options);
@@ -61,23 +53,9 @@ impl<'a> Session<'a> {
         if request.interrupted.load(Ordering::Relaxed) {
             return Err(RunError::Interrupted);
         }
-        let (processes, mut supervisors) = (Processes::default(), Vec::new());
-        let (mut sides, mut environments) = (Vec::new(), Vec::new());
-        let this_program = [Side::default()];
-        let has_sides = !request.sides.is_empty();
-        for side in if has_sides { &request.sides[..] } else { &this_program } {
-            let mut supervisor =
-                Supervisor::new(request.interrupted, side.clone(), processes.clone())
-                    .with_location(location.clone());
-            let mut report = |why: &str| {
-                observer.event(Event::BootRepeated(why));
-                Ok(())
-            };
-            let environment = supervisor.ensure_workers(1, &mut report)?.remove(0);
-            sides.extend(has_sides.then(|| side.record(&environment)));
-            environments.push(environment);
-            supervisors.push(supervisor);
-        }
+        let (mut supervisors, environments) = start_workers(request, &location, observer)?;
+        let sides = request.sides.iter().zip(&environments);
+        let sides = sides.map(|(side, environment)| side.record(environment)).collect();
         let origin = Origin::of(&environments[0]);
         let host = request.guests.as_ref().map_or(&origin.host, |guests| &guests.name);
         let folder = latest(&request.results, host, request.profile, request.fresh)?.folder;
@@ -85,10 +63,8 @@ impl<'a> Session<'a> {
         let guests = request.guests.as_ref().map(Guests::record);
         let conditions = Conditions::current(lab, &request.experiments, &options, sides, guests)
             .map_err(|e| RunError::Start(e.to_string()))?;
-        let new = || {
-            let how = (request.profile, request.seed);
-            new_record(lab, how, name, host.clone(), &conditions)
-        };
+        let new =
+            || new_record(lab, request.profile, request.seed, name, host.clone(), &conditions);
         let mut journal = Journal::open(&folder, new)?;
         let changed = |what| RunError::Changed { folder: folder.clone(), what };
         check_resumable(&journal.record, request, &conditions).map_err(changed)?;
@@ -106,12 +82,7 @@ impl<'a> Session<'a> {
         Ok(Self {
             request,
             dispatcher: Dispatcher::new(lab, options, location, supervisors),
-            sink: JournalSink::new(
-                journal,
-                origin.environment,
-                (remaining, request.time),
-                observer,
-            ),
+            sink: JournalSink::new(journal, origin.environment, remaining, request.time, observer),
             _lock: lock,
         })
     }
@@ -211,6 +182,43 @@ impl<'a> Session<'a> {
         }
         scheduler.finish_round(round, self.request.required_rounds(experiment), &mut self.sink)
     }
+}
+
+/// Returns the lock of the machine: that of the request, or a new one.
+fn take_lock(
+    request: &RunRequest,
+    observer: &mut dyn RunObserver,
+) -> Result<Arc<MachineLock>, RunError> {
+    if let Some(lock) = &request.lock {
+        return Ok(Arc::clone(lock));
+    }
+    let purpose = purpose_of_run(&request.results)?;
+    let (waits, interrupted) = (request.waits, request.interrupted);
+    let exclusive = LockRequest { purpose: &purpose, is_shared: false, waits, interrupted };
+    Ok(Arc::new(MachineLock::take(exclusive, observer)?))
+}
+
+/// Starts the first worker of each side, or of this program without sides; returns the supervisors and the environments of
+/// their workers.
+fn start_workers<'a>(
+    request: &RunRequest<'a>,
+    location: &Location,
+    observer: &mut dyn RunObserver,
+) -> Result<(Vec<Supervisor<'a>>, Vec<Environment>), RunError> {
+    let (processes, mut supervisors, mut environments) =
+        (Processes::default(), Vec::new(), Vec::new());
+    let this_program = [Side::default()];
+    for side in if request.sides.is_empty() { &this_program[..] } else { &request.sides } {
+        let supervisor = Supervisor::new(request.interrupted, side.clone(), processes.clone());
+        let mut supervisor = supervisor.with_location(location.clone());
+        let mut report = |why: &str| {
+            observer.event(Event::BootRepeated(why));
+            Ok(())
+        };
+        environments.push(supervisor.ensure_workers(1, &mut report)?.remove(0));
+        supervisors.push(supervisor);
+    }
+    Ok((supervisors, environments))
 }
 
 /// Reports the system settings of a killed run that were restored.

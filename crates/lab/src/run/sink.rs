@@ -60,7 +60,8 @@ impl<'a> JournalSink<'a> {
     pub(super) fn new(
         journal: Journal,
         environment: String,
-        (remaining, time): (RemainingWork, Option<Duration>),
+        remaining: RemainingWork,
+        time: Option<Duration>,
         observer: &'a mut dyn RunObserver,
     ) -> Self {
         let folder = journal.folder().to_owned();
@@ -209,7 +210,8 @@ impl<'a> JournalSink<'a> {
     pub(super) fn report_projection(
         &mut self,
         experiment: &Experiment,
-        (rounds, max_rounds): (usize, usize),
+        rounds: usize,
+        max_rounds: usize,
         samples: usize,
     ) {
         self.observer.event(Event::Projected {
