@@ -200,7 +200,7 @@ fn directly(exponent: f64, store: &mut KeyValue, operations: &[Operation]) {
     // SAFETY: the instruction has no preconditions.
     let start = unsafe { _rdtsc() };
     let mut found = 0u64;
-    for group in operations.chunks(16) {
+    for group in operations.chunks(32) {
         group.iter().for_each(|operation| partition.prefetch_bucket(KeyHash::new(key(operation))));
         group.iter().for_each(|operation| partition.prefetch_item(KeyHash::new(key(operation))));
         for operation in group {
