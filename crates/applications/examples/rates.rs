@@ -21,6 +21,7 @@ use applications::kv::{KeyValue, key_of, keys_within, value_of};
 use applications::log::hyperscan::{Hyperscan, Scanner};
 use applications::log::{LogMonitor, Rules, filters};
 use applications::maglev::{CompleteMaglev, EnsoMaglev};
+use applications::packet::{Headers, rewrite};
 use applications::telemetry::{ONE_IN, Telemetry};
 use applications::zipf::Zipf;
 use applications::{Application, Decision};
@@ -123,6 +124,9 @@ fn requests(operations: &[Operation]) -> Outcome<Vec<u8>> {
     Ok(frame)
 }
 
+/// Operations on the store, of which each pass takes others.
+const OPERATIONS: usize = 1_600_000;
+
 /// Packets per pass: 256 KiB, which fit a cache as those of a NIC do.
 const COUNT: usize = 4096;
 
@@ -164,15 +168,24 @@ fn kv(mebibytes: usize) -> Outcome<()> {
                 Operation::Set { key, value: value_of(key) }
             }
         };
+        let operations: Vec<_> = (0..OPERATIONS).map(|_| operation()).collect();
         for per_packet in [1, 8, 40] {
-            let count = 40_000 / per_packet;
-            let mut packets = Packets::new(count, |_| {
-                requests(&(0..per_packet).map(|_| operation()).collect::<Vec<_>>())
-            })?;
+            let count = COUNT / per_packet;
+            let mut packets = Packets::new(count, |_| requests(&operations[..per_packet]))?;
+            // The packets fit a cache; the keys of each pass are others.
+            let prepare = |packets: &mut Packets, pass: usize| {
+                let first = pass * count * per_packet % (OPERATIONS - COUNT);
+                let chunks = operations[first..].chunks(per_packet);
+                for (packet, operations) in packets.each().zip(chunks) {
+                    format::write(&mut packet[42..], [0; 8], operations);
+                    if let Some(headers) = Headers::plain(packet) {
+                        rewrite::renew_checksum(packet, &headers);
+                    }
+                }
+            };
             let name = format!("zipf {exponent}, {per_packet} requests per packet, per packet");
-            measure(&name, &mut store, &mut packets, unchanged);
+            measure(&name, &mut store, &mut packets, prepare);
         }
-        let operations: Vec<_> = (0..1_600_000).map(|_| operation()).collect();
         directly(exponent, &mut store, &operations);
     }
     Ok(())
@@ -187,7 +200,7 @@ fn directly(exponent: f64, store: &mut KeyValue, operations: &[Operation]) {
     // SAFETY: the instruction has no preconditions.
     let start = unsafe { _rdtsc() };
     let mut found = 0u64;
-    for group in operations.chunks(16) {
+    for group in operations.chunks(32) {
         group.iter().for_each(|operation| partition.prefetch_bucket(KeyHash::new(key(operation))));
         group.iter().for_each(|operation| partition.prefetch_item(KeyHash::new(key(operation))));
         for operation in group {

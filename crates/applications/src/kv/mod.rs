@@ -49,9 +49,9 @@ pub fn keys_within(bytes: usize) -> usize {
 }
 
 /// Maximum number of packets in a group.
-const PACKETS: usize = 16;
-/// Maximum number of requests whose memory is prefetched together; few enough for the buffers of cache misses of a core.
-const REQUESTS: usize = 16;
+const PACKETS: usize = 32;
+/// Maximum number of requests whose memory is prefetched together.
+const REQUESTS: usize = 32;
 
 /// A packet of a group: its headers and its number of requests, 0 if it is dropped.
 type Accepted = (Headers, usize);

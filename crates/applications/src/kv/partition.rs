@@ -52,7 +52,7 @@ pub struct Size {
 
 impl Size {
     /// Returns the size for a number of keys: a log of at least as many items, and buckets that are half full on average,
-    /// so that about 1% of random keys have no entry.
+    /// so that 0.8% of random keys have no entry.
     pub fn of_keys(keys: usize) -> Self {
         let log = keys.clamp(1, 1 << 40).next_power_of_two();
         Self { buckets: (log / 4).max(1), log }
@@ -303,7 +303,7 @@ mod tests {
         let mut partition = Partition::new(Size::of_keys(KEYS as usize)).unwrap();
         (0..KEYS).for_each(|key| set(&mut partition, key, !key));
         let kept = (0..KEYS).filter(|key| get(&partition, *key) == Some(!key)).count();
-        // Poisson: buckets with an average of 4 keys have (X - 8)+ too many, 0.9% of all.
+        // Poisson: buckets with an average of 4 keys have (X - 8)+ too many, 0.8% of all.
         let lost = 1.0 - kept as f64 / KEYS as f64;
         assert!((0.002..0.02).contains(&lost), "{lost} of the keys are lost");
     }

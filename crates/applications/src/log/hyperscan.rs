@@ -173,10 +173,11 @@ impl Database {
         if code == SUCCESS {
             return Ok(Arc::new(Self { library: Arc::clone(library), database }));
         }
-        // SAFETY: the call failed, so it set the error, which has a message that ends with 0.
-        let why = unsafe { error.as_ref() }.map(|error| unsafe {
-            let expression = usize::try_from(error.expression).ok();
-            (CStr::from_ptr(error.message).to_string_lossy().into_owned(), expression)
+        // SAFETY: the call failed, so it set the error, or left it null.
+        let why = unsafe { error.as_ref() }.map(|error| {
+            // SAFETY: an error has a message that ends with 0.
+            let message = unsafe { CStr::from_ptr(error.message) };
+            (message.to_string_lossy().into_owned(), usize::try_from(error.expression).ok())
         });
         // SAFETY: the error was returned by the call, and is not used any more.
         unsafe { (library.functions.hs_free_compile_error)(error) };

@@ -77,12 +77,9 @@ impl Connections for HashCache {
     }
 
     fn forget(&mut self, backend: Backend) {
-        for set in self.sets.iter_mut() {
-            for way in 0..WAYS {
-                if set.backends[way] == backend {
-                    set.used &= !(1 << way);
-                }
-            }
+        for Set { backends, used, .. } in self.sets.iter_mut() {
+            let of_backend = backends.iter().enumerate().filter(|(_, other)| **other == backend);
+            of_backend.for_each(|(way, _)| *used &= !(1 << way));
         }
     }
 

@@ -26,21 +26,28 @@ pub fn fold(sum: u64) -> u16 {
     ((sum & 0xffff) + (sum >> 16)) as u16
 }
 
-/// Returns a checksum after 32 bits that it covers changed from `old` to `new`: equation 3 of RFC 1624,
-/// `HC' = ~(~HC + ~m + m')`. It is as right or wrong as before.
+/// Returns what a change of 32 bits from `old` to `new` adds to the sum of whatever contains them: `~m + m'` of RFC 1624.
 #[inline(always)]
-pub fn update(checksum: u16, old: u32, new: u32) -> u16 {
-    !fold(u64::from(!checksum) + u64::from(!old) + u64::from(new))
+pub fn change(old: u32, new: u32) -> u16 {
+    fold(u64::from(!old) + u64::from(new))
+}
+
+/// Returns a checksum after a [`change`] of what it covers: equation 3 of RFC 1624, `HC' = ~(~HC + ~m + m')`. It is as right or
+/// wrong as before.
+#[inline(always)]
+pub fn update(checksum: u16, change: u16) -> u16 {
+    let sum = u32::from(!checksum) + u32::from(change);
+    !((sum & 0xffff) + (sum >> 16)) as u16
 }
 
 /// Like [`update`], for a checksum of UDP: 0 states that there is none, so it remains 0, and a computed 0 becomes its
 /// equivalent 0xffff (RFC 768).
 #[inline(always)]
-pub fn update_udp(checksum: u16, old: u32, new: u32) -> u16 {
+pub fn update_udp(checksum: u16, change: u16) -> u16 {
     if checksum == 0 {
         return 0;
     }
-    without_zero(update(checksum, old, new))
+    without_zero(update(checksum, change))
 }
 
 /// Returns the checksum of an IPv4 header, computed from all its other bytes.
@@ -116,8 +123,8 @@ mod tests {
         assert_eq!(fold(sum(&bytes)).to_ne_bytes(), [0xdd, 0xf2]);
         // RFC 1624, section 4: a header with checksum 0xdd2f, of which 0x5555 becomes 0x3285, then has 0x0000.
         let two = |bytes: [u8; 2]| u32::from(u16::from_ne_bytes(bytes));
-        let updated =
-            update(u16::from_ne_bytes([0xdd, 0x2f]), two([0x55, 0x55]), two([0x32, 0x85]));
+        let change = change(two([0x55, 0x55]), two([0x32, 0x85]));
+        let updated = update(u16::from_ne_bytes([0xdd, 0x2f]), change);
         assert_eq!(updated.to_ne_bytes(), [0, 0]);
     }
 
@@ -146,19 +153,20 @@ mod tests {
             let before = !fold(sum(&bytes));
             let old = u32::from_ne_bytes(read(&bytes, at));
             bytes[at..at + 4].copy_from_slice(&new);
-            prop_assert_eq!(update(before, old, u32::from_ne_bytes(new)), !fold(sum(&bytes)));
+            let change = change(old, u32::from_ne_bytes(new));
+            prop_assert_eq!(update(before, change), !fold(sum(&bytes)));
         }
 
         #[test]
         fn an_absent_checksum_remains_absent_and_no_other_becomes_absent(checksum in any::<u16>(), old in any::<u32>(), new in any::<u32>()) {
-            prop_assert_eq!(update_udp(checksum, old, new) == 0, checksum == 0);
+            prop_assert_eq!(update_udp(checksum, change(old, new)) == 0, checksum == 0);
         }
     }
 
     #[test]
     fn a_computed_zero_of_udp_is_sent_as_ones() {
         // With the sum 0xffff, which a change of 0xfffe to 0xffff gives.
-        assert_eq!(update(0x0001, 0xfffe, 0xffff), 0);
-        assert_eq!(update_udp(0x0001, 0xfffe, 0xffff), 0xffff);
+        let change = change(0xfffe, 0xffff);
+        assert_eq!((update(0x0001, change), update_udp(0x0001, change)), (0, 0xffff));
     }
 }

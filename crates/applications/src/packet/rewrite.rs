@@ -15,14 +15,15 @@ pub fn set_destination(frame: &mut [u8], headers: &Headers, address: [u8; 4]) {
     let at = headers.ip + 16;
     let (old, new) = (u32::from_ne_bytes(read(frame, at)), u32::from_ne_bytes(address));
     write(frame, at, address);
+    let change = checksum::change(old, new);
     let field = headers.ip + 10;
     let checksum = u16::from_ne_bytes(read(frame, field));
-    write(frame, field, checksum::update(checksum, old, new).to_ne_bytes());
+    write(frame, field, checksum::update(checksum, change).to_ne_bytes());
     let Some(field) = checksum::field(headers) else { return };
     let checksum = u16::from_ne_bytes(read(frame, field));
     let updated = match headers.protocol {
-        UDP => checksum::update_udp(checksum, old, new),
-        _ => checksum::update(checksum, old, new),
+        UDP => checksum::update_udp(checksum, change),
+        _ => checksum::update(checksum, change),
     };
     write(frame, field, updated.to_ne_bytes());
 }
