@@ -5,6 +5,7 @@
 mod harness;
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::sync::Mutex;
 use std::time::Instant;
 
@@ -107,7 +108,9 @@ fn every_embedded_guest_boots_and_has_what_its_declaration_promises() {
                         Check::Doctor(expected) => check_doctor(&guest, expected),
                         Check::Copy(memory) => check_copy(&guest, memory),
                     }
-                    println!("{guest}: {:.0} s", start.elapsed().as_secs_f64());
+                    // Not captured, so that the times are always seen.
+                    let time = start.elapsed().as_secs_f64();
+                    writeln!(std::io::stderr(), "boot of {guest}: {time:.0} s").unwrap();
                 }
             });
         }

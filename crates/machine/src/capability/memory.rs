@@ -103,7 +103,7 @@ pub(super) fn dax() -> State {
 }
 
 /// Returns the first DAX device of a folder that opens for reading; if none does, the first. A device that is memory of a
-/// NUMA node keeps its file and does not open.
+/// NUMA node keeps its file, but no driver opens it.
 fn dax_device(folder: &Path) -> Option<(PathBuf, io::Result<fs::File>)> {
     let is_dax = |path: &PathBuf| {
         let number = path.file_name()?.to_str()?.strip_prefix("dax")?;

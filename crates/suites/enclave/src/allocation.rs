@@ -15,6 +15,8 @@ use crate::method::{EnclaveMethod, TIMES};
 use crate::params::{AllocationParams, YesNo};
 use crate::threads::{EnclaveThreads, WorkTime, seed};
 
+/// Metric that counts the blocks, also on an emulated CPU.
+pub const CHECKED: &str = "blocks_checked";
 /// Expected duration of loading an enclave and of the lab's overhead per sample.
 pub const LOADING: Duration = Duration::from_millis(8);
 /// Expected duration of an allocation by a single thread.
@@ -71,7 +73,7 @@ fn measure(
         Some(wall) => common_metrics(&enclave, wall, &time).value("rate", made * 1e9 / wall),
         None => call_counts(&enclave),
     };
-    Ok(measurement.value("blocks_checked", made))
+    Ok(measurement.value(CHECKED, made))
 }
 
 /// Converts NULLs to `unavailable`, because a heap that is too small is a result.

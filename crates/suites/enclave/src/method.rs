@@ -9,6 +9,7 @@ use lab::method::{Method, Params, Probe};
 use lab::metric::{Better, Metric};
 use lab::sample::Failure;
 
+use crate::allocation::CHECKED;
 use crate::params::EnclaveParams;
 
 /// A method of this suite; only these fields differ between methods.
@@ -119,7 +120,7 @@ pub const TIMES: &[Metric] = &[
     Metric::new("load", "ns", Better::Lower, "time to load the enclave: median"),
     Metric::new("load_in_ecalls", "1", Better::Lower, "time to load the enclave, in ECALLs")
         .from_time(),
-    Metric::count("blocks_checked", "allocated blocks, none of which is NULL or outside the heap"),
+    Metric::count(CHECKED, "allocated blocks, none of which is NULL or outside the heap"),
     Metric::count(
         "calls_answered",
         "ECALLs and OCALLs with the right result, counted on an emulated CPU",

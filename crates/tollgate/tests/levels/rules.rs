@@ -115,7 +115,9 @@ fn the_levels_of_all_profiles_are_declared_and_so_is_what_the_lists_name() {
     for one in [ABSENT, WITHOUT_SETTINGS, WITHOUT_HUGE_PAGES].concat() {
         let is_explained = |level: &ExperimentLevel| one.explains(level, one.why);
         assert!(coverage.declared.keys().any(is_explained), "{one:?}");
-        one.guest.map(|guest| vm::declaration::find(guest).unwrap());
+        if let Some(guest) = one.guest {
+            vm::declaration::find(guest).unwrap();
+        }
     }
     for experiment in WITHOUT_A_LEVEL {
         assert!(coverage.experiments_without_a_level().contains(experiment));

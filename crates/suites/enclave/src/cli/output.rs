@@ -6,6 +6,7 @@ use lab::adhoc::PointValues;
 
 use super::Row;
 use super::options::Options;
+use crate::allocation::CHECKED;
 
 /// The printed metric.
 const METRIC: &str = "wall";
@@ -58,8 +59,12 @@ pub(super) fn threads(
     writeln!(out)
 }
 
+/// Returns why there is no time: on an emulated CPU the blocks are only counted.
 fn not_measured(results: &PointValues, row: &Row) -> String {
-    format!("not measured: {}", results.missing_reason(&row.point))
+    match results.median(&row.point, CHECKED) {
+        Some(blocks) => format!("verified, not timed ({blocks} blocks)"),
+        None => format!("not measured: {}", results.missing_reason(&row.point)),
+    }
 }
 
 #[cfg(test)]
@@ -131,5 +136,20 @@ num-threads = 2:
             printed(&["--max-threads", "1", "--allocators", "talc,rlsf,buddy"], &measured, 1);
         assert!(text.contains("             speed-up of rlsf =    2.00\n"), "{text}");
         assert!(text.contains("            speed-up of buddy =    4.00\n"), "{text}");
+    }
+
+    #[test]
+    fn blocks_that_are_counted_are_not_timed() {
+        let options = Options::try_parse_from(["enclave", "--max-threads", "1"]).unwrap();
+        let rows = rows(&options, &Conf::default(), "simulate");
+        let counted = rows.iter().map(|row| {
+            let values = [(CHECKED.to_owned(), 100_000.0)].into();
+            Sample { point: row.point.clone(), values, ..Sample::default() }
+        });
+        let results = PointValues::of(&counted.collect::<Vec<_>>());
+        let mut out = Vec::new();
+        threads(&mut out, &rows, &results, 8).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert_eq!(text.matches("= verified, not timed (100000 blocks)\n").count(), rows.len());
     }
 }
