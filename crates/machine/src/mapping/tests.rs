@@ -3,6 +3,7 @@ use crate::caching::Caching;
 use crate::setting::Setting;
 use crate::usage::Usage;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 /// Set if a test may change a system setting temporarily, as in `scripts/test`.
 const CHANGES_SETTINGS: &str = "TOLLGATE_TEST_SETTINGS";
@@ -97,6 +98,7 @@ fn transparent_huge_is_aligned() {
 
 #[test]
 fn huge_pages_work_once_reserved_or_the_remedy_is_given() {
+    let _alone = POOL.lock().unwrap_or_else(PoisonError::into_inner);
     let grown = more_huge_pages(4);
     let refused = grown.as_ref().err().map(ToString::to_string).unwrap_or_default();
     match huge_pages::free() {
@@ -107,6 +109,9 @@ fn huge_pages_work_once_reserved_or_the_remedy_is_given() {
     let refusal = Mapping::huge(1 << 45).unwrap_err().to_string();
     assert!(refusal.contains("nr_hugepages") && !refusal.contains('\n'), "{refusal}");
 }
+
+/// One test at a time changes the pool.
+static POOL: Mutex<()> = Mutex::new(());
 
 /// Enlarges the pool until the result is dropped, if tests may change settings.
 fn more_huge_pages(count: usize) -> std::io::Result<Setting> {
@@ -230,7 +235,8 @@ fn each_part_is_mirrored_separately() {
 }
 
 #[test]
-fn rings_on_huge_pages_are_mirrored_or_the_pool_is_too_small() {
+fn rings_on_huge_pages_are_mirrored_or_the_remedy_is_given() {
+    let _alone = POOL.lock().unwrap_or_else(PoisonError::into_inner);
     let page = huge_pages::SIZE;
     let memfd = match Memfd::sealed_huge("rings", 2 * page) {
         Ok(memfd) => memfd,
@@ -239,11 +245,13 @@ fn rings_on_huge_pages_are_mirrored_or_the_pool_is_too_small() {
     assert_eq!(memfd.page().unwrap(), page);
     let odd = Mapping::mirrored_rings(&memfd, PAGE).unwrap_err();
     assert!(odd.to_string().contains("not whole pages"), "{odd}");
+    let grown = more_huge_pages(2);
     let rings = match Mapping::mirrored_rings(&memfd, page) {
         Ok(rings) => rings,
         Err(why) => {
             assert!(why.to_string().contains("nr_hugepages"), "{why}");
-            return crate::untested::note("rings on huge pages", &why);
+            let refused = grown.err().map(|why| why.to_string()).unwrap_or_default();
+            return crate::untested::note("rings on huge pages", &format!("{why}; {refused}"));
         }
     };
     assert_eq!(rings.len(), 4 * page);
@@ -257,4 +265,9 @@ fn rings_on_huge_pages_are_mirrored_or_the_pool_is_too_small() {
         };
         assert_eq!(seen, (ring as u8 + 1, 0));
     }
+    drop(rings);
+    drop(grown);
+    let all = Memfd::sealed_huge("rings", 1 << 45).unwrap();
+    let refusal = Mapping::mirrored_rings(&all, 1 << 45).unwrap_err().to_string();
+    assert!(refusal.contains("nr_hugepages") && !refusal.contains('\n'), "{refusal}");
 }

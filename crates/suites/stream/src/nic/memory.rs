@@ -137,6 +137,7 @@ mod tests {
 
     #[test]
     fn memory_has_the_requested_pages() {
+        let _pool = crate::tests::more_huge_pages(2);
         let (ring, plain) =
             (MemoryLayout::Rings { count: 1, each: 2 << 20 }, MemoryLayout::Plain(5000));
         for layout in [ring, plain] {

@@ -377,6 +377,7 @@ fn samples_record_the_pages_of_their_memory() {
     };
     assert_eq!(pages("pipes", "4 KiB", "ring").unwrap(), "rings 4 KiB, buffers 4 KiB");
     assert_eq!(pages("descriptors", "4 KiB", "1024").unwrap(), "buffers 4 KiB");
+    let _pool = crate::tests::more_huge_pages(16);
     for (interface, depth, expected) in [
         ("pipes", "ring", "rings 2 MiB, buffers 2 MiB"),
         ("pipes", "1024", "rings 4 KiB, buffers 2 MiB"),

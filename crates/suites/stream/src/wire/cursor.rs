@@ -1,7 +1,12 @@
 //! Cursors: where the next packets of a queue are written.
 
-use super::vector::Vector;
+use super::packet::FLIT;
+use super::vector::{Vector, prefetch_to_write};
 use super::{PacketRun, RxBurst};
+
+/// Number of packets of a queue by which the first line of a later one is fetched before it is written. The hardware's
+/// prefetchers do not follow many queues in turn.
+const AHEAD: usize = 8;
 
 /// The addresses of the packets of one queue, in order.
 pub trait Cursor: Copy {
@@ -47,6 +52,10 @@ impl Cursor for RingCursor {
             return None;
         }
         self.next = place.wrapping_add(bytes);
+        let later = place.wrapping_add(AHEAD * FLIT);
+        if later < self.end {
+            prefetch_to_write(later);
+        }
         Some(place)
     }
 
@@ -83,6 +92,11 @@ impl Cursor for BufferCursor {
         }
         // SAFETY: the entry is before the end of the addresses, which exist, guaranteed by the caller.
         let place = unsafe { *self.next };
+        let later = self.next.wrapping_add(AHEAD);
+        if later < self.end {
+            // SAFETY: see above.
+            prefetch_to_write(unsafe { *later });
+        }
         self.next = self.next.wrapping_add(1);
         Some(place)
     }

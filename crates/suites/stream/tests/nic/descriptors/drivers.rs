@@ -67,7 +67,7 @@ impl WithDriver for Echoed<'_> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases.div_ceil(32)))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases.div_ceil(64)))]
     #[test]
     fn all_drivers_echo_the_same_packets(
         groups in prop::collection::vec(prop::collection::vec(1usize..25, 1..96), 1..12),
