@@ -13,6 +13,9 @@ use super::testbed_config::TestbedConfig;
 use crate::nic::Pages;
 use crate::nic::layout::FLIT;
 
+/// Size of a receive and a transmit notification, in bytes.
+const PAIR: u64 = 2 * FLIT as u64;
+
 /// The pages of rings, notification buffers, descriptor rings and packet buffers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, LevelType)]
 pub enum PageLevel {
@@ -78,7 +81,7 @@ fn needed(config: &TestbedConfig) -> u64 {
         Interface::Dpdk => pages(DpdkParams::memory(config)),
         Interface::Pipes | Interface::PipesPerPacket | Interface::PipesPrefetch => {
             let ring = if config.ring.is_multiple_of(SIZE) { pages(config.ring as u64) } else { 0 };
-            let notifications = u64::from(config.notifications).saturating_mul(2 * FLIT as u64);
+            let notifications = u64::from(config.notifications).saturating_mul(PAIR);
             pipes.saturating_mul(ring).saturating_add(cores.saturating_mul(pages(notifications)))
         }
         Interface::Descriptors => {

@@ -86,9 +86,9 @@ fn merged_notifications_return_each_pipe_once() {
     let mut pipes = pipes(&device, 2);
     let destinations: Vec<_> = (0..PACKETS as u32).map(|number| number % 2).collect();
     arrive(&wired, &destinations, PACKETS as u64);
-    for number in 0..2 {
+    for (number, pipe) in pipes.iter_mut().enumerate() {
         assert_eq!(device.next(), Some(number));
-        assert_eq!(pipes[number].recv().len(), PACKETS / 2 * 64);
+        assert_eq!(pipe.recv().len(), PACKETS / 2 * 64);
     }
     assert_eq!(device.next(), None);
 }

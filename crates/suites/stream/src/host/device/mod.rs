@@ -24,13 +24,13 @@ mod tx_notifications;
 /// How many receive notifications, and how many completions, are taken at a time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, LevelType)]
 pub enum NotificationBatch {
-    /// 64, as in Ensō's library. [`Device::next`] returns a pipe for each notification, in order. Packets of which several
+    /// Up to 64, as in Ensō's library. [`Device::next`] returns a pipe for each notification, in order. Packets of which several
     /// notifications of a batch report are received with the first, so that the others find none.
     #[default]
     #[level("64")]
     Of64,
-    /// 2048. [`Device::next`] returns each pipe once, so that packets of a pipe are received and sent together even if each
-    /// has its own notification and notifications of other pipes are between them.
+    /// Up to 2048. [`Device::next`] returns each pipe once, so that packets of a pipe are received and sent together even if
+    /// each has its own notification and notifications of other pipes are between them.
     Merged,
 }
 
