@@ -55,7 +55,10 @@ fn run_prints_tables_and_json() {
         assert!(text.contains(part), "{part}: {text}");
     }
     let text = bench.ok(&["run", "planted/search", "--rounds", "1", "--fresh"]);
-    assert!(text.contains("planted       no headlines: 1 of 6 rounds\n"), "{text}");
+    assert!(
+        text.contains("planted       no headlines: 1 of 6 rounds in one state of the core\n"),
+        "{text}"
+    );
     let line = bench.refused(&["run", "planted/search", "--tables", "--json"], 2);
     assert!(line.contains("cannot be used with"), "{line}");
 }

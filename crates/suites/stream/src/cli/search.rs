@@ -79,7 +79,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N", default_value = "0", allow_negative_numbers = true)]
     nops: String,
     /// Highest rate to try, in Gbps
-    #[arg(long, value_name = "GBPS", default_value = "100", allow_negative_numbers = true)]
+    #[arg(long, value_name = "GBPS", default_value = "200", allow_negative_numbers = true)]
     maximum: String,
     /// Duration of a full trial; 1 s in the Ensō evaluation [default: 100 ms]
     #[arg(

@@ -95,6 +95,8 @@ pub struct Generator {
     /// See [`Report::empty_iteration`].
     empty_iteration: Option<f64>,
     ended_sending: u64,
+    /// Time of the last received packets, and their number by then, once all are sent.
+    last_received: (u64, u64),
     sent: u64,
     /// Bytes of the sent packets on the wire.
     sent_bytes: u64,
@@ -137,6 +139,7 @@ impl Generator {
             sending: LoopTimes::default(),
             empty_iteration: None,
             ended_sending: 0,
+            last_received: (0, 0),
             sent: 0,
             sent_bytes: 0,
             dropped: 0,
@@ -231,10 +234,11 @@ impl Generator {
         self.end_iteration_at(now);
         self.sending = self.iterations.times;
         self.ended_sending = now;
+        self.last_received = (now, self.checked.received());
         self.state = State::Draining(now + self.trial.drain);
     }
 
-    fn finish(&mut self, now: u64) {
+    fn finish(&mut self) {
         self.state = State::Idle;
         let report = Report {
             sent: self.sent,
@@ -242,7 +246,7 @@ impl Generator {
             dropped: self.dropped,
             start: self.start,
             ended_sending: self.ended_sending,
-            ended: now,
+            ended: self.last_received.0,
             iterations: self.sending,
             empty_iteration: self.empty_iteration,
             packet_cost: self.iterations.cost.typical(),
@@ -351,10 +355,14 @@ impl Wire for Generator {
     #[inline(always)]
     fn end_iteration(&mut self, now: u64) {
         self.end_iteration_at(now);
-        if let State::Draining(until) = self.state
-            && (self.in_flight() == 0 || now >= until)
-        {
-            self.finish(now);
+        if let State::Draining(until) = self.state {
+            let received = self.checked.received();
+            if received != self.last_received.1 {
+                self.last_received = (now, received);
+            }
+            if self.in_flight() == 0 || now >= until {
+                self.finish();
+            }
         }
         if now >= self.next_update {
             self.next_update = now + self.update_interval;

@@ -76,7 +76,7 @@ pub struct Report {
     pub start: u64,
     /// Time of the last sent packet, in ticks.
     pub ended_sending: u64,
-    /// Time of the last echoed packet, or of the end of the wait for it, in ticks.
+    /// Time of the last echoed packet, or of the last sent one if none followed, in ticks.
     pub ended: u64,
     /// Iterations of the loop while packets were sent. Their packets are those sent and those received.
     pub iterations: LoopTimes,

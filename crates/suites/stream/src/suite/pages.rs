@@ -80,18 +80,22 @@ fn needed(config: &TestbedConfig) -> u64 {
     match config.interface {
         Interface::Dpdk => pages(DpdkParams::memory(config)),
         Interface::Pipes | Interface::PipesPerPacket | Interface::PipesPrefetch => {
-            let ring = if config.ring.is_multiple_of(SIZE) { pages(config.ring as u64) } else { 0 };
+            let ring = if has_short_rings(config) { 0 } else { pages(config.ring as u64) };
             let notifications = u64::from(config.notifications).saturating_mul(PAIR);
             pipes.saturating_mul(ring).saturating_add(cores.saturating_mul(pages(notifications)))
         }
         Interface::Descriptors => {
-            // The rings of each queue, and the last page of each core's buffers.
-            let rings = pages(u64::from(config.depth).saturating_mul(32));
-            let other = pipes.saturating_mul(rings).saturating_add(cores);
+            // The two rings of each queue and the buffers of each core start on pages of their own.
+            let other = pipes.saturating_mul(2).saturating_add(cores);
             pages(config.memory()).saturating_add(other)
         }
         Interface::AfXdp | Interface::AfPacket | Interface::Tap => 0,
     }
+}
+
+/// Returns whether pipes have rings that are shorter than a huge page, so that they are on small ones.
+pub(super) fn has_short_rings(config: &TestbedConfig) -> bool {
+    config.interface.notify().is_some() && !config.ring.is_multiple_of(SIZE)
 }
 
 #[cfg(test)]
@@ -118,11 +122,7 @@ mod tests {
         let few = config(&[("notifications", "2")]);
         assert_eq!(needed(&few), 2);
         let descriptors = config(&[("interface", "descriptors"), ("depth", "1024")]);
-        assert_eq!(
-            needed(&descriptors),
-            3 + 1 + 1,
-            "4.1 MiB of buffers, rings, and the last buffers"
-        );
+        assert_eq!(needed(&descriptors), 3 + 2 + 1, "5 MiB of buffers and rings, and their ends");
         assert_eq!(needed(&config(&[("interface", "tap")])), 0);
     }
 

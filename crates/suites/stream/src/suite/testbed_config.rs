@@ -5,7 +5,6 @@
 
 use lab::capability::{self, Capability};
 use lab::proximity;
-use lab::quantity;
 use lab::sample::Failure;
 use machine::topology::Topology;
 
@@ -16,7 +15,9 @@ use super::params::{CommonParams, Depth, Interface};
 use super::traffic::Flows;
 use super::{links, pages};
 use crate::generator::{Check, Modification};
+use crate::host::descriptors::BURST;
 use crate::host::{self, NotificationBatch};
+use crate::nic::descriptor::BUFFER_SPACE;
 use crate::nic::layout::FLIT;
 use crate::nic::pcie::PcieModel;
 use crate::nic::{InterfaceConfig, Pages, PlacementOrder};
@@ -24,7 +25,7 @@ use crate::steering::Steering;
 use crate::wire::sample::Sizes;
 
 /// Maximum number of descriptors of a transmit ring: as many as Ensō's program for DPDK uses, whatever the receive ring.
-const MAX_TX_RING: u32 = 1024;
+pub(crate) const MAX_TX_RING: u32 = 1024;
 
 /// The configuration of a testbed.
 #[derive(Debug, Clone)]
@@ -101,12 +102,11 @@ impl TestbedConfig {
         }
     }
 
-    /// Returns the maximum number of packets in flight. As many may have been echoed before the application frees their
-    /// space, and one slot stays free.
+    /// Returns the maximum number of packets in flight without loss: half of what one pipe or queue can store. All may be in
+    /// one, while the application drains others, as many may have been echoed before the application frees their space,
+    /// and one slot stays free.
     pub fn max_window(&self) -> u64 {
-        let each = u64::from(self.capacity().saturating_sub(1) / 2);
-        let (busiest, all) = self.largest_share();
-        each.saturating_mul(all.into()).checked_div(busiest.into()).unwrap_or(0).max(1)
+        u64::from(self.capacity().saturating_sub(1) / 2).max(1)
     }
 
     /// Returns the number of packets of the point's sizes that each pipe or queue can store.
@@ -124,19 +124,31 @@ impl TestbedConfig {
         }
     }
 
-    /// Returns the size of all rings and buffers, in bytes.
+    /// Returns the size of all rings, buffers and traffic, in bytes.
     pub fn memory(&self) -> u64 {
-        let each = match self.interface {
-            Interface::Dpdk => {
-                return DpdkParams::memory(self).saturating_add(self.traffic_memory());
+        self.shared_memory().saturating_add(self.traffic_memory())
+    }
+
+    /// Returns the size of all rings and buffers, in bytes.
+    fn shared_memory(&self) -> u64 {
+        match self.interface {
+            Interface::Dpdk => DpdkParams::memory(self),
+            Interface::AfXdp | Interface::AfPacket | Interface::Tap => links::MEMORY,
+            Interface::Descriptors => {
+                let rings = self.descriptors().memory(self.pipes.into());
+                rings.saturating_add(self.buffers_of_bursts())
             }
-            Interface::AfXdp | Interface::AfPacket | Interface::Tap => return links::MEMORY,
-            Interface::Descriptors => return self.descriptors().memory(self.pipes.into()),
             Interface::Pipes | Interface::PipesPerPacket | Interface::PipesPrefetch => {
-                self.ring as u64
+                u64::from(self.pipes).saturating_mul(self.ring as u64)
             }
-        };
-        u64::from(self.pipes).saturating_mul(each).saturating_add(self.traffic_memory())
+        }
+    }
+
+    /// Returns the size of the buffers of descriptors that are neither in a ring nor free: two bursts for each queue, in
+    /// bytes.
+    fn buffers_of_bursts(&self) -> u64 {
+        let each = u64::from(self.burst).max(BURST as u64).saturating_mul(2);
+        u64::from(self.pipes).saturating_mul(each).saturating_mul(BUFFER_SPACE as u64)
     }
 
     /// Returns the ring sizes of descriptors.
@@ -198,18 +210,20 @@ impl TestbedConfig {
             | Interface::PipesPrefetch
             | Interface::Descriptors => {}
         }
-        if pages::of(self)? == Pages::Huge {
-            // They are reserved, so nothing else needs them.
-            return Ok(cpus);
-        }
-        let (needed, free) = (self.memory(), machine::proc::available_memory());
+        // Huge pages are reserved, so nothing else needs them.
+        let needed = match pages::of(self)? {
+            Pages::Huge if pages::has_short_rings(self) => self.memory(),
+            Pages::Huge => self.traffic_memory(),
+            Pages::Small => self.memory(),
+        };
+        let free = machine::proc::available_memory();
         // Others need memory too, and a point's rings are freed only when the next point begins.
         if needed > free / 2 {
             return Err(Failure::unavailable(
                 format!(
-                    "its rings need {} of memory, and {} are free",
-                    quantity::format_bytes(needed),
-                    quantity::format_bytes(free)
+                    "its rings and traffic need {} MiB of memory, and {} MiB are free",
+                    needed >> 20,
+                    free >> 20
                 ),
                 "use smaller rings, or a machine with more memory",
             ));

@@ -57,11 +57,14 @@ fn progress_shows_rates_counters_and_round_trips() {
     assert!(echo.says("echoed").contains("Mpps"));
     let line = generator.says("round trip");
     assert!(line.contains("Gbps") && line.contains(" ns"), "{line}");
-    assert!(generator.says("IN_PKT:").contains("M/s"));
+    assert!(generator.says("IN_PKT:").contains("/s"));
     generator.says("OUT_PKT:");
     generator.signal(libc::SIGINT);
     let sent = generator.ends_with_json();
-    assert!(sent["rtt_ns"]["mean"].as_f64() >= sent["rtt_ns"]["min"].as_f64(), "{sent}");
+    assert!(
+        sent["rtt_ns"]["mean"].as_f64().unwrap() >= sent["rtt_ns"]["min"].as_f64().unwrap(),
+        "{sent}"
+    );
     echo.ends_with_json();
     let saved = std::fs::read_to_string(folder.path().join("intervals.csv")).unwrap();
     let mut lines = saved.lines().map(|line| line.split(',').collect::<Vec<_>>());
@@ -69,7 +72,7 @@ fn progress_shows_rates_counters_and_round_trips() {
     let lines: Vec<_> = lines.collect();
     let column = |name: &str| {
         let at = names.iter().position(|other| *other == name).unwrap();
-        lines.iter().map(move |line| line[at].parse::<f64>().unwrap_or(0.0)).fold(0.0, f64::max)
+        lines.iter().map(move |line| line[at].parse::<f64>().unwrap()).fold(0.0, f64::max)
     };
     assert!(lines.iter().all(|line| line.len() == names.len()), "{saved}");
     assert!(

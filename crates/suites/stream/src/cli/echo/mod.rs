@@ -30,6 +30,7 @@ use crate::nic::layout::{NOTIFICATIONS, PIPES, RING};
 use crate::nic::remote::{ConnectError, Connection};
 use crate::steering::{CorePipes, Steering};
 use crate::suite::params::{Interface, MAX_NOPS};
+use crate::suite::testbed_config::MAX_TX_RING;
 use crate::wire::sample::SampleTraffic;
 use core::{Barriers, Core, CoreRecord, Shared};
 
@@ -222,7 +223,7 @@ impl Options {
         }
         let config = match interface.notify() {
             None => {
-                let sizes = Sizes { rx: self.depth, tx: self.depth };
+                let sizes = Sizes { rx: self.depth, tx: self.depth.min(MAX_TX_RING) };
                 sizes.config(DriverKind::default().size)
             }
             Some(notify) => {
@@ -274,8 +275,9 @@ impl Options {
             return Err(UsageError::new(why).into());
         }
         if flows < pipes {
-            let why =
-                format!("--flows: {flows} leave some of {pipes} pipes without packets; use more");
+            let why = format!(
+                "--flows: {flows} flows leave some of {pipes} pipes without packets; use at least {pipes}"
+            );
             return Err(UsageError::new(why).into());
         }
         let rule = |to| looked_up(&SampleTraffic::flow_to(to), false);

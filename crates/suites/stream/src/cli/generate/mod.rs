@@ -82,7 +82,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N", conflicts_with = "interface", allow_negative_numbers = true,
         value_parser = clap::value_parser!(u32).range(1..=i64::from(PIPES)))]
     round_robin: Option<u32>,
-    /// CPU of the NIC and generator [default: one near that of the program]
+    /// CPU of the NIC and generator [default: one of the two nearest allowed CPUs]
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(0..65536))]
     cpu: Option<u32>,
     /// How much of each echoed packet to verify besides count and order
@@ -242,6 +242,18 @@ impl Options {
         }
     }
 
+    /// Returns the command of an echo that suits the traffic and the NIC.
+    fn echo_command(&self) -> String {
+        let mut command = match self.round_robin {
+            Some(pipes) => format!("tollgate stream echo 1 {pipes} 0 --steering round-robin"),
+            None => "tollgate stream echo 1 2 0".into(),
+        };
+        if let Some(path) = &self.nic {
+            command += &format!(" --nic {}", path.display());
+        }
+        command
+    }
+
     /// Starts the server for programs, and waits until one is ready.
     fn serve(&self, testbed: &Arc<Testbed>, interrupted: &Interrupted) -> Result<Server, Error> {
         let path = self.nic.clone().map_or_else(super::default_socket, Ok)?;
@@ -259,8 +271,9 @@ impl Options {
             false => why.into(),
         })?;
         say(&format!(
-            "NIC at {}; sending starts once a program is ready: tollgate stream echo 1 2 0",
-            path.display()
+            "NIC at {}; sending starts once a program is ready: {}",
+            path.display(),
+            self.echo_command()
         ));
         until(self.interval, || server.ready() > 0 || interrupted.is_set(), |_, _| {});
         Ok(server)

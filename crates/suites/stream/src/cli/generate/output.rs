@@ -87,8 +87,9 @@ impl Interval {
             let rates = now.since(&self.before.1).named();
             let each = now.named().into_iter().zip(rates).filter(|((_, count), _)| *count > 0);
             for ((name, count), (_, since)) in each {
-                let rate = since as f64 / self.since / 1e6;
-                text += &format!("\n{name:>24}: {count}  {rate:.3} M/s");
+                let unit = if name.ends_with("BYTES") { "B/s" } else { "1/s" };
+                let rate = lab::format::value(since as f64 / self.since, None, unit);
+                text += &format!("\n{name:>24}: {count}  {rate}");
             }
         }
         text

@@ -116,7 +116,7 @@ pub struct Header {
     _pool: Descriptor,
     /// The next segment, and fields that are not used.
     next: AtomicU64,
-    _unused: [u64; 7],
+    _unused: [AtomicU64; 7],
 }
 
 /// Size of the headroom, in bytes.

@@ -123,7 +123,8 @@ impl TestpmdStats {
     /// that is unknown.
     pub(in crate::suite) fn cycles(&self, elapsed: u64, ticks_per_second: f64) -> Option<f64> {
         let available = elapsed.saturating_mul(self.cores as u64).saturating_sub(self.waited?);
-        Some(available as f64 / ticks_per_second * self.core_hertz)
+        // The kernel's count of the time that threads waited may exceed that of the trial.
+        (available > 0).then(|| available as f64 / ticks_per_second * self.core_hertz)
     }
 }
 
