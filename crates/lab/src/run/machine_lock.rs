@@ -105,7 +105,8 @@ impl MachineLock {
         if is_locked(file.try_lock())? {
             let (pid, since) = (std::process::id(), now());
             file.set_len(0)?;
-            write!(file, "pid {pid}, since {since}, {purpose}")?;
+            // In one write, so that no other process reads a part.
+            file.write_all(format!("pid {pid}, since {since}, {purpose}").as_bytes())?;
             // Others share the lock from now on. If one of them took it at this moment, it is busy.
             if !is_shared || is_locked(file.try_lock_shared())? {
                 return Ok(Ok(Self(file)));

@@ -88,7 +88,8 @@ fn a_candidate_that_crashed_may_have_won() {
     assert_kind(WINNER, &run, Inconclusive);
     let mut run = whole.clone();
     fail(&mut run, &Failure::unavailable("no memory", "add some"), of_64_kib);
-    let verdict = assert_kind(WINNER, &run, Contradicted);
+    // The best function may be another one there.
+    let verdict = assert_kind(WINNER, &run, Inconclusive);
     assert!(reasons(&verdict).contains(r#""function=naive length=64 KiB"]"#), "{verdict:?}");
 }
 

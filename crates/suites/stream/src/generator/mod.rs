@@ -358,7 +358,7 @@ impl Wire for Generator {
         if let State::Draining(until) = self.state {
             let received = self.checked.received();
             if received != self.last_received.1 {
-                self.last_received = (now, received);
+                self.last_received = (ticks(), received);
             }
             if self.in_flight() == 0 || now >= until {
                 self.finish();

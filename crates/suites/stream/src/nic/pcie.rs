@@ -14,6 +14,9 @@ use super::engine::EngineContext;
 
 /// Maximum data of a write or a completion, in bytes (MPS).
 const MAX_PAYLOAD: u64 = 256;
+/// Maximum number of requests to send that the NIC reads ahead per doorbell, so that no program occupies it. The model
+/// does not charge the link with the packets of others.
+pub(super) const MAX_ANNOUNCED: u32 = 4096;
 /// Maximum length of a read request, in bytes (MRRS).
 const MAX_READ: u64 = 512;
 /// Overhead of a write, in bytes.

@@ -8,6 +8,7 @@ use lab::sample::Failure;
 
 use super::params::Interface;
 use super::testbed_config::TestbedConfig;
+use crate::nic::PlacementOrder;
 use crate::nic::fallback::hash;
 use crate::nic::flow_table::{CAPACITY, looked_up};
 use crate::steering::Steering;
@@ -101,6 +102,13 @@ impl TestbedConfig {
     /// Returns what cannot be.
     pub(super) fn check_steering(&self) -> Result<(), Failure> {
         let (flows, pipes) = (self.flow_count(), self.pipes);
+        let is_grouped =
+            matches!(self.packet_bytes, Sizes::One(_)) && self.steering != Steering::RoundRobin;
+        if self.placement == PlacementOrder::ByPipe && !is_grouped {
+            return Err(Failure::unsupported(
+                "packets of several sizes, and those directed round-robin, are not placed by pipe; use placement wire-order",
+            ));
+        }
         match (self.steering, self.interface) {
             (
                 Steering::Hash | Steering::RoundRobin,

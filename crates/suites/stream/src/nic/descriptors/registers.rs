@@ -35,7 +35,9 @@ impl<D: RxDescriptor> Registers for Descriptors<D> {
                 // The NIC reads the descriptors.
                 let tail = write.value & self.rx_mask;
                 let count = tail.wrapping_sub(queue.rx.tail.latest()) & self.rx_mask;
-                nic.read(u64::from(count) * size_of::<D>() as u64);
+                if !queue.rx.is_none() {
+                    nic.read(u64::from(count) * size_of::<D>() as u64);
+                }
                 queue.rx.tail.set(tail, now, nic.read_delay(1));
             }
             (Register::TxTail, Some(queue)) if !queue.tx.is_none() => {

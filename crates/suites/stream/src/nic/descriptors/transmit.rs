@@ -9,7 +9,7 @@ use super::super::descriptor::{
 use super::super::engine::{ConfigRefused, EngineContext};
 use super::super::layout::FLIT;
 use super::super::notification::{TAKEN, TxNotification};
-use super::super::pcie::Read;
+use super::super::pcie::{MAX_ANNOUNCED, Read};
 use super::Descriptors;
 use super::queue::{DescriptorRing, Queue, Window};
 use crate::wire::packet::{self, MAX_LENGTH, MIN_LENGTH};
@@ -44,7 +44,7 @@ impl DescriptorRing<Descriptor> {
         let count = tail.wrapping_sub(from) & mask;
         nic.read(u64::from(count) * size_of::<Descriptor>() as u64);
         if nic.link.is_some() {
-            for index in 0..count {
+            for index in 0..count.min(MAX_ANNOUNCED) {
                 // SAFETY: the ring exists, because its tail is written, and has `mask + 1` descriptors.
                 let descriptor = unsafe { self.at(from.wrapping_add(index) & mask) };
                 let bytes = sent_bytes(descriptor.word.load(Ordering::Relaxed));

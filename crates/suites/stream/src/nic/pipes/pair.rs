@@ -6,7 +6,7 @@ use super::super::doorbells::DoorbellReceiver;
 use super::super::engine::EngineContext;
 use super::super::layout::MAX_TRANSFER;
 use super::super::notification::{RxNotification, SEND, TxNotification};
-use super::super::pcie::Read;
+use super::super::pcie::{MAX_ANNOUNCED, Read};
 use super::super::register_writes::DelayedTail;
 use super::partial_packet::PartialPacket;
 
@@ -50,7 +50,7 @@ impl Pair {
         let count = tail.wrapping_sub(from) & mask;
         nic.read(u64::from(count) * size_of::<TxNotification>() as u64);
         if nic.link.is_some() && !self.tx.is_null() {
-            for at in 0..count {
+            for at in 0..count.min(MAX_ANNOUNCED) {
                 let slot = self.tx.wrapping_add((from.wrapping_add(at) & mask) as usize);
                 // SAFETY: the buffer is registered and has `mask + 1` notifications; all fields are atomic.
                 let notification = unsafe { &*slot };

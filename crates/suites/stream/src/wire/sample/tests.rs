@@ -68,7 +68,7 @@ proptest! {
 #[test]
 fn packets_start_on_cache_lines_and_are_followed_by_zeros() {
     let sample =
-        SampleTraffic { packets: 1455 * 2, size: Sizes::Each, sources: 1, destinations: 3 };
+        SampleTraffic { packets: 1455 * 3, size: Sizes::Each, sources: 1, destinations: 3 };
     let traffic = sample.traffic().unwrap();
     let mut next = 0;
     for (index, packet) in traffic.packets().iter().enumerate() {
@@ -81,7 +81,7 @@ fn packets_start_on_cache_lines_and_are_followed_by_zeros() {
         assert!(all[bytes.len()..].iter().all(|byte| *byte == 0));
         next += lines.len() as u32;
     }
-    let sizes = (64..=1518).map(|size| size + 20).sum::<u64>() * 2;
+    let sizes = (64..=1518).map(|size| size + 20).sum::<u64>() * 3;
     assert_eq!(traffic.total_wire_bytes(), sizes);
     let destinations = [0, 1, 2].map(|low| Ipv4Addr::new(192, 168, 0, low));
     assert_eq!(traffic.destinations(), destinations);
