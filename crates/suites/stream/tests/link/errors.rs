@@ -33,7 +33,10 @@ fn options_that_do_not_fit_are_usage_errors() {
             "echo --interface lo --link af-packet --queue 0 --allow network",
             "--queue: only an AF_XDP",
         ),
-        ("echo 1 2 0 --interface veth1 --allow network", "one core and one queue of all flows; give 1 1"),
+        (
+            "echo 1 2 0 --interface veth1 --allow network",
+            "one core and one queue of all flows; give 1 1",
+        ),
     ] {
         let line = Running::start(None, folder.path(), words).refused(2);
         assert!(line.contains(expected), "{line}");
