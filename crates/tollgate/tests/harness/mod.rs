@@ -70,7 +70,11 @@ impl Bench {
         let errors = String::from_utf8_lossy(&output.stderr);
         // The run of the command if only samples failed: a suite's command then reports no other error.
         let measured = match arguments[0] {
-            "run" if samples_failed(&errors) => journal::newest(&self.path().join("results")).ok(),
+            "run" if samples_failed(&errors) => {
+                let mut words = arguments.iter().skip_while(|word| **word != "--results");
+                let results = words.nth(1).unwrap_or(&"results");
+                journal::newest(&self.path().join(results)).ok()
+            }
             "compare" if samples_failed(&errors) => {
                 journal::newest(&self.path().join("results/compare")).ok()
             }
