@@ -390,7 +390,7 @@ fn errors_are_one_line() {
     refused("echo 1 2 0 --nic nic --ring 5000", &["powers of two"]);
     refused("echo 2 8192 0 --nic nic", &["16384", "8192"]);
     failed("echo 1 8192 0 --nic nic --ring 1GiB", &["8 TiB", "smaller"]);
-    refused("echo 1 4 0 --nic nic --flows 3", &["--flows", "3 leave some of 4 pipes"]);
+    refused("echo 1 4 0 --nic nic --flows 3", &["--flows", "3 flows leave some of 4 pipes"]);
     refused("echo 1 4 0 --nic nic --flows 8 --steering hash", &["--flows", "hash"]);
     refused("generate 2_64_1_2.pcap 1 --cpu 65535", &["--cpu 65535", "use one of"]);
     refused("pcap 2_63_1_2.pcap", &["63 B"]);
