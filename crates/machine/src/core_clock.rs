@@ -35,6 +35,10 @@ type Chain = fn(u64);
 /// Dependent instructions per run when a latency is learnt: few, so that some runs fall between the instructions of a
 /// busy SMT sibling.
 const SHORT: u64 = 1024;
+/// Maximum short runs of each chain from which the core clock is taken if long ones disagree.
+const SHORT_RUNS: usize = 128;
+/// Maximum step of the time-stamp counter for short runs, in ticks: about 0.2% of their time.
+const MAX_SHORT_STEP: u64 = 4;
 /// Runs of each chain from which a latency is learnt. Their minimum counts: on Sapphire Rapids a busy sibling slows
 /// floating-point multiplies from 4 to 5 cycles for milliseconds, but not in each short run.
 const LEARNING_RUNS: usize = 64;
@@ -134,7 +138,32 @@ pub fn calibrate() -> Result<CoreClock, Unavailable> {
             LEARNT[at].store(0, Ordering::Relaxed);
         }
     }
-    Ok(clock)
+    Ok(if clock.disagreement() < AGREEMENT { clock } else { by_short_runs(tsc, latencies, clock) })
+}
+
+/// Returns the core clock from many short runs, some of which fall between the instructions of a busy SMT sibling, until two
+/// chains agree well; `long` if the steps of the time-stamp counter are too coarse for short runs.
+fn by_short_runs(tsc: &Tsc, latencies: [Option<u64>; 3], long: CoreClock) -> CoreClock {
+    let (mut least, mut clock) = ([f64::INFINITY; 3], long);
+    if tsc.step > MAX_SHORT_STEP {
+        return long;
+    }
+    for _ in 0..SHORT_RUNS {
+        for (least, chain) in least.iter_mut().zip(chains()) {
+            if let Some(chain) = chain {
+                *least = least.min(timed(tsc, || chain(SHORT)));
+            }
+        }
+        let of_chains = std::array::from_fn(|at| match latencies[at] {
+            Some(latency) => (SHORT * latency) as f64 * tsc.hertz / least[at],
+            None => 0.0,
+        });
+        clock = CoreClock::of(of_chains, long.is_known);
+        if clock.disagreement() < WELL {
+            break;
+        }
+    }
+    clock
 }
 
 /// Returns the chain that is faster than two others that agree. No chain exceeds the core clock, so its learnt latency
