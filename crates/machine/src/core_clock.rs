@@ -104,7 +104,7 @@ pub struct Latencies {
 }
 
 /// Measures the core clock of the CPU on which this thread runs, in about 60 us at 4.5 GHz, or up to three
-/// times as long if the chains disagree. The first call of a process also learns the latencies, in half a
+/// times as long if the chains disagree, and 0.4 ms more if they still do. The first call of a process also learns the latencies, in half a
 /// millisecond.
 ///
 /// # Errors
@@ -114,56 +114,46 @@ pub fn calibrate() -> Result<CoreClock, Unavailable> {
     let learnt = learnt(tsc);
     let is_known = learnt.iter().flatten().count() >= 2;
     let latencies = if is_known { learnt } else { [Some(3), Some(3), None] };
-    let chains = chains();
-    let mut least = chains.map(|_| f64::INFINITY);
-    let mut clock = CoreClock { hertz: 0.0, second_hertz: 0.0, is_known };
-    for run in 1..=RUNS {
-        for (least, chain) in least.iter_mut().zip(chains) {
-            if let Some(chain) = chain {
-                *least = least.min(timed(tsc, || chain(LENGTH)));
-            }
-        }
-        let hertz = |at: usize| match latencies[at] {
-            Some(latency) => (LENGTH * latency) as f64 * tsc.hertz / least[at],
-            None => 0.0,
-        };
-        let of_chains = std::array::from_fn(hertz);
-        clock = CoreClock::of(of_chains, is_known);
-        if run >= MIN_RUNS && clock.disagreement() < WELL {
-            break;
-        }
-        if run == RUNS
-            && let Some(at) = too_fast(of_chains)
-        {
-            LEARNT[at].store(0, Ordering::Relaxed);
-        }
+    let (clock, of_chains) = fastest(tsc, latencies, is_known, LENGTH, MIN_RUNS..=RUNS);
+    if let Some(at) = too_fast(of_chains) {
+        LEARNT[at].store(0, Ordering::Relaxed);
     }
-    Ok(if clock.disagreement() < AGREEMENT { clock } else { by_short_runs(tsc, latencies, clock) })
+    let is_final = !is_known || clock.disagreement() < AGREEMENT;
+    if is_final || tsc.step > MAX_SHORT_STEP {
+        return Ok(clock);
+    }
+    // Some short runs fall between the instructions of a busy SMT sibling.
+    Ok(fastest(tsc, latencies, is_known, SHORT, 1..=SHORT_RUNS).0)
 }
 
-/// Returns the core clock from many short runs, some of which fall between the instructions of a busy SMT sibling, until two
-/// chains agree well; `long` if the steps of the time-stamp counter are too coarse for short runs.
-fn by_short_runs(tsc: &Tsc, latencies: [Option<u64>; 3], long: CoreClock) -> CoreClock {
-    let (mut least, mut clock) = ([f64::INFINITY; 3], long);
-    if tsc.step > MAX_SHORT_STEP {
-        return long;
-    }
-    for _ in 0..SHORT_RUNS {
-        for (least, chain) in least.iter_mut().zip(chains()) {
+/// Returns the core clock by the fastest runs of `length` instructions, and the value of each chain: of as many runs as the
+/// range permits, until two chains agree well.
+fn fastest(
+    tsc: &Tsc,
+    latencies: [Option<u64>; 3],
+    is_known: bool,
+    length: u64,
+    runs: RangeInclusive<usize>,
+) -> (CoreClock, [f64; 3]) {
+    let chains = chains();
+    let mut least = chains.map(|_| f64::INFINITY);
+    let mut run = 0;
+    loop {
+        run += 1;
+        for (least, chain) in least.iter_mut().zip(chains) {
             if let Some(chain) = chain {
-                *least = least.min(timed(tsc, || chain(SHORT)));
+                *least = least.min(timed(tsc, || chain(length)));
             }
         }
         let of_chains = std::array::from_fn(|at| match latencies[at] {
-            Some(latency) => (SHORT * latency) as f64 * tsc.hertz / least[at],
+            Some(latency) => (length * latency) as f64 * tsc.hertz / least[at],
             None => 0.0,
         });
-        clock = CoreClock::of(of_chains, long.is_known);
-        if clock.disagreement() < WELL {
-            break;
+        let clock = CoreClock::of(of_chains, is_known);
+        if run >= *runs.end() || run >= *runs.start() && clock.disagreement() < WELL {
+            return (clock, of_chains);
         }
     }
-    clock
 }
 
 /// Returns the chain that is faster than two others that agree. No chain exceeds the core clock, so its learnt latency
