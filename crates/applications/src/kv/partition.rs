@@ -266,35 +266,28 @@ mod tests {
         }
     }
 
+    /// Sets keys of a partition with one bucket, and checks after each that it has the last eight.
+    fn keeps_the_newest_of(partition: &mut Partition, keys: u64) {
+        for key in 0..keys {
+            set(partition, key, key);
+            for other in 0..=key {
+                let is_kept = key - other < 8;
+                assert_eq!(get(partition, other).is_some(), is_kept, "{other} after {key}");
+            }
+        }
+    }
+
     #[test]
     fn the_newest_entries_of_a_bucket_are_kept() {
         let mut partition = Partition::new(Size { buckets: 1, log: 1024 }).unwrap();
-        for key in 0..100 {
-            set(&mut partition, key, key);
-            for other in 0..=key {
-                assert_eq!(
-                    get(&partition, other).is_some(),
-                    key - other < 8,
-                    "{other} after {key}"
-                );
-            }
-        }
+        keeps_the_newest_of(&mut partition, 100);
     }
 
     #[test]
     fn offsets_wrap_around() {
         let mut partition = Partition::new(Size { buckets: 1, log: 16 }).unwrap();
         partition.tail = (1 << OFFSET_BITS) - 3;
-        for key in 0..30 {
-            set(&mut partition, key, key);
-            for other in 0..=key {
-                assert_eq!(
-                    get(&partition, other).is_some(),
-                    key - other < 8,
-                    "{other} after {key}"
-                );
-            }
-        }
+        keeps_the_newest_of(&mut partition, 30);
     }
 
     #[test]
