@@ -115,6 +115,20 @@ impl Condition {
             | Self::RoundsDifferAtMost(..) => false,
         }
     }
+
+    /// Returns whether it compares values or ratios with a number.
+    pub(super) fn states_number(&self) -> bool {
+        match self {
+            Self::Value(_)
+            | Self::EverySample(_)
+            | Self::SomeSample(_)
+            | Self::Ratio { .. }
+            | Self::TwinsDifferAtMost(_)
+            | Self::RoundsDifferAtMost(..) => true,
+            Self::Ranking(_) | Self::WinnerChanges { .. } => false,
+            Self::Shape { beyond, within, .. } => beyond.is_some() || within.is_some(),
+        }
+    }
 }
 
 /// Unit of the width of the middle half of some rounds.

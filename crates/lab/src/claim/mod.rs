@@ -58,6 +58,9 @@ pub struct Claim {
     pub says: String,
     /// Publication; [`PROMISE`] for promises of tollgate itself.
     pub source: String,
+    /// Where its number comes from, if the source only plots or rounds it, or if it is computed from other numbers of the
+    /// source; `None` if the source states it.
+    pub origin: Option<String>,
     /// ID of the experiment that measures it: `copy/throughput`.
     pub experiment: String,
     /// Points that the claim is about.

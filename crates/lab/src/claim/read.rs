@@ -20,6 +20,7 @@ pub(crate) struct Declared {
     id: String,
     says: String,
     source: String,
+    origin: Option<String>,
     experiment: String,
     #[serde(default, rename = "where")]
     filter: Filter,
@@ -64,6 +65,7 @@ impl Declared {
             id: self.id,
             says: self.says,
             source: self.source,
+            origin: self.origin,
             experiment: self.experiment,
             filter: self.filter,
             prefer: self.prefer,
@@ -92,6 +94,7 @@ impl Claim {
         if self.rounds == Some(0) {
             return Err("rounds must be 1 or more".into());
         }
+        self.check_origin()?;
         if self.requires.as_ref().is_some_and(|setup| !setup.filter.0.is_empty()) {
             return Err("requires: takes no 'where'; set the claim's 'where'".into());
         }
@@ -106,6 +109,23 @@ impl Claim {
                     .into())
             }
             _ => Ok(()),
+        }
+    }
+
+    /// Checks that the origin is that of a published number.
+    fn check_origin(&self) -> Result<(), String> {
+        let Some(origin) = &self.origin else { return Ok(()) };
+        let states_number = self.published.is_some()
+            || self.expect.as_ref().is_some_and(|expect| expect.kind.states_number());
+        if origin.trim().is_empty() {
+            Err("'origin' is empty; name a file, or state how the number is computed".into())
+        } else if self.is_promise() {
+            Err("'origin' is that of a published number, which a promise has not; remove it".into())
+        } else if !states_number {
+            Err("'origin' is that of a published number, which this claim has not; remove it"
+                .into())
+        } else {
+            Ok(())
         }
     }
 

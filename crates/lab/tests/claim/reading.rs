@@ -26,6 +26,7 @@ factors = {}
 id = "threads-help-mapped"
 says = "adding worker threads helps mapped memory, but not above 8"
 source = "ESCAPE benchmarking, results B"
+origin = "figure B"
 experiment = "copy/throughput"
 where = { function = ["glibc", "apex"], length = "65536" }
 published = { value = 23.46e9, unit = "B/s", tolerance = "10%", on = "Xeon hosts" }
@@ -55,6 +56,7 @@ fn a_claim_is_read_next_to_other_tables() {
     assert_eq!((claim.location.line, claim.cores, claim.rounds), (8, Some(9), Some(20)));
     assert_eq!(claim.profile, Some(Profile::Standard));
     assert_eq!(claim.class, Some(Class::Near));
+    assert_eq!(claim.origin.as_deref(), Some("figure B"));
     assert_eq!(claim.published.as_ref().unwrap().tolerance, Some(0.1));
     assert!(claim.carries_over.is_none() && !claim.is_promise());
     let cpus = claim.requires.as_ref().unwrap().cpu.iter().map(ToString::to_string);
@@ -97,6 +99,7 @@ fn a_table_is_a_claim_for_each_value() {
     assert_eq!((last.metric.as_deref(), last.location.line), (Some("throughput"), 11));
     let level = |factor| last.filter.0[factor].levels()[0].as_str();
     assert_eq!([level("threads"), level("length"), level("function")], ["1", "128", "apex"]);
+    assert_eq!(claims.iter().filter(|claim| claim.origin.is_some()).count(), 0);
     let refuse = |text: &str| read("own.toml", text).unwrap_err().to_string();
     let unknown = refuse(&TABLE.replace("{ throughput = 3 }", "{ latency = 3 }"));
     let expected =
@@ -104,6 +107,32 @@ fn a_table_is_a_claim_for_each_value() {
     assert_eq!(unknown, expected);
     let not_finite = refuse(&TABLE.replace("throughput = 3 ", "throughput = nan "));
     assert!(not_finite.starts_with("own.toml:11: claim 'apex-throughput'"), "{not_finite}");
+}
+
+#[test]
+fn a_row_has_its_own_origin_or_that_of_its_column() {
+    let column = TABLE.replace("unit = \"B/s\" }", "unit = \"B/s\", origin = \"an inverse\" }");
+    let both = column
+        .replace("{ throughput = 3 }", "{ throughput = 3 }, origin = { throughput = \"a file\" }");
+    let origins = |text: &str| -> Vec<_> {
+        read("own.toml", text).unwrap().into_iter().map(|claim| claim.origin).collect()
+    };
+    let some = |text: &str| Some(text.to_owned());
+    assert_eq!(origins(&column), [None, some("an inverse"), some("an inverse")]);
+    assert_eq!(origins(&both), [None, some("an inverse"), some("a file")]);
+    let without_value = both.replace("{ throughput = \"a file\" }", "{ port_0 = \"a file\" }");
+    let error = read("own.toml", &without_value).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "own.toml:11: row 'apex': 'origin' of 'port_0', which has no value; remove it"
+    );
+}
+
+#[test]
+fn a_promise_has_no_origin() {
+    let promise = WHOLE.replace("ESCAPE benchmarking, results B", "tollgate");
+    let error = read("own.toml", &promise).unwrap_err().to_string();
+    assert!(error.contains("which a promise has not; remove it"), "{error}");
 }
 
 /// Returns the error of a claim with these keys added.
@@ -176,6 +205,16 @@ fn faults_name_file_line_and_key() {
             "`claim.published.tolerance`",
         ),
         ("profile = \"slow\"\nexpect = { at_least = 1 }", "`claim.profile`"),
+        ("origin = \" \"\nexpect = { at_least = 1 }", "'origin' is empty"),
+        ("origin = [\"a\"]\nexpect = { at_least = 1 }", "`claim.origin`"),
+        (
+            "origin = \"a file\"\nexpect = { shape = \"rises\", along = \"a\" }",
+            "this claim has not",
+        ),
+        (
+            "origin = \"a file\"\nexpect = { ranking = [{ a = 1 }, { a = 2 }] }",
+            "this claim has not",
+        ),
     ] {
         let error = refused(keys);
         assert!(error.contains(expected), "{keys}: {error}");

@@ -101,6 +101,7 @@ pub fn verdicts_json(judged: &[(Claim, Verdict)]) -> Value {
             "id": claim.id,
             "says": claim.says,
             "source": claim.source,
+            "origin": claim.origin,
             "experiment": claim.experiment,
             "where": claim.filter,
             "carries_over": claim.carries_over,
@@ -132,10 +133,13 @@ pub(super) fn counts(judged: &[&(Claim, Verdict)]) -> String {
     counts.map(|(name, count)| format!("{count} {name}")).collect::<Vec<_>>().join(", ")
 }
 
-/// Renders one claim: its statement, source and verdict with the reason.
+/// Renders one claim: its statement, source, the origin of its number, and its verdict with the reason.
 pub fn claim(claim: &Claim, verdict: &Verdict, page: Page) -> String {
     let mut text = page.paragraph(&claim.says, 2, Emphasis::Plain);
-    text += &page.paragraph(&origin(claim, verdict), 2, Emphasis::Plain);
+    text += &page.paragraph(&attribution(claim, verdict), 2, Emphasis::Plain);
+    if let Some(origin) = &claim.origin {
+        text += &page.paragraph(&format!("origin of the number: {origin}"), 2, Emphasis::Plain);
+    }
     text + &self::verdict(verdict, page)
 }
 
@@ -150,7 +154,7 @@ pub fn verdict(verdict: &Verdict, page: Page) -> String {
 
 /// Returns the row of a judged claim: its verdict, statement, values and reason.
 fn verdict_row(claim: &Claim, verdict: &Verdict) -> Vec<TableCell> {
-    let mut lines = vec![format!("{}: {}", claim.id, claim.says), origin(claim, verdict)];
+    let mut lines = vec![format!("{}: {}", claim.id, claim.says), attribution(claim, verdict)];
     lines.extend(reasons(verdict));
     vec![TableCell::new(verdict.kind.name(), emphasis(verdict.kind)), TableCell::from_lines(&lines)]
 }
@@ -180,7 +184,7 @@ fn reasons(verdict: &Verdict) -> Vec<String> {
 }
 
 /// Returns the source of a claim with the published value.
-fn origin(claim: &Claim, verdict: &Verdict) -> String {
+fn attribution(claim: &Claim, verdict: &Verdict) -> String {
     match verdict.published.as_ref().or(claim.published.as_ref()) {
         Some(stated) => format!("{}: {}", source(claim), published(stated)),
         None => source(claim).into(),

@@ -80,6 +80,10 @@ fn explain_describes_each_kind_of_name() {
                 "  id = \"planted-20\"",
             ],
         ),
+        (
+            &["mpx-gcc-struct"],
+            &["origin of the number: raw_results/micro/raw.csv in the repository of Intel MPX "],
+        ),
         (&["planted-edge"], &["headline planted-edge\n", "no values yet", "; --source prints it"]),
         (&["effect"], &["factor effect of planted/delay, planted/disturbed\n", "levels: 0%, "]),
         (&["u2k"], &["metric u2k of crossing/one-way", "; ns, lower is"]),
@@ -99,6 +103,29 @@ fn explain_describes_each_kind_of_name() {
     let line = bench.refused(&["explain", "zzz"], 2);
     assert!(line.contains("'tollgate list SUITE' and 'tollgate claims --all'"), "{line}");
     assert!(bench.refused(&["explain"], 2).contains("explain --help"));
+    let text = bench.ok(&["explain", "mpx-race-false-positive"]);
+    assert!(!text.contains("origin"), "it has no number: {text}");
+}
+
+#[test]
+fn claims_state_where_their_numbers_come_from() {
+    let bench = Bench::new();
+    let json = bench.json(&["claims", "--json"]);
+    let claims = json["claims"].as_array().unwrap();
+    let of_file = |file: &str| -> Vec<&str> {
+        let is_of = |claim: &&serde_json::Value| {
+            claim["origin"].as_str().is_some_and(|origin| origin.starts_with(file))
+        };
+        claims.iter().filter(is_of).filter_map(|claim| claim["id"].as_str()).collect()
+    };
+    let kernels = of_file("raw_results/micro/raw.csv ");
+    assert_eq!(kernels.len(), 10, "the page only plots them: {kernels:?}");
+    assert_eq!(
+        of_file("raw_results/asm/mpx.md "),
+        ["mpx-bndldx-throughput", "mpx-bndstx-throughput"]
+    );
+    let stated = claims.iter().find(|claim| claim["id"] == "mpx-bndldx-uops").unwrap();
+    assert!(stated["origin"].is_null(), "{stated}");
 }
 
 #[test]

@@ -39,6 +39,8 @@ struct DeclaredColumn {
     says: String,
     unit: String,
     tolerance: Option<Share>,
+    /// Where the values come from, if the source does not state them; see [`Claim::origin`].
+    origin: Option<String>,
 }
 
 /// A row: the values of some points.
@@ -53,6 +55,9 @@ struct DeclaredRow {
     cores: Option<usize>,
     /// Metric to value.
     values: BTreeMap<String, f64>,
+    /// Metric to where its value comes from, if that is not as in the other rows.
+    #[serde(default)]
+    origin: BTreeMap<String, String>,
 }
 
 impl DeclaredTable {
@@ -69,6 +74,13 @@ impl DeclaredTable {
         for row in &self.rows {
             let location = location(row.span().start);
             let row = row.get_ref();
+            if let Some(metric) = row.origin.keys().find(|metric| !row.values.contains_key(*metric))
+            {
+                let id = &row.id;
+                return Err(location.error(format!(
+                    "row '{id}': 'origin' of '{metric}', which has no value; remove it"
+                )));
+            }
             for (metric, value) in &row.values {
                 let column = self.columns.get(metric).ok_or_else(|| {
                     let known: Vec<_> = self.columns.keys().map(String::as_str).collect();
@@ -90,11 +102,12 @@ impl DeclaredTable {
         value: f64,
         column: &DeclaredColumn,
     ) -> Declared {
-        let DeclaredColumn { says, unit, tolerance } = column.clone();
+        let DeclaredColumn { says, unit, tolerance, origin } = column.clone();
         Declared {
             id: format!("{}-{}", row.id, metric.replace('_', "-")),
             says: format!("{}: {}", row.says, says.replace("{}", &value.to_string())),
             source: self.source.clone(),
+            origin: row.origin.get(metric).cloned().or(origin),
             experiment: self.experiment.clone(),
             filter: self.filter.with(&row.filter),
             prefer: self.prefer.clone(),
