@@ -113,6 +113,7 @@ impl<'a> Session<'a> {
         let rounds = request.experiments.iter().map(|one| one.effort.rounds).collect();
         let passes = Passes::new(rounds, self.sink.seed());
         let count = request.time.is_none().then(|| passes.count());
+        self.sink.report_work();
         for pass in 0.. {
             for (index, round) in passes.visits(pass) {
                 if !schedulers[index].is_complete() {

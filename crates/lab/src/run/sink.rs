@@ -203,6 +203,11 @@ impl<'a> JournalSink<'a> {
         required: u64,
     ) {
         self.remaining.set(experiment, samples, required);
+        self.report_work();
+    }
+
+    /// Reports the remaining work.
+    pub(super) fn report_work(&mut self) {
         self.observer.event(self.remaining.event(self.time_left()));
     }
 

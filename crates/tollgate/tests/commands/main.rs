@@ -8,6 +8,7 @@ mod files;
 #[path = "../harness/mod.rs"]
 mod harness;
 mod output;
+mod progress;
 mod run;
 mod user_file;
 
