@@ -55,6 +55,11 @@ impl Evidence<'_> {
                 .map(|one| ratio_of_all(a.1, b.1, one).ok_or_else(|| self.claim.not_measured()));
             Ok([low?, high?])
         })?;
+        let rounds_of = |one: &Point, side: &Points<'s>| {
+            side.iter().find(|(point, _)| *point == one).map(|(_, rounds)| *rounds)
+        };
+        let best_rounds = rounds_of(best.above, above).zip(rounds_of(best.below, below));
+        let counts = best_rounds.map(|(a, b)| Pairing::of(a, b).in_state(state).counts);
         let points = |side: &Points<'s>| side.iter().map(|(point, _)| *point).collect();
         let lost = rows.iter().flatten().map(|one| lost_of(&one.by_end[0]));
         Ok(Paired {
@@ -64,6 +69,7 @@ impl Evidence<'_> {
             ratio,
             sides: [points(above), points(below)],
             state,
+            counts: counts.unwrap_or_default(),
             rounds_needed: confidences.map(interval_rounds).into_iter().max(),
             is_between_boots: false,
             lost: Contest::most_lost(lost),

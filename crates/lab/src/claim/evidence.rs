@@ -423,8 +423,7 @@ impl<'a> Evidence<'a> {
         }
         let declared = self.samples.declared();
         let has_twins = declared.is_none_or(|one| !one.twins.is_empty());
-        let in_any = |twins: &SharingCounts| twins.alone.max(twins.shared);
-        let of_state = |twins: &SharingCounts| state.map_or(in_any(twins), |it| twins.of(it));
+        let of_state = |twins: &SharingCounts| state.map_or(twins.total(), |it| twins.of(it));
         let rounds = self.twin_counts.iter().map(of_state).max().unwrap_or_default();
         let rounds = has_twins.then_some(rounds);
         Some(Reason::NoFloor { rounds, needed, command: self.claim.command(), state })

@@ -20,7 +20,7 @@ use crate::guest::GuestClock;
 use crate::journal::Run;
 use crate::point::{Filter, Point};
 use crate::statistics::{Censored, EXTREME, Estimate, estimate_at};
-use crate::summary::{Rounds, Samples, censored, chosen_state, in_state, resolution};
+use crate::summary::{Rounds, Samples, censored, chosen_state, in_state, resolution, state_counts};
 
 /// What claims need unless they are about what an emulator can show.
 const REAL_CPU: &str = "a real CPU";
@@ -346,6 +346,7 @@ impl Evidence<'_> {
         self.require_rounds(&mut kind, estimated.rounds, &mut reasons);
         self.require_interval(&mut kind, &estimated.interval, estimated.lag_1, &mut reasons);
         self.add_limits([&[point], &[]], kind, &mut reasons);
+        reasons.extend(Reason::both_states(state, state_counts(rounds)));
         MeasuredValue {
             label: self.label(point),
             value: Some(estimated.median),

@@ -8,7 +8,7 @@ use super::verdict::{Judgement, MeasuredValue, Statistic};
 use super::{Bounds, VerdictKind};
 use crate::metric::Better;
 use crate::point::{Filter, Point};
-use crate::sharing::Sharing;
+use crate::sharing::{Sharing, SharingCounts};
 use crate::statistics::{
     CONFIDENCE, INTERVAL_ROUNDS, Interval, IntervalKind, LostRounds, NoiseFloor, Ratio, Resolution,
     StatisticsError, paired_ratio_at, resolve,
@@ -31,6 +31,8 @@ pub(super) struct Paired<'a> {
     pub(super) sides: [Vec<&'a Point>; 2],
     /// State of the core in its rounds; `None` if it may be any.
     pub(super) state: Option<Sharing>,
+    /// Number of its rounds by state of the core.
+    pub(super) counts: SharingCounts,
     /// Number of rounds that an interval requires if a side has several points, of which `above` and `below` look best.
     pub(super) rounds_needed: Option<usize>,
     /// Whether different boots measured the two sides, so that each boot counts as one value.
@@ -161,13 +163,10 @@ impl Evidence<'_> {
         states: States,
     ) -> Result<Paired<'s>, NoVerdict> {
         let by_boot = self.between_boots(above, below, states.between_boots)?;
+        let pairs = Pairing::of(above.1, below.1).in_state(states.within_rounds);
         let (is_between_boots, state, ratio) = match by_boot {
             Some(ratio) => (true, Some(states.between_boots), ratio),
-            None => {
-                let state = states.within_rounds;
-                let pairs = Pairing::of(above.1, below.1).in_state(state);
-                (false, state, self.ratio(above, below, &pairs, CONFIDENCE)?)
-            }
+            None => (false, pairs.state, self.ratio(above, below, &pairs, CONFIDENCE)?),
         };
         let with_lost = ratio_of_all(above.1, below.1, CONFIDENCE).filter(|_| !is_between_boots);
         Ok(Paired {
@@ -176,6 +175,7 @@ impl Evidence<'_> {
             baselines: None,
             sides: [vec![above.0], vec![below.0]],
             state,
+            counts: pairs.counts,
             ratio,
             rounds_needed: None,
             is_between_boots,
@@ -289,6 +289,7 @@ impl Evidence<'_> {
         let points = paired.points();
         self.require_sides(paired, &mut kind, &mut reasons);
         self.add_limits(paired.sides.each_ref().map(Vec::as_slice), kind, &mut reasons);
+        reasons.extend(Reason::both_states(paired.state, paired.counts));
         let has_combinations = self.claim.expect.as_ref().is_some_and(|e| !e.each.is_empty());
         let names = paired.names();
         MeasuredValue {

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::{Bounds, ClassResult, Unmet, VerdictKind};
 use crate::experiment::Profile;
 use crate::sample::Failure;
-use crate::sharing::Sharing;
+use crate::sharing::{Sharing, SharingCounts};
 use crate::statistics::{LostRounds, Ratio, Resolution, StatisticsError};
 use crate::summary::{Limit, OtherEnvironment, SummaryError};
 
@@ -127,6 +127,11 @@ pub enum Reason {
         rounds: Option<usize>,
         /// Wall time of these rounds, s; `None` if unknown.
         seconds: Option<f64>,
+    },
+    /// The rounds are of both states of the core, because neither has enough.
+    BothStates {
+        /// Number of rounds by state.
+        counts: SharingCounts,
     },
     /// A factor is chosen at boot, and too few boots measured a level.
     TooFewBoots {
@@ -393,6 +398,14 @@ pub(super) struct NoVerdict {
     /// Unmeasurable, incomparable or inconclusive.
     pub(super) kind: VerdictKind,
     pub(super) why: Reason,
+}
+
+impl Reason {
+    /// Returns the reason that rounds are of both states of the core, given the state in which they were to be.
+    pub(super) fn both_states(state: Option<Sharing>, counts: SharingCounts) -> Option<Self> {
+        let is_mixed = state.is_none() && counts.alone.max(counts.shared) < counts.total();
+        is_mixed.then_some(Self::BothStates { counts })
+    }
 }
 
 impl From<Reason> for NoVerdict {

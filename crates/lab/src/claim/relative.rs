@@ -131,6 +131,7 @@ impl Evidence<'_> {
             baselines: Some([above.baseline, below.baseline]),
             sides: [vec![above.point], vec![below.point]],
             state: pairs.state,
+            counts: pairs.counts,
             ratio,
             rounds_needed: None,
             is_between_boots: false,

@@ -172,6 +172,8 @@ pub struct Pairing {
 pub struct Pairs {
     /// State of the core; `None` if it may be any.
     pub state: Option<Sharing>,
+    /// Number of pairs by the state of their core.
+    pub counts: SharingCounts,
     /// Values of the numerator and the denominator, in the order of the rounds.
     pub pairs: Vec<(f64, f64)>,
     /// How the true ratio of each pair may differ.
@@ -200,10 +202,11 @@ impl Pairing {
     /// Returns the pairs whose core was in a state, any without one.
     pub fn in_state(&self, state: Option<Sharing>) -> Pairs {
         let (mut pairs, mut censored) = (Vec::new(), Vec::new());
-        let mut lost = LostRounds::default();
+        let (mut lost, mut states) = (LostRounds::default(), Vec::new());
         for pair in &self.rounds {
             match pair {
                 Ok(pair) if Sharing::counts(pair.sharing, state) => {
+                    states.push(pair.sharing);
                     pairs.push((pair.above, pair.below));
                     censored.push(pair.censored);
                 }
@@ -211,7 +214,8 @@ impl Pairing {
                 Err(cause) => lost.add(*cause),
             }
         }
-        Pairs { state, pairs, censored, lost, resolution: self.resolution }
+        let counts = states.into_iter().collect();
+        Pairs { state, counts, pairs, censored, lost, resolution: self.resolution }
     }
 }
 
@@ -317,33 +321,22 @@ pub(crate) fn relative_resolution(rounds: &Rounds) -> f64 {
     rounds.values().map(share).fold(0.0, f64::max)
 }
 
-/// Noise floors of an experiment, one per pair of twins and state of the core in which the pair has enough rounds. They
-/// differ: a copy of 16 B varies by another share than one of 256 MiB.
+/// Noise floors of an experiment, for each pair of twins one of all rounds, and one of each state of the core in which the
+/// pair has enough rounds. They differ: a copy of 16 B varies by another share than one of 256 MiB.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[serde(transparent)]
 pub struct Floors(Vec<TwinFloor>);
 
-/// Noise floor of a pair of twins in one state of the core.
+/// Noise floor of a pair of twins.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TwinFloor {
     /// The point.
     pub point: Point,
-    /// State of the core in the rounds of the floor.
-    pub state: Sharing,
+    /// State of the core in the rounds of the floor; `None` if it may be any.
+    pub state: Option<Sharing>,
     /// The floor.
     #[serde(flatten)]
     pub floor: NoiseFloor,
-}
-
-impl TwinFloor {
-    /// Returns whether it is the floor of comparisons in a state of the core. If that is not one in which twins are
-    /// paired, any floor is.
-    fn is_of(&self, state: Option<Sharing>) -> bool {
-        match state {
-            Some(state @ (Sharing::Alone | Sharing::Shared)) => self.state == state,
-            Some(Sharing::Changed) | None => true,
-        }
-    }
 }
 
 impl Floors {
@@ -352,14 +345,20 @@ impl Floors {
         let floors = |(point, twin): (&Point, &Rounds)| {
             let pairing = observed.points.get(point).map(|rounds| Pairing::of(rounds, twin));
             let floor = |state| {
-                let pairs = pairing.as_ref()?.in_state(Some(state)).as_recorded();
+                let pairs = pairing.as_ref()?.in_state(state).as_recorded();
                 let ratio = pairs.ratio().ok()?;
                 let floor = NoiseFloor::from_twins(&[ratio])?;
                 Some(TwinFloor { point: point.clone(), state, floor })
             };
-            [Sharing::Alone, Sharing::Shared].into_iter().filter_map(floor).collect::<Vec<_>>()
+            let states = [None, Some(Sharing::Alone), Some(Sharing::Shared)];
+            states.into_iter().filter_map(floor).collect::<Vec<_>>()
         };
         Self(observed.twins.iter().flat_map(floors).collect())
+    }
+
+    /// Returns the floors of comparisons in a state of the core. A comparison in any state is subject to all of them.
+    fn of_state(&self, state: Option<Sharing>) -> impl Iterator<Item = &TwinFloor> {
+        self.0.iter().filter(move |one| state.is_none() || one.state == state)
     }
 
     /// Keeps the floors of the twins that match a predicate.
@@ -372,7 +371,7 @@ impl Floors {
     /// near ones, the highest. `None` without twins in this state.
     pub fn near(&self, points: &[&Point], state: Option<Sharing>) -> Option<&NoiseFloor> {
         let highest = |a: &&NoiseFloor, b: &&NoiseFloor| a.floor.total_cmp(&b.floor);
-        let of_state = || self.0.iter().filter(|one| one.is_of(state));
+        let of_state = || self.of_state(state);
         let near = |point: &&Point| {
             let nearest = of_state().map(|one| one.point.differing(point)).min()?;
             let near = of_state().filter(|one| one.point.differing(point) == nearest);
@@ -383,7 +382,7 @@ impl Floors {
 
     /// Returns the floor of the twins of a point in a state of the core, if it has twins.
     pub fn of_point(&self, point: &Point, state: Option<Sharing>) -> Option<&NoiseFloor> {
-        let of_point = self.0.iter().filter(|one| one.point == *point && one.is_of(state));
+        let of_point = self.of_state(state).filter(|one| one.point == *point);
         of_point.map(|one| &one.floor).max_by(|a, b| a.floor.total_cmp(&b.floor))
     }
 
@@ -430,9 +429,14 @@ mod tests {
         assert_eq!((ratio.rounds, ratio.lost.other_sharing), (6, 20));
         assert_eq!(alike(&above).len(), 6);
         // With 5 rounds alone, those on a shared core.
-        let without_first: Rounds = above.into_iter().skip(1).collect();
+        let mut without_first: Rounds = above.into_iter().skip(1).collect();
         assert!(is_near(&paired(&without_first, &below).unwrap(), 3.0));
         assert_eq!(alike(&without_first).len(), 20);
+        // With 5 of each, all, and the interval includes the ratios of both states.
+        without_first.retain(|round, _| *round < 11);
+        let Ratio { rounds, interval, .. } = paired(&without_first, &below).unwrap();
+        assert_eq!((rounds, alike(&without_first).len()), (10, 10));
+        assert!(interval.low < 2.01 && interval.high > 2.99, "{interval:?}");
     }
 
     #[test]
@@ -463,7 +467,7 @@ mod tests {
         };
         let twins = |length, share| TwinFloor {
             point: at(length, "glibc"),
-            state: Sharing::Alone,
+            state: Some(Sharing::Alone),
             floor: floor(share),
         };
         let floors = Floors(vec![twins("16 B", 0.01), twins("1 MiB", 0.5)]);
@@ -499,7 +503,6 @@ mod tests {
         for (state, share) in [
             (Some(Sharing::Alone), 1.01_f64),
             (Some(Sharing::Shared), 1.2),
-            (Some(Sharing::Changed), 1.2),
             (None, 1.2),
         ] {
             for floor in [floors.near(&[&point], state), floors.of_point(&point, state)] {

@@ -1,8 +1,10 @@
 //! Ratios within rounds: planted effects are found, covered and resolved.
 
+use lab::sharing::Sharing;
 use lab::statistics::{
-    LostRounds, NoiseFloor, Ratio, Resolution, estimate, median, paired_ratio, resolve,
+    Censored, LostRounds, NoiseFloor, Ratio, Resolution, estimate, median, paired_ratio, resolve,
 };
+use lab::summary::{Observation, Rounds};
 use rand::RngExt;
 
 use crate::drift::Machine;
@@ -68,6 +70,67 @@ fn regimes_are_covered_by_ratios_only() {
         );
         assert!((0.935..=0.985).contains(&ratios), "{rounds}: {ratios}");
         assert!((0.35..0.9).contains(&values), "{rounds}: {values}");
+    }
+}
+
+/// Rounds of two points next to a sibling that is busy or idle for two samples on average. `on_shared` is their ratio on a
+/// shared core; alone it is 1.
+fn next_to_a_sibling(rounds: u32, on_shared: f64, seed: u64) -> [Rounds; 2] {
+    let mut machine = Machine::new(seed);
+    let mut is_shared = machine.random.random::<f64>() < 0.5;
+    let mut points = [Rounds::new(), Rounds::new()];
+    for round in 0..rounds {
+        for (point, truth) in points.iter_mut().zip([on_shared, 1.0]) {
+            is_shared ^= machine.random.random::<f64>() < 0.5;
+            let (factor, sharing) =
+                if is_shared { (1.4 * truth, Sharing::Shared) } else { (1.0, Sharing::Alone) };
+            let value = factor * (0.02 * machine.normal()).exp();
+            let one = Observation {
+                value,
+                resolution: 0.0,
+                class: None,
+                session: 1,
+                sharing: Some(sharing),
+                censored: Censored::default(),
+            };
+            point.insert(round, one);
+        }
+    }
+    points
+}
+
+/// If neither state of the core has enough pairs, those of both count. Their ratio is covered if it is the same in both
+/// states; if it is not, a bound between the two is hardly ever decided.
+#[test]
+fn pairs_of_both_states_decide_nothing_on_which_the_states_disagree() {
+    for rounds in [10, 12, 16] {
+        let (mut mixed, mut covered, mut of_different, mut decided) = (0, 0, 0, 0);
+        for seed in seeds(0.9) {
+            let ratio = |on_shared: f64| {
+                let [above, below] = next_to_a_sibling(rounds, on_shared, seed);
+                let pairs = lab::summary::pairs(&above, &below);
+                let both = pairs.counts.alone.min(pairs.counts.shared) > 0;
+                (pairs.state.is_none() && both && pairs.pairs.len() >= 6)
+                    .then(|| pairs.ratio().unwrap())
+            };
+            if let Some(ratio) = ratio(1.0) {
+                mixed += 1;
+                covered += usize::from(ratio.interval.includes(1.0));
+            }
+            if let Some(ratio) = ratio(1.1) {
+                of_different += 1;
+                decided += usize::from(!ratio.interval.includes(1.05));
+            }
+        }
+        let (covered, decided) = (share(covered, mixed), share(decided, of_different));
+        println!(
+            "both states, {rounds:2} rounds: {mixed} of {REPLICATIONS}, covered {:.1}%, a bound between decided {:.1}%",
+            covered * 100.0,
+            decided * 100.0
+        );
+        assert!(mixed > 50, "{rounds}: {mixed}");
+        assert!(covered >= 0.93, "{rounds}: {covered}");
+        assert!(decided <= 0.05, "{rounds}: {decided}");
     }
 }
 

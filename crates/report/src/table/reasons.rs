@@ -5,7 +5,7 @@ use std::time::Duration;
 use lab::claim::{Reason, Relation, Unmet, VerdictKind};
 use lab::format::{count, interval, precise};
 use lab::quantity::format_duration;
-use lab::sharing::Sharing;
+use lab::sharing::{Sharing, SharingCounts};
 use lab::statistics::{Resolution, Unresolved};
 use lab::summary::{Limit, SummaryError};
 use machine::proximity::Class;
@@ -150,6 +150,13 @@ pub(super) fn reason(reason: &Reason) -> String {
             format!("{failed} of {rounds} rounds failed, more than {}", share(*max))
         }
         Reason::Leans { to, rounds, seconds } => leans(*to, *rounds, *seconds),
+        Reason::BothStates { counts: SharingCounts { alone, shared, changed } } => {
+            let changed = match changed {
+                0 => String::new(),
+                changed => format!(", and {changed} in which that changed"),
+            };
+            format!("{} on a core alone and {shared} on a shared one{changed}", count(*alone, "round"))
+        }
         Reason::TooFewBoots { boots: [above, below], needed } => format!(
             "different boots measured the two sides ({above} and {below}); each requires {needed}"
         ),
