@@ -115,7 +115,7 @@ fn syn(number: usize) -> Outcome<Vec<u8>> {
 
 fn requests(operations: &[Operation]) -> Outcome<Vec<u8>> {
     let mut payload = vec![0; format::length(operations.len())];
-    format::write(&mut payload, [0; 8], operations).ok_or("no requests")?;
+    format::write(&mut payload, [0; format::MARK], operations).ok_or("no requests")?;
     let mut frame = Vec::new();
     PacketBuilder::ethernet2([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2])
         .ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64)
@@ -177,7 +177,7 @@ fn kv(mebibytes: usize) -> Outcome<()> {
                 let first = pass * count * per_packet % (OPERATIONS - COUNT);
                 let chunks = operations[first..].chunks(per_packet);
                 for (packet, operations) in packets.each().zip(chunks) {
-                    format::write(&mut packet[42..], [0; 8], operations);
+                    format::write(&mut packet[42..], [0; format::MARK], operations);
                     if let Some(headers) = Headers::plain(packet) {
                         rewrite::renew_checksum(packet, &headers);
                     }

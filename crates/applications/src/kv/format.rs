@@ -2,30 +2,39 @@
 //!
 //! | bytes | content |
 //! | --- | --- |
-//! | 0 to 7 | mark: any bytes of the client, returned unchanged |
-//! | 8, 9 | `KV` |
-//! | 10, 11 | number of requests, at least 1 |
-//! | 12 to 15 | 0 |
-//! | 16 + 24 n | request n |
+//! | 0 to 17 | mark: any bytes of the client, returned unchanged |
+//! | 18, 19 | `KV` |
+//! | 20, 21 | number of requests, at least 1 |
+//! | 22, 23 | 0 |
+//! | 24 + 24 n | request n |
 //!
 //! | byte of a request | content |
 //! | --- | --- |
 //! | 0 | [`GET`] or [`SET`] |
-//! | 1 | 0 in a request; in an answer its [status](Status) |
-//! | 2 to 7 | 0 |
-//! | 8 to 15 | key |
-//! | 16 to 23 | value: in a SET that to be set, in the answer to a GET that which was found; otherwise 0 |
+//! | 1 to 6 | 0 |
+//! | 7 | 0 in a request; in an answer its [status](Status) |
+//! | 8 to 15 | value: in a SET that to be set, in the answer to a GET that which was found; otherwise 0 |
+//! | 16 to 23 | key |
 //!
 //! An answer has the length and the order of its request. Bytes after the last request are returned unchanged.
 
+/// Length of the mark, in bytes.
+pub const MARK: usize = 18;
 /// Length of the header, in bytes.
-pub const HEADER: usize = 16;
+pub const HEADER: usize = 24;
 /// Length of a request, in bytes.
 pub const REQUEST: usize = 24;
 /// Operation that returns the value of a key.
 pub const GET: u8 = 1;
 /// Operation that sets the value of a key.
 pub const SET: u8 = 2;
+
+/// Offset of the status in a request.
+pub const STATUS: usize = 7;
+/// Offset of the value in a request.
+pub(super) const VALUE: usize = 8;
+/// Offset of the key in a request.
+pub(super) const KEY: usize = 16;
 
 const NAME: [u8; 2] = *b"KV";
 
@@ -73,24 +82,62 @@ pub const fn length(requests: usize) -> usize {
     HEADER + requests * REQUEST
 }
 
-/// Writes requests to a payload. Returns its length; `None` if there are none, or more than fit the payload or 16 bits.
-pub fn write(payload: &mut [u8], mark: [u8; 8], operations: &[Operation]) -> Option<usize> {
-    let count = u16::try_from(operations.len()).ok().filter(|count| *count > 0)?;
-    let payload = payload.get_mut(..length(operations.len()))?;
-    payload.fill(0);
-    payload[..8].copy_from_slice(&mark);
-    payload[8..10].copy_from_slice(&NAME);
-    payload[10..12].copy_from_slice(&count.to_be_bytes());
-    for (request, operation) in
-        payload[HEADER..].as_chunks_mut::<REQUEST>().0.iter_mut().zip(operations)
-    {
-        let (code, key, value) = match *operation {
+/// A request or an answer, as in a payload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Request {
+    /// [`GET`] or [`SET`].
+    pub operation: u8,
+    /// 0 in a request, the [status](Status) in an answer.
+    pub status: u8,
+    /// The value.
+    pub value: u64,
+    /// The key.
+    pub key: u64,
+}
+
+impl Request {
+    /// Reads a request or an answer.
+    pub fn of(bytes: &[u8; REQUEST]) -> Self {
+        let word = |at: usize| u64::from_be_bytes(std::array::from_fn(|byte| bytes[at + byte]));
+        Self { operation: bytes[0], status: bytes[STATUS], value: word(VALUE), key: word(KEY) }
+    }
+
+    /// Returns the answer to a request.
+    #[must_use]
+    pub fn with_answer(self, status: Status, value: u64) -> Self {
+        Self { status: status as u8, value, ..self }
+    }
+
+    /// Writes the request or answer.
+    pub fn put(self, bytes: &mut [u8; REQUEST]) {
+        *bytes = [0; REQUEST];
+        (bytes[0], bytes[STATUS]) = (self.operation, self.status);
+        bytes[VALUE..KEY].copy_from_slice(&self.value.to_be_bytes());
+        bytes[KEY..].copy_from_slice(&self.key.to_be_bytes());
+    }
+}
+
+impl From<Operation> for Request {
+    fn from(operation: Operation) -> Self {
+        let (operation, key, value) = match operation {
             Operation::Get { key } => (GET, key, 0),
             Operation::Set { key, value } => (SET, key, value),
         };
-        request[0] = code;
-        request[8..16].copy_from_slice(&key.to_be_bytes());
-        request[16..].copy_from_slice(&value.to_be_bytes());
+        Self { operation, status: 0, value, key }
+    }
+}
+
+/// Writes requests to a payload. Returns its length; `None` if there are none, or more than fit the payload or 16 bits.
+pub fn write(payload: &mut [u8], mark: [u8; MARK], operations: &[Operation]) -> Option<usize> {
+    let count = u16::try_from(operations.len()).ok().filter(|count| *count > 0)?;
+    let payload = payload.get_mut(..length(operations.len()))?;
+    payload.fill(0);
+    payload[..MARK].copy_from_slice(&mark);
+    payload[MARK..MARK + 2].copy_from_slice(&NAME);
+    payload[MARK + 2..MARK + 4].copy_from_slice(&count.to_be_bytes());
+    let requests = payload[HEADER..].as_chunks_mut().0;
+    for (request, operation) in requests.iter_mut().zip(operations) {
+        Request::from(*operation).put(request);
     }
     Some(length(operations.len()))
 }
@@ -99,9 +146,9 @@ pub fn write(payload: &mut [u8], mark: [u8; 8], operations: &[Operation]) -> Opt
 #[inline(always)]
 pub fn requests(payload: &[u8]) -> Option<usize> {
     let header = payload.first_chunk::<HEADER>()?;
-    let count = usize::from(u16::from_be_bytes([header[10], header[11]]));
+    let count = usize::from(u16::from_be_bytes([header[MARK + 2], header[MARK + 3]]));
     let is_whole = count > 0 && length(count) <= payload.len();
-    (header[8..10] == NAME && is_whole).then_some(count)
+    (header[MARK..MARK + 2] == NAME && is_whole).then_some(count)
 }
 
 /// Number of answers by kind.
@@ -137,16 +184,15 @@ pub enum WrongAnswer {
 pub fn check(payload: &[u8]) -> Result<Answers, WrongAnswer> {
     let count = requests(payload).ok_or(WrongAnswer::Format)?;
     let mut answers = Answers::default();
-    for (number, answer) in payload[HEADER..].as_chunks::<REQUEST>().0[..count].iter().enumerate() {
-        let word = |at: usize| u64::from_be_bytes(std::array::from_fn(|byte| answer[at + byte]));
-        let (key, value) = (word(8), word(16));
+    for (number, answer) in payload[HEADER..].as_chunks().0[..count].iter().enumerate() {
+        let Request { operation, status, value, key } = Request::of(answer);
         let is_right = value == super::value_of(key);
-        match (answer[0], Status::from_byte(answer[1])) {
+        match (operation, Status::from_byte(status)) {
             (GET, Some(Status::Done)) if is_right => answers.found += 1,
             (SET, Some(Status::Done)) if is_right => answers.set += 1,
             (GET | SET, Some(Status::Done)) => return Err(WrongAnswer::Value(number)),
             (GET, Some(Status::Missing)) => answers.missing += 1,
-            _ => return Err(WrongAnswer::Status(number, answer[1])),
+            _ => return Err(WrongAnswer::Status(number, status)),
         }
     }
     Ok(answers)
@@ -160,46 +206,49 @@ mod tests {
     use super::*;
     use crate::kv::value_of;
 
+    const CLIENT: [u8; MARK] = *b"the mark of client";
+
     #[test]
     fn requests_have_the_documented_bytes() {
         let mut payload = [0xee; 100];
         let operations = [Operation::Get { key: 0x0102_0304 }, Operation::Set { key: 5, value: 6 }];
-        assert_eq!(write(&mut payload, *b"my mark!", &operations), Some(64));
-        assert_eq!(payload[..16], *b"my mark!KV\0\x02\0\0\0\0");
-        assert_eq!(payload[16..40], *b"\x01\0\0\0\0\0\0\0\0\0\0\0\x01\x02\x03\x04\0\0\0\0\0\0\0\0");
-        assert_eq!(payload[40..64], *b"\x02\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x05\0\0\0\0\0\0\0\x06");
-        assert_eq!((payload[64], requests(&payload)), (0xee, Some(2)));
-        assert_eq!(requests(&payload[..63]), None);
-        assert_eq!(write(&mut payload[..63], [0; 8], &operations), None);
-        assert_eq!(write(&mut payload, [0; 8], &[]), None);
+        assert_eq!(write(&mut payload, CLIENT, &operations), Some(72));
+        assert_eq!(payload[..24], *b"the mark of clientKV\0\x02\0\0");
+        assert_eq!(payload[24..48], *b"\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x01\x02\x03\x04");
+        assert_eq!(payload[48..72], *b"\x02\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x06\0\0\0\0\0\0\0\x05");
+        assert_eq!((payload[72], requests(&payload)), (0xee, Some(2)));
+        assert_eq!(requests(&payload[..71]), None);
+        assert_eq!(write(&mut payload[..71], CLIENT, &operations), None);
+        assert_eq!(write(&mut payload, CLIENT, &[]), None);
     }
 
     #[test]
     fn wrong_answers_are_found() {
-        let mut payload = [0; 64];
+        let mut payload = [0; 72];
         let operations = [Operation::Set { key: 3, value: value_of(3) }, Operation::Get { key: 9 }];
-        write(&mut payload, [0; 8], &operations).unwrap();
+        write(&mut payload, CLIENT, &operations).unwrap();
         assert_eq!(check(&payload), Err(WrongAnswer::Status(0, 0)), "requests are no answers");
-        payload[17] = Status::Done as u8;
-        payload[41] = Status::Missing as u8;
+        let [set, get] = [HEADER, HEADER + REQUEST];
+        payload[set + STATUS] = Status::Done as u8;
+        payload[get + STATUS] = Status::Missing as u8;
         assert_eq!(check(&payload), Ok(Answers { found: 0, missing: 1, set: 1 }));
-        payload[41] = Status::Done as u8;
+        payload[get + STATUS] = Status::Done as u8;
         assert_eq!(check(&payload), Err(WrongAnswer::Value(1)));
-        payload[56..64].copy_from_slice(&value_of(9).to_be_bytes());
+        payload[get + VALUE..get + KEY].copy_from_slice(&value_of(9).to_be_bytes());
         assert_eq!(check(&payload), Ok(Answers { found: 1, missing: 0, set: 1 }));
-        payload[39] ^= 1;
+        payload[set + VALUE] ^= 1;
         assert_eq!(check(&payload), Err(WrongAnswer::Value(0)));
-        payload[17] = Status::Missing as u8;
+        payload[set + STATUS] = Status::Missing as u8;
         assert_eq!(check(&payload), Err(WrongAnswer::Status(0, 2)), "a SET is never missing");
-        assert_eq!(check(&payload[..40]), Err(WrongAnswer::Format));
+        assert_eq!(check(&payload[..48]), Err(WrongAnswer::Format));
     }
 
     proptest! {
         #[test]
         fn no_bytes_panic(payload in vec(any::<u8>(), 0..200), named in any::<bool>()) {
             let mut payload = payload;
-            if named && payload.len() > 12 {
-                payload[8..12].copy_from_slice(b"KV\0\x03");
+            if named && let Some(header) = payload.get_mut(MARK..MARK + 4) {
+                header.copy_from_slice(b"KV\0\x03");
             }
             if let Some(count) = requests(&payload) {
                 prop_assert!(length(count) <= payload.len());

@@ -17,7 +17,7 @@ use crate::application::{Application, Count, Decision, in_groups, take};
 use crate::hash;
 use crate::memory::MemoryError;
 use crate::packet::{Headers, Malformed, MalformedCounts, UDP, checksum, read, rewrite};
-use format::{GET, HEADER, REQUEST, SET, Status};
+use format::{GET, HEADER, KEY, REQUEST, SET, STATUS, Status, VALUE};
 use partition::{KeyHash, Partition, Size};
 
 /// Number of keys in Ensō's evaluation: 192 Mi.
@@ -135,7 +135,7 @@ impl KeyValue {
         for (packet, (headers, requests)) in accepted.iter().enumerate() {
             let start = headers.payload + HEADER;
             for at in (start..).step_by(REQUEST).take(*requests) {
-                let key = u64::from_be_bytes(read(group[packet], at + 8));
+                let key = u64::from_be_bytes(read(group[packet], at + KEY));
                 let hash = KeyHash::new(key);
                 self.partition.prefetch_bucket(hash);
                 jobs[length] = Job { hash, key, packet: packet as u32, at: at as u32 };
@@ -173,17 +173,17 @@ impl KeyValue {
             self.counts.gets += 1;
             let value = self.partition.get(job.hash, job.key);
             self.counts.found += u64::from(value.is_some());
-            request[16..].copy_from_slice(&value.unwrap_or(0).to_be_bytes());
+            request[VALUE..KEY].copy_from_slice(&value.unwrap_or(0).to_be_bytes());
             if value.is_some() { Status::Done } else { Status::Missing }
         } else if request[0] == SET {
             self.counts.sets += 1;
-            self.partition.set(job.hash, job.key, u64::from_be_bytes(read(request, 16)));
+            self.partition.set(job.hash, job.key, u64::from_be_bytes(read(request, VALUE)));
             Status::Done
         } else {
             self.counts.refused += 1;
             Status::Unknown
         };
-        request[1] = status as u8;
+        request[STATUS] = status as u8;
     }
 }
 

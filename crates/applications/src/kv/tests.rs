@@ -17,7 +17,7 @@ fn store() -> KeyValue {
 
 fn requests(operations: &[Operation]) -> Spec {
     let mut payload = vec![0; format::length(operations.len()) + 3];
-    format::write(&mut payload, *b"a client", operations).unwrap();
+    format::write(&mut payload, [7; format::MARK], operations).unwrap();
     Spec { payload, ..Spec::default() }
 }
 
@@ -47,7 +47,7 @@ fn answer(spec: &Spec, packet: &[u8]) -> Vec<u8> {
     .frame();
     expected[..12].rotate_left(6);
     assert_eq!(packet, expected);
-    assert_eq!(payload[..16], spec.payload[..16], "the mark and the number of requests");
+    assert_eq!(payload[..HEADER], spec.payload[..HEADER], "the mark and the number of requests");
     payload
 }
 
@@ -75,7 +75,7 @@ proptest! {
             let answers = payload[HEADER..].as_chunks::<REQUEST>().0;
             prop_assert_eq!(answers.len(), operations.len());
             for (answer, (rank, kind)) in answers.iter().zip(operations) {
-                prop_assert_eq!(&answer[8..16], &key_of(*rank).to_be_bytes());
+                prop_assert_eq!(&answer[KEY..], &key_of(*rank).to_be_bytes());
                 let (status, value) = match kind {
                     0 => {
                         model.insert(*rank, number as u64);
@@ -83,7 +83,7 @@ proptest! {
                     }
                     _ => model.get(rank).map_or((Status::Missing, 0), |value| (Status::Done, *value)),
                 };
-                prop_assert_eq!((answer[1], &answer[16..]), (status as u8, &value.to_be_bytes()[..]));
+                prop_assert_eq!((answer[STATUS], &answer[VALUE..KEY]), (status as u8, &value.to_be_bytes()[..]));
             }
         }
     }
@@ -150,7 +150,7 @@ fn keys_of_other_partitions_and_unknown_operations_are_refused() {
     let mut frames = vec![spec.frame()];
     assert_eq!(run(&mut store, &mut frames), [Decision::Reply]);
     let payload = answer(&spec, &frames[0]);
-    let statuses: Vec<_> = (0..3).map(|n| payload[HEADER + n * REQUEST + 1]).collect();
+    let statuses: Vec<_> = (0..3).map(|n| payload[HEADER + n * REQUEST + STATUS]).collect();
     let expected = [Status::Elsewhere, Status::Done, Status::Unknown].map(|status| status as u8);
     assert_eq!(statuses, expected);
     assert_eq!(value(&store, "refused-requests"), 2);
