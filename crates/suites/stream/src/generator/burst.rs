@@ -3,6 +3,7 @@
 use super::times::Timing;
 use super::{Generator, Template};
 use crate::nic::layout::FLIT;
+use crate::wire::mark::{ADDRESSES, Mark, MarkPosition, PAYLOAD};
 use crate::wire::traffic::Packet;
 use crate::wire::vector::Vector;
 use crate::wire::{Cursor, PacketRun, RxBurst};
@@ -42,12 +43,47 @@ impl RxBurst for Burst<'_> {
         self,
         order: &[u32],
         runs: &[PacketRun],
+        next: impl FnMut(*mut u8, usize) -> *mut u8,
+    ) {
+        // SAFETY: the caller guarantees the same.
+        unsafe {
+            match self.generator.traffic.marks() {
+                MarkPosition::Payload => self.put_marked::<V, PAYLOAD>(order, runs, next),
+                MarkPosition::Addresses => self.put_marked::<V, ADDRESSES>(order, runs, next),
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn put_in_order<V: Vector, C: Cursor>(self, queues: &[u32], cursors: &mut [C]) {
+        // SAFETY: the caller guarantees the same.
+        unsafe {
+            match self.generator.traffic.marks() {
+                MarkPosition::Payload => self.put_marked_in_order::<V, C, PAYLOAD>(queues, cursors),
+                MarkPosition::Addresses => {
+                    self.put_marked_in_order::<V, C, ADDRESSES>(queues, cursors);
+                }
+            }
+        }
+    }
+}
+
+impl Burst<'_> {
+    /// Writes the packets with their marks at `AT`.
+    ///
+    /// # Safety
+    /// The requirements of [`RxBurst::put`] apply.
+    #[inline(always)]
+    unsafe fn put_marked<V: Vector, const AT: usize>(
+        self,
+        order: &[u32],
+        runs: &[PacketRun],
         mut next: impl FnMut(*mut u8, usize) -> *mut u8,
     ) {
         let generator = self.generator;
         let templates = generator.templates.as_slice();
         let round = generator.position.round;
-        let mut writer = BurstWriter { round, timing: generator.timing.begin_burst() };
+        let mut writer = BurstWriter::<AT> { round, timing: generator.timing.begin_burst() };
         let mut wire_bytes = 0;
         for run in runs {
             let list = run.list.of(order);
@@ -69,11 +105,19 @@ impl RxBurst for Burst<'_> {
         generator.end_burst(self.count, wire_bytes, writer.timing);
     }
 
+    /// Writes the packets in the order in which they arrive, with their marks at `AT`.
+    ///
+    /// # Safety
+    /// The requirements of [`RxBurst::put_in_order`] apply.
     #[inline(always)]
-    unsafe fn put_in_order<V: Vector, C: Cursor>(self, queues: &[u32], cursors: &mut [C]) {
+    unsafe fn put_marked_in_order<V: Vector, C: Cursor, const AT: usize>(
+        self,
+        queues: &[u32],
+        cursors: &mut [C],
+    ) {
         let Self { count, generator } = self;
         let Position { index, round } = generator.position;
-        let mut writer = BurstWriter { round, timing: generator.timing.begin_burst() };
+        let mut writer = BurstWriter::<AT> { round, timing: generator.timing.begin_burst() };
         // SAFETY: the caller guarantees the same, and there are as many queues as templates.
         let (wire_bytes, dropped) = unsafe {
             writer.write_in_order::<V, C>(&generator.templates, index, count, queues, cursors)
@@ -103,14 +147,14 @@ fn dropped_wire_bytes(templates: &[Template], list: &[u32], run: &PacketRun) -> 
     each.take(run.count as usize).sum()
 }
 
-/// Writes the packets of a burst to memory.
-struct BurstWriter {
+/// Writes the packets of a burst to memory, with their marks at `AT`.
+struct BurstWriter<const AT: usize> {
     /// Round in which the burst starts.
     round: u32,
     timing: Timing,
 }
 
-impl BurstWriter {
+impl<const AT: usize> BurstWriter<AT> {
     /// Writes one packet repeatedly, which keeps it in registers. Returns the size on the wire, in bytes.
     ///
     /// # Safety
@@ -126,7 +170,7 @@ impl BurstWriter {
         // SAFETY: the caller guarantees that the index is valid.
         let template = unsafe { *templates.get_unchecked(index as usize) };
         let step = template.flits as usize * FLIT;
-        let mut number = template.number(self.round.wrapping_add(run.at));
+        let mut number = template.numbering.in_round(self.round.wrapping_add(run.at));
         let mut place = run.place;
         // SAFETY: the source is in the traffic, which the generator keeps.
         let first = unsafe { V::load(template.source) };
@@ -137,9 +181,9 @@ impl BurstWriter {
             for _ in 0..count {
                 // SAFETY: the caller guarantees the space; `source` has as many flits as the template states.
                 unsafe {
-                    template.put::<V>(V::marked(first, mark(index, number), stamp), place);
+                    template.put::<V>(V::marked::<AT>(first, Mark { index, number, stamp }), place);
                 }
-                number = number.wrapping_add(template.each);
+                number = number.wrapping_add(template.numbering.each);
                 place = next(place, step);
             }
         }
@@ -173,10 +217,10 @@ impl BurstWriter {
                 // SAFETY: the caller guarantees that the index is valid.
                 let template = unsafe { templates.get_unchecked(index as usize) };
                 wire_bytes += u64::from(template.wire_bytes);
-                let mark = mark(index, template.number(round));
+                let mark = Mark { index, number: template.numbering.in_round(round), stamp };
                 // SAFETY: the traffic has the template's source, and the caller guarantees space for the packet.
                 unsafe {
-                    template.put::<V>(V::marked(V::load(template.source), mark, stamp), place);
+                    template.put::<V>(V::marked::<AT>(V::load(template.source), mark), place);
                 }
                 place = next(place, template.flits as usize * FLIT);
             }
@@ -212,11 +256,12 @@ impl BurstWriter {
                     (templates.get_unchecked(index), cursors.get_unchecked_mut(queue))
                 };
                 wire_bytes += u64::from(template.wire_bytes);
-                let mark = mark(index as u32, template.number(round));
+                let number = template.numbering.in_round(round);
+                let mark = Mark { index: index as u32, number, stamp };
                 // SAFETY: the traffic has the template's source, and the caller guarantees space for the packet.
                 unsafe {
                     if let Some(place) = cursor.next(template.flits as usize * FLIT) {
-                        template.put::<V>(V::marked(V::load(template.source), mark, stamp), place);
+                        template.put::<V>(V::marked::<AT>(V::load(template.source), mark), place);
                     } else {
                         std::hint::cold_path();
                         dropped += 1;
@@ -241,19 +286,7 @@ impl Position {
     }
 }
 
-/// Returns the mark that identifies a packet: its number in its sequence, and its index in the traffic.
-#[inline(always)]
-pub(super) fn mark(index: u32, number: u32) -> u64 {
-    u64::from(number) | u64::from(index) << 32
-}
-
 impl Template {
-    /// Returns the packet's number in its sequence, in a round of the traffic.
-    #[inline(always)]
-    fn number(&self, round: u32) -> u32 {
-        self.first.wrapping_add(self.each.wrapping_mul(round))
-    }
-
     /// Writes the packet. `first` is its first flit, already marked.
     ///
     /// # Safety

@@ -1,13 +1,15 @@
-//! Counting and verification of echoed packets.
+//! Counting and verification of returned packets.
 
+use super::burst::Position;
 use super::packet_checker::{
-    ALL, Check, CheckCounts, Expected, Modification, NONE, ONE_WORD, PacketChecker, TOUCH, WORD,
+    ALL, Check, CheckCounts, Expectation, Expected, NONE, ONE_WORD, PacketChecker, TOUCH, WORD,
 };
-use super::times::Times;
+use super::times::{Numbering, Times};
 use super::trial::{CounterSnapshot, Report, Sequences, Trial};
 use crate::nic::layout::FLIT;
+use crate::wire::mark::{ADDRESSES, MarkPosition, PAYLOAD};
 use crate::wire::packet::{self, Walk};
-use crate::wire::traffic::{Traffic, WIRE_OVERHEAD};
+use crate::wire::traffic::{Traffic, WIRE_OVERHEAD, WORD_BYTES};
 use crate::wire::{PacketRef, TxCount};
 
 /// Returns the size on the wire of packets with `bytes` bytes together.
@@ -19,38 +21,37 @@ fn on_wire(bytes: u64, packets: u64) -> u64 {
 #[derive(Default)]
 pub(super) struct Checked {
     expected: Vec<Expected>,
+    /// The trial's expectation to which the contents of `expected` belong.
+    expectation: Option<Expectation>,
+    marks: MarkPosition,
+    /// Offset of the word of each packet that is compared.
+    word: usize,
     /// Next expected number of each sequence.
     sequences: Vec<u32>,
     check: Check,
-    touch: u64,
-    /// Whether the Ethernet addresses are exchanged.
-    swapped: bool,
     received: u64,
     bytes: u64,
     corrupted: u64,
     late: u64,
+    missing: u64,
     times: Option<Times>,
     walk: Walk,
 }
 
 impl Checked {
     pub(super) fn new(traffic: &Traffic, sequences: &Sequences) -> Self {
-        let word = |index| {
-            let bytes = &traffic.bytes(index)[WORD..WORD + 8];
-            bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte))
-        };
         let mut expected: Vec<_> = (0..traffic.len())
             .map(|index| {
-                let source: *const u8 = traffic.lines(index).as_ptr().cast();
+                let image = traffic.bytes(index).as_ptr();
                 let length = traffic.packets()[index].length;
                 Expected {
-                    word: word(index),
-                    source,
+                    word: 0,
+                    image,
                     sequence: sequences.of_packet[index],
                     next: 0,
                     length,
                     // SAFETY: each packet in the traffic has at least one flit.
-                    total_length: unsafe { packet::total_length(source) },
+                    total_length: unsafe { packet::total_length(image) },
                     step: (packet::flits(usize::from(length)) * FLIT) as u16,
                 }
             })
@@ -61,23 +62,58 @@ impl Checked {
             let known = &mut following[expected[index].sequence as usize];
             expected[index].next = std::mem::replace(known, index as u32);
         }
-        Self { expected, sequences: vec![0; sequences.count], ..Self::default() }
+        let sequences = vec![0; sequences.count];
+        Self { expected, marks: traffic.marks(), word: WORD, sequences, ..Self::default() }
     }
 
-    /// Prepares a trial: does what takes long.
-    pub(super) fn prepare(&mut self, trial: &Trial) {
+    /// Prepares a trial: does what takes long. `numbering` is that of the packets of the traffic.
+    pub(super) fn prepare(
+        &mut self,
+        trial: &Trial,
+        traffic: &Traffic,
+        numbering: impl Iterator<Item = Numbering>,
+    ) {
         self.check = trial.check;
-        self.touch = if trial.modification == Modification::Byte { TOUCH } else { 0 };
-        self.swapped = trial.modification == Modification::Addresses;
-        self.times = trial.times.then(Times::new).flatten();
+        self.expect(trial.expectation, traffic);
+        self.times = trial.times.then(|| Times::new(numbering.collect())).flatten();
     }
 
-    /// Resets all counts when the trial starts.
-    pub(super) fn begin(&mut self) {
+    /// Sets the expected contents of all packets.
+    fn expect(&mut self, expectation: Expectation, traffic: &Traffic) {
+        if self.expectation.replace(expectation) == Some(expectation) {
+            return;
+        }
+        let (has_images, touch) = match expectation {
+            Expectation::Same => (false, 0),
+            Expectation::Byte => (false, TOUCH),
+            Expectation::Images | Expectation::Answers => (true, 0),
+            // What returns is not compared.
+            Expectation::Nothing => return,
+        };
+        self.word = traffic.word().filter(|_| has_images).unwrap_or(WORD);
+        for (index, expected) in self.expected.iter_mut().enumerate() {
+            let image = if has_images { traffic.expected(index) } else { traffic.bytes(index) };
+            let word = &image[self.word..][..WORD_BYTES];
+            let word = word.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
+            (expected.image, expected.word) = (image.as_ptr(), word.wrapping_add(touch));
+        }
+    }
+
+    /// Resets all counts when the trial starts, at a time in ticks.
+    pub(super) fn begin(&mut self, now: u64) {
         self.sequences.fill(0);
-        (self.received, self.bytes, self.corrupted, self.late) = (0, 0, 0, 0);
+        (self.received, self.bytes, self.corrupted) = (0, 0, 0);
+        (self.late, self.missing) = (0, 0);
         if let Some(times) = &mut self.times {
-            times.begin();
+            times.begin(now);
+        }
+    }
+
+    /// Ends an iteration at a position in the traffic, up to which packets were sent.
+    #[inline(always)]
+    pub(super) fn end_iteration(&mut self, now: u64, position: Position) {
+        if let Some(times) = &mut self.times {
+            times.advance(now, position);
         }
     }
 
@@ -100,8 +136,7 @@ impl Checked {
         }
     }
 
-    /// Verifies contiguous packets, with a specialised loop for each kind of check. The addresses of packets in pipes are
-    /// not exchanged.
+    /// Verifies contiguous packets.
     ///
     /// # Safety
     /// The requirements of [`Wire::on_transmit`](crate::wire::Wire::on_transmit) apply.
@@ -109,13 +144,29 @@ impl Checked {
     pub(super) unsafe fn take(&mut self, start: *const u8, bytes: usize) -> TxCount {
         // SAFETY: the caller guarantees the same.
         unsafe {
+            match self.marks {
+                MarkPosition::Payload => self.take_marked::<PAYLOAD>(start, bytes),
+                MarkPosition::Addresses => self.take_marked::<ADDRESSES>(start, bytes),
+            }
+        }
+    }
+
+    /// Verifies contiguous packets, by a specialised loop for each kind of check. The loops are functions of their own,
+    /// because the NIC calls them from several places.
+    ///
+    /// # Safety
+    /// The requirements of [`Wire::on_transmit`](crate::wire::Wire::on_transmit) apply.
+    #[inline(always)]
+    unsafe fn take_marked<const AT: usize>(&mut self, start: *const u8, bytes: usize) -> TxCount {
+        // SAFETY: the caller guarantees the same.
+        unsafe {
             match (self.check, self.times.is_some()) {
-                (Check::None, false) => self.check_packets::<NONE, false>(start, bytes),
-                (Check::OneWord, false) => self.check_packets::<ONE_WORD, false>(start, bytes),
-                (Check::All, false) => self.check_packets::<ALL, false>(start, bytes),
-                (Check::None, true) => self.check_packets::<NONE, true>(start, bytes),
-                (Check::OneWord, true) => self.check_packets::<ONE_WORD, true>(start, bytes),
-                (Check::All, true) => self.check_packets::<ALL, true>(start, bytes),
+                (Check::None, false) => self.check_packets::<NONE, false, AT>(start, bytes),
+                (Check::OneWord, false) => self.check_packets::<ONE_WORD, false, AT>(start, bytes),
+                (Check::All, false) => self.check_packets::<ALL, false, AT>(start, bytes),
+                (Check::None, true) => self.check_packets::<NONE, true, AT>(start, bytes),
+                (Check::OneWord, true) => self.check_packets::<ONE_WORD, true, AT>(start, bytes),
+                (Check::All, true) => self.check_packets::<ALL, true, AT>(start, bytes),
             }
         }
     }
@@ -128,38 +179,36 @@ impl Checked {
     pub(super) unsafe fn take_scattered(&mut self, packets: &[PacketRef]) {
         // SAFETY: the caller guarantees the same.
         unsafe {
-            match self.swapped {
-                false => self.take_scattered_as::<false>(packets),
-                true => self.take_scattered_as::<true>(packets),
+            match self.marks {
+                MarkPosition::Payload => self.take_scattered_marked::<PAYLOAD>(packets),
+                MarkPosition::Addresses => self.take_scattered_marked::<ADDRESSES>(packets),
             }
         }
     }
 
     #[inline(always)]
-    unsafe fn take_scattered_as<const SWAPPED: bool>(&mut self, packets: &[PacketRef]) {
+    unsafe fn take_scattered_marked<const AT: usize>(&mut self, packets: &[PacketRef]) {
         // SAFETY: the caller guarantees the same.
         unsafe {
             match (self.check, self.times.is_some()) {
-                (Check::None, false) => self.check_scattered::<NONE, false, SWAPPED>(packets),
-                (Check::OneWord, false) => {
-                    self.check_scattered::<ONE_WORD, false, SWAPPED>(packets);
-                }
-                (Check::All, false) => self.check_scattered::<ALL, false, SWAPPED>(packets),
-                (Check::None, true) => self.check_scattered::<NONE, true, SWAPPED>(packets),
-                (Check::OneWord, true) => self.check_scattered::<ONE_WORD, true, SWAPPED>(packets),
-                (Check::All, true) => self.check_scattered::<ALL, true, SWAPPED>(packets),
+                (Check::None, false) => self.check_scattered::<NONE, false, AT>(packets),
+                (Check::OneWord, false) => self.check_scattered::<ONE_WORD, false, AT>(packets),
+                (Check::All, false) => self.check_scattered::<ALL, false, AT>(packets),
+                (Check::None, true) => self.check_scattered::<NONE, true, AT>(packets),
+                (Check::OneWord, true) => self.check_scattered::<ONE_WORD, true, AT>(packets),
+                (Check::All, true) => self.check_scattered::<ALL, true, AT>(packets),
             }
         }
     }
 
-    #[inline(always)]
-    unsafe fn check_packets<const CHECK: u8, const TIMED: bool>(
+    #[inline(never)]
+    unsafe fn check_packets<const CHECK: u8, const TIMED: bool, const AT: usize>(
         &mut self,
         start: *const u8,
         all: usize,
     ) -> TxCount {
         let (mut at, mut walk) = (0, self.walk);
-        let mut checker = self.checker();
+        let mut checker = self.checker::<AT>();
         while at < all {
             let packet = start.wrapping_add(at);
             // SAFETY: the caller guarantees that a whole flit follows.
@@ -171,9 +220,9 @@ impl Checked {
             at += step;
             // SAFETY: all flits of the packet are in memory, and whole flits follow.
             unsafe {
-                let next = checker.any::<CHECK, TIMED, false>(packet, length);
+                let next = checker.any::<CHECK, TIMED>(packet, length);
                 let rest = start.wrapping_add(at);
-                at += checker.following::<CHECK, TIMED, false>(rest, all - at, next);
+                at += checker.following::<CHECK, TIMED>(rest, all - at, next);
             }
         }
         let counts = checker.counts;
@@ -182,18 +231,17 @@ impl Checked {
         TxCount { packets: counts.packets, bytes: at }
     }
 
-    #[inline(always)]
-    unsafe fn check_scattered<const CHECK: u8, const TIMED: bool, const SWAPPED: bool>(
+    #[inline(never)]
+    unsafe fn check_scattered<const CHECK: u8, const TIMED: bool, const AT: usize>(
         &mut self,
         mut packets: &[PacketRef],
     ) {
-        let mut checker = self.checker();
+        let mut checker = self.checker::<AT>();
         while let [packet, rest @ ..] = packets {
             // SAFETY: the caller guarantees the size of each packet.
             unsafe {
-                let bytes = packet.bytes as usize;
-                let next = checker.any::<CHECK, TIMED, SWAPPED>(packet.start, bytes);
-                packets = checker.following_scattered::<CHECK, TIMED, SWAPPED>(rest, next);
+                let next = checker.any::<CHECK, TIMED>(packet.start, packet.bytes as usize);
+                packets = checker.following_scattered::<CHECK, TIMED>(rest, next);
             }
         }
         let counts = checker.counts;
@@ -201,11 +249,12 @@ impl Checked {
     }
 
     #[inline(always)]
-    fn checker(&mut self) -> PacketChecker<'_> {
+    fn checker<const AT: usize>(&mut self) -> PacketChecker<'_, AT> {
         PacketChecker {
             expected: &self.expected,
             sequences: &mut self.sequences,
-            touch: self.touch,
+            word: self.word,
+            accepts_misses: self.expectation == Some(Expectation::Answers),
             times: self.times.as_mut(),
             counts: CheckCounts::default(),
         }
@@ -217,13 +266,17 @@ impl Checked {
         self.bytes += counts.bytes;
         self.corrupted += counts.corrupted;
         self.late += counts.late;
+        self.missing += counts.missing;
     }
 
     pub(super) fn report(&mut self) -> Report {
+        // An application that consumes all packets has no reason to send one.
+        let is_unexpected = self.expectation == Some(Expectation::Nothing);
         Report {
             received: self.received,
-            corrupted: self.corrupted,
+            corrupted: if is_unexpected { self.received } else { self.corrupted },
             late: self.late,
+            missing: self.missing,
             received_bytes: on_wire(self.bytes, self.received),
             bytes: self.bytes,
             times: self.times.take().map(Times::end),
@@ -234,21 +287,23 @@ impl Checked {
 
 #[cfg(test)]
 mod tests {
-    use super::super::burst::mark;
     use super::super::trial::sequences;
     use super::*;
+    use crate::wire::Mark;
     use crate::wire::sample::{SampleTraffic, Sizes};
     use crate::wire::traffic::CacheLine;
 
     /// Returns the late packets and the packets received if those with these indices and numbers return in this order.
     fn late(traffic: &Traffic, packets: &[(u32, u32)]) -> (u64, u64) {
         let mut checked = Checked::new(traffic, &sequences(traffic));
-        checked.prepare(&Trial { modification: Modification::None, ..Trial::default() });
-        checked.begin();
+        let trial = Trial { expectation: Expectation::Same, ..Trial::default() };
+        checked.prepare(&trial, traffic, std::iter::empty());
+        checked.begin(0);
         let mut lines: Vec<CacheLine> = Vec::new();
         for (index, number) in packets {
             let mut line = traffic.lines(*index as usize)[0];
-            line.0[..8].copy_from_slice(&mark(*index, *number).to_le_bytes());
+            let mark = Mark { index: *index, number: *number, stamp: 5 };
+            mark.put(traffic.marks(), &mut line.0);
             lines.push(line);
         }
         // SAFETY: the lines are whole flits of this test.

@@ -1,19 +1,24 @@
-//! The generator at the other end of the wire: it sends packets at a given pace and verifies the echoed ones.
+//! The generator at the other end of the wire: it sends packets at a given pace and verifies the returned ones.
 //!
-//! The Ethernet addresses of each packet identify it: the first four bytes are its number in its sequence (its flow, unless
-//! the traffic states another one), the next four its index in the traffic, the last four its sending time, or 0 if it is not
-//! timed. A link between two machines needs no addresses, and everything from the IPv4 header on is as in the file.
+//! Each packet has a [mark](crate::wire::mark) by which it is recognised: its index in the traffic, its number in its sequence
+//! (its flow, unless the traffic states another one), and its sending time. What it should contain when it returns follows from
+//! the traffic and the [expectation](Expectation) of the trial, never from what was returned before.
 
 // A new level of a factor must not compile until every match defines it.
 #![deny(clippy::wildcard_enum_match_arm)]
 
+mod answers;
 mod burst;
 mod checked;
+#[cfg(test)]
+mod expectation_tests;
 mod iteration_times;
 mod pace;
 mod packet_checker;
 #[cfg(test)]
 mod read_tests;
+#[cfg(test)]
+mod tests;
 mod times;
 mod trial;
 
@@ -27,15 +32,15 @@ use machine::tsc::Tsc;
 use crate::iterations::{LoopTimes, PacketCost};
 use crate::nic::ticks;
 use crate::wire::traffic::{Packet, Traffic};
-use crate::wire::{PacketRef, TxCount, Wire};
+use crate::wire::{Flow, PacketRef, TxCount, Wire};
 use burst::{Burst, Position};
 use checked::Checked;
 use iteration_times::IterationTimes;
 pub use pace::Pace;
 use pace::Paced;
-pub use packet_checker::{Check, Modification, TOUCHED};
+pub use packet_checker::{Check, Expectation, TOUCHED};
 pub(crate) use packet_checker::{TOUCH, WORD};
-use times::Timing;
+use times::{Numbering, Timing};
 pub use trial::{CounterSnapshot, LiveCounters, Report, Trial};
 
 /// Interval at which the live counters are updated.
@@ -60,10 +65,8 @@ struct Template {
     source: *const u8,
     flits: u32,
     wire_bytes: u32,
-    /// Number in its sequence in the first round.
-    first: u32,
-    /// Packets of its sequence per round.
-    each: u32,
+    /// Its number in its sequence in the first round, and the packets of its sequence per round.
+    numbering: Numbering,
 }
 
 /// State of the generator.
@@ -95,16 +98,20 @@ pub struct Generator {
     /// See [`Report::empty_iteration`].
     empty_iteration: Option<f64>,
     ended_sending: u64,
-    /// Time of the last received packets, and their number by then, once all are sent.
+    /// Time of the last packets that returned or were freed, and their number by then, once all are sent.
     last_received: (u64, u64),
     sent: u64,
     /// Bytes of the sent packets on the wire.
     sent_bytes: u64,
     dropped: u64,
+    /// Flits of packets that the application has not freed; `None` if the NIC does not know.
+    unread: Option<u64>,
     checked: Checked,
     timing: Timing,
     /// Mean size of a packet on the wire, in bytes.
     wire_bytes: f64,
+    /// Packets per flit of the traffic.
+    per_flit: f64,
     ticks_per_second: f64,
     live: Arc<LiveCounters>,
     /// Time of the next update of the live counters, and the interval, in ticks.
@@ -143,9 +150,11 @@ impl Generator {
             sent: 0,
             sent_bytes: 0,
             dropped: 0,
+            unread: None,
             checked: Checked::default(),
             timing: Timing::of_none(),
             wire_bytes: 0.0,
+            per_flit: 0.0,
             ticks_per_second: tsc.hertz,
             live,
             next_update: 0,
@@ -167,23 +176,25 @@ impl Generator {
                     source: traffic.lines(index).as_ptr().cast(),
                     flits: traffic.lines(index).len() as u32,
                     wire_bytes: packet.wire_bytes(),
-                    first: before[*sequence as usize] - 1,
-                    each: 0,
+                    numbering: Numbering { first: before[*sequence as usize] - 1, each: 0 },
                 }
             })
             .collect();
         for (template, sequence) in self.templates.iter_mut().zip(&sequences.of_packet) {
-            template.each = before[*sequence as usize];
+            template.numbering.each = before[*sequence as usize];
         }
         self.checked = Checked::new(&traffic, &sequences);
         self.wire_bytes = traffic.total_wire_bytes() as f64 / traffic.len() as f64;
+        let flits: u64 = self.templates.iter().map(|template| u64::from(template.flits)).sum();
+        self.per_flit = traffic.len() as f64 / flits as f64;
         self.epoch += 1;
         self.position = Position::default();
         self.traffic = traffic;
     }
 
     fn start(&mut self, trial: Trial, answer: SyncSender<Report>) {
-        self.checked.prepare(&trial);
+        let numbering = self.templates.iter().map(|template| template.numbering);
+        self.checked.prepare(&trial, &self.traffic, numbering);
         self.trial = trial;
         self.answer = Some(answer);
         self.received_before = self.checked.received();
@@ -213,11 +224,11 @@ impl Generator {
     fn begin(&mut self) {
         (self.sent, self.sent_bytes, self.dropped) = (0, 0, 0);
         self.position = Position::default();
-        self.checked.begin();
+        self.start = ticks();
+        self.checked.begin(self.start);
         self.timing = self.timed_every().map_or(Timing::of_none(), Timing::of_every);
         self.empty_iteration = self.iterations.times.empty_iteration();
         let cost = if self.trial.learns { PacketCost::learning() } else { PacketCost::known() };
-        self.start = ticks();
         self.paced = Paced::new(self.trial.pace, self.start);
         self.iterations = IterationTimes::from(self.start, cost);
         self.state = State::Sending;
@@ -234,7 +245,7 @@ impl Generator {
         self.end_iteration_at(now);
         self.sending = self.iterations.times;
         self.ended_sending = now;
-        self.last_received = (now, self.checked.received());
+        self.last_received = (now, self.finished());
         self.state = State::Draining(now + self.trial.drain);
     }
 
@@ -252,6 +263,7 @@ impl Generator {
             packet_cost: self.iterations.cost.typical(),
             core_hertz: machine::core_clock::hertz().ok(),
             timed_every: self.timed_every().unwrap_or_default(),
+            expectation: self.trial.expectation,
             ..self.checked.report()
         };
         self.live.publish(self.snapshot());
@@ -271,9 +283,30 @@ impl Generator {
         self.iterations.end_iteration(now, self.sent + self.checked.received(), &self.trial);
     }
 
-    /// Returns the number of packets that the NIC has accepted and that have not been echoed.
+    /// Returns the number of packets that the NIC has accepted and that have not returned or, if none is expected to, that the
+    /// application has not freed.
     fn in_flight(&self) -> u64 {
-        (self.sent - self.dropped).saturating_sub(self.checked.received())
+        let accepted = self.sent - self.dropped;
+        match (self.trial.expectation, self.unread) {
+            (Expectation::Nothing, Some(flits)) => {
+                ((flits as f64 * self.per_flit).ceil() as u64).min(accepted)
+            }
+            (Expectation::Nothing, None) => accepted,
+            (
+                Expectation::Same | Expectation::Byte | Expectation::Images | Expectation::Answers,
+                _,
+            ) => accepted.saturating_sub(self.checked.received()),
+        }
+    }
+
+    /// Returns the number of packets that have returned or been freed, as far as it is known.
+    fn finished(&self) -> u64 {
+        match self.trial.expectation {
+            Expectation::Nothing => (self.sent - self.dropped) - self.in_flight(),
+            Expectation::Same | Expectation::Byte | Expectation::Images | Expectation::Answers => {
+                self.checked.received()
+            }
+        }
     }
 
     /// Returns whether the duration of sending is over, without the time of stalls: the packets of a time in which the host
@@ -334,6 +367,10 @@ impl Wire for Generator {
         (self.epoch, self.traffic.packets())
     }
 
+    fn returning_flows(&self) -> Vec<Flow> {
+        self.traffic.returning_flows()
+    }
+
     #[inline(always)]
     fn next_burst(&mut self, now: u64, max: u32) -> Burst<'_> {
         let count = self.packets_due(now, max);
@@ -353,12 +390,18 @@ impl Wire for Generator {
     }
 
     #[inline(always)]
+    fn on_unread(&mut self, flits: u64) {
+        self.unread = Some(flits);
+    }
+
+    #[inline(always)]
     fn end_iteration(&mut self, now: u64) {
         self.end_iteration_at(now);
+        self.checked.end_iteration(now, self.position);
         if let State::Draining(until) = self.state {
-            let received = self.checked.received();
-            if received != self.last_received.1 {
-                self.last_received = (ticks(), received);
+            let finished = self.finished();
+            if finished != self.last_received.1 {
+                self.last_received = (ticks(), finished);
             }
             if self.in_flight() == 0 || now >= until {
                 self.finish();
@@ -368,130 +411,5 @@ impl Wire for Generator {
             self.next_update = now + self.update_interval;
             self.live.publish(self.snapshot());
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::mpsc::sync_channel;
-
-    use super::*;
-    use crate::iterations::StallThreshold;
-    use crate::nic::layout::FLIT;
-    use crate::wire::sample::{SampleTraffic, Sizes};
-    use crate::wire::traffic::CacheLine;
-    use crate::wire::vector::Plain;
-    use crate::wire::{List, PacketRun, RxBurst};
-
-    const COUNT: usize = 16;
-
-    fn wait(time: Duration) {
-        let start = std::time::Instant::now();
-        while start.elapsed() < time {
-            std::hint::spin_loop();
-        }
-    }
-
-    #[test]
-    fn only_a_stall_extends_the_duration_of_sending() {
-        const STALL: u64 = 100_000;
-        let sample =
-            SampleTraffic { packets: 1, size: Sizes::One(64), sources: 1, destinations: 1 };
-        let traffic = Arc::new(sample.traffic().unwrap());
-        let trial = Trial {
-            pace: Pace::packets(1e6, 88.0, 1e9),
-            duration: 10 * STALL,
-            threshold: StallThreshold::of_ticks(STALL, 0),
-            ..Trial::default()
-        };
-        let due_after = |step: u64| {
-            let (answer, _report) = sync_channel(1);
-            let live = Arc::new(LiveCounters::default());
-            let mut generator = Generator::new(Arc::clone(&traffic), live).unwrap();
-            generator.command(GeneratorCommand::Start(trial, answer));
-            generator.next_burst(ticks(), 0);
-            let (start, end) = (generator.start, generator.start + trial.duration);
-            let mut now = start;
-            while now < end {
-                generator.next_burst(now, 0);
-                generator.end_iteration(now);
-                now += step;
-            }
-            generator.next_burst(now, 8).count()
-        };
-        assert_eq!(due_after(STALL / 2), 0);
-        assert_eq!(due_after(3 * STALL), 8);
-    }
-
-    #[test]
-    fn a_late_packet_of_the_previous_trial_extends_the_wait() {
-        const WAIT: u64 = 1 << 40;
-        let sample =
-            SampleTraffic { packets: 1, size: Sizes::One(64), sources: 1, destinations: 1 };
-        let traffic = Arc::new(sample.traffic().unwrap());
-        let live = Arc::new(LiveCounters::default());
-        let mut generator = Generator::new(Arc::clone(&traffic), live).unwrap();
-        let trial = Trial { wait: WAIT, duration: WAIT, ..Trial::default() };
-        let (answer, _report) = sync_channel(1);
-        generator.command(GeneratorCommand::Start(trial, answer));
-        let State::Waiting(until) = generator.state else { panic!("it waits") };
-        // SAFETY: the traffic's packet is a whole flit.
-        unsafe { generator.on_transmit(traffic.lines(0).as_ptr().cast(), FLIT) };
-        let mut is_waiting_at = |now| {
-            generator.next_burst(now, 0);
-            matches!(generator.state, State::Waiting(_))
-        };
-        assert!(is_waiting_at(until), "a packet has returned");
-        assert!(is_waiting_at(until + WAIT - 1));
-        assert!(!is_waiting_at(until + WAIT));
-    }
-
-    #[test]
-    fn packets_of_a_burst_have_separate_round_trip_times() {
-        let late = Duration::from_millis(30);
-        let Some(tsc) = machine::untested::tsc("stream: round trips of a burst") else {
-            return;
-        };
-        let sample =
-            SampleTraffic { packets: 1, size: Sizes::One(64), sources: 1, destinations: 1 };
-        let traffic = Arc::new(sample.traffic().unwrap());
-        let mut generator = Generator::new(traffic, Arc::new(LiveCounters::default())).unwrap();
-        let (answer, report) = sync_channel(1);
-        let trial = Trial {
-            pace: Pace::packets(1e6, 88.0, tsc.hertz),
-            count: COUNT as u64,
-            duration: u64::MAX / 4,
-            modification: Modification::None,
-            times: true,
-            ..Trial::default()
-        };
-        generator.command(GeneratorCommand::Start(trial, answer));
-        generator.next_burst(ticks(), 0);
-        // All packets become due.
-        wait(Duration::from_millis(1));
-        let mut memory = [CacheLine([0; FLIT]); COUNT];
-        let start = memory.as_mut_ptr().cast::<u8>();
-        let burst = generator.next_burst(ticks(), COUNT as u32);
-        assert_eq!(burst.count() as usize, COUNT);
-        let list = List { start: 0, len: 1 };
-        let run = PacketRun { place: start, count: COUNT as u32, list, at: 0 };
-        // SAFETY: the local memory has space for all packets.
-        unsafe { burst.deliver::<Plain>(&[0], &[run]) };
-        for half in 0..2 {
-            let bytes = COUNT / 2 * FLIT;
-            // SAFETY: the memory contains this many bytes of whole flits.
-            let taken = unsafe { generator.on_transmit(start.wrapping_add(half * bytes), bytes) };
-            assert_eq!(taken.bytes, bytes);
-            wait(late);
-        }
-        generator.next_burst(ticks(), 1);
-        generator.end_iteration(ticks());
-        let report = report.try_recv().unwrap();
-        assert_eq!((report.received, report.corrupted, report.timed_every), (16, 0, 1));
-        let times = report.times.unwrap();
-        let late = (tsc.ticks(late) as f64 * 0.998) as u64;
-        // The first half returned immediately, or as late as the host allowed, but before the second.
-        assert!(times.len() == 16 && times.count_between(late, u64::MAX / 2) >= 8);
-        assert!(times.min() + late <= times.max() + late / 100, "{} {}", times.min(), times.max());
     }
 }

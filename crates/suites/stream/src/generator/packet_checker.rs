@@ -1,17 +1,21 @@
-//! Verification of echoed packets.
+//! Verification of returned packets.
 
 use lab::factor::LevelType;
 
-use super::burst::mark;
+use super::answers;
 use super::times::Times;
 use crate::nic::layout::FLIT;
 use crate::wire::PacketRef;
+use crate::wire::mark::{self, identity, is_balanced, read_identity, read_stamp};
 use crate::wire::packet;
+use crate::wire::traffic::WORD_BYTES;
 use crate::wire::vector::prefetch;
 
-/// Offset of the byte of each packet to which the echo adds 1: the last byte of the shortest frame.
-pub const TOUCHED: usize = 59;
-/// Change of the word that contains this byte.
+/// Offset of the byte of each packet to which the echo adds 1: the last one before a mark in the payload.
+pub const TOUCHED: usize = mark::PAYLOAD - 1;
+/// Offset of the word with this byte.
+pub(crate) const WORD: usize = mark::PAYLOAD - WORD_BYTES;
+/// Change of the word.
 pub(crate) const TOUCH: u64 = 1 << 56;
 
 /// How much of each packet is verified. Its identity, and so count and order, is always verified.
@@ -19,29 +23,33 @@ pub(crate) const TOUCH: u64 = 1 << 56;
 pub enum Check {
     /// Nothing else.
     None,
-    /// The length, and the word with the byte that the application modifies.
+    /// The length, and a word that the application modifies.
     #[default]
     OneWord,
     /// Every byte.
     All,
 }
 
-/// What the application changes in each packet before it sends it back.
+/// What the application returns.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
-pub enum Modification {
-    /// Nothing.
-    None,
-    /// It adds 1 to the byte at [`TOUCHED`].
+pub enum Expectation {
+    /// Each packet, unchanged.
+    #[value(name = "none")]
+    Same,
+    /// Each packet with 1 added to the byte at [`TOUCHED`]. Its checksum remains, and so is wrong.
     #[default]
     Byte,
-    /// It exchanges the Ethernet addresses, which contain the mark and the timestamp.
-    Addresses,
+    /// The [image](crate::wire::traffic::Traffic::with_expected) of each packet.
+    #[value(skip)]
+    Images,
+    /// The image of each packet, which answers requests to the key-value store; or an answer that states that a value is
+    /// missing, which is counted.
+    #[value(skip)]
+    Answers,
+    /// Nothing: the application consumes all packets.
+    #[value(skip)]
+    Nothing,
 }
-
-/// Offset of the word with the byte that the application modifies.
-pub(crate) const WORD: usize = 52;
-/// Length of the mark and timestamp at the start of a packet, in bytes.
-const MARKED: usize = 12;
 
 /// Prefetch distance for scattered packets, whose addresses no hardware prefetcher predicts.
 const AHEAD: usize = 16;
@@ -55,7 +63,7 @@ pub(super) const ALL: u8 = Check::All as u8;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Expected {
     pub(super) word: u64,
-    pub(super) source: *const u8,
+    pub(super) image: *const u8,
     pub(super) sequence: u32,
     /// Index of the sequence's next packet.
     pub(super) next: u32,
@@ -73,6 +81,7 @@ pub(super) struct CheckCounts {
     pub(super) bytes: u64,
     pub(super) corrupted: u64,
     pub(super) late: u64,
+    pub(super) missing: u64,
 }
 
 /// Identity of the packet that follows unless packets are lost.
@@ -82,69 +91,93 @@ pub(super) struct Next {
     number: u32,
 }
 
-/// A verification loop's state, which it keeps in registers.
-pub(super) struct PacketChecker<'a> {
+/// A verification loop's state, which it keeps in registers. The packets have their marks at `AT`.
+pub(super) struct PacketChecker<'a, const AT: usize> {
     pub(super) expected: &'a [Expected],
     pub(super) sequences: &'a mut [u32],
-    pub(super) touch: u64,
+    /// Offset of the word that is compared.
+    pub(super) word: usize,
+    /// Whether answers of the key-value store may state that a value is missing.
+    pub(super) accepts_misses: bool,
     pub(super) times: Option<&'a mut Times>,
     pub(super) counts: CheckCounts,
 }
 
-impl PacketChecker<'_> {
+impl<const AT: usize> PacketChecker<'_, AT> {
     /// Verifies any packet. Returns the identity of the packet that should follow.
     ///
     /// # Safety
     /// `packet` has `length` bytes, and `length` is that of a valid frame.
     #[inline(always)]
-    pub(super) unsafe fn any<const CHECK: u8, const TIMED: bool, const SWAPPED: bool>(
+    pub(super) unsafe fn any<const CHECK: u8, const TIMED: bool>(
         &mut self,
         packet: *const u8,
         length: usize,
     ) -> Option<Next> {
-        // SAFETY: the words are within the shortest frame, and the packet has `length` bytes.
-        let (mark, word) = unsafe {
+        // SAFETY: the mark is within the shortest frame, and the packet has `length` bytes.
+        let found = unsafe {
             packet::read_later_lines(packet, length);
-            (read_mark::<SWAPPED>(packet), read_word(packet))
+            read_identity::<AT>(packet)
         };
         // Read once: indices derive from it, and the sender may change it concurrently.
-        let mark = packet::once(mark);
+        let found = packet::once(found);
+        let (index, number) = (found as u32, (found >> 32) as u32);
         self.counts.packets += 1;
         self.counts.bytes += length as u64;
-        let Some(expected) = self.expected.get((mark >> 32) as usize) else {
+        let Some(expected) = self.expected.get(index as usize) else {
             std::hint::cold_path();
             self.counts.corrupted += 1;
             return None;
         };
         // SAFETY: there is a number for each sequence of an expected packet.
         let sequence = unsafe { self.sequences.get_unchecked_mut(expected.sequence as usize) };
-        if (mark as u32).wrapping_sub(*sequence) < 1 << 31 {
+        if number.wrapping_sub(*sequence) < 1 << 31 {
             // Skipped packets are lost or late.
-            *sequence = (mark as u32).wrapping_add(1);
+            *sequence = number.wrapping_add(1);
         } else {
             std::hint::cold_path();
             self.counts.late += 1;
         }
         let next = Next { index: expected.next, number: *sequence };
-        let mut is_intact = true;
-        if CHECK >= ONE_WORD {
-            is_intact = word == expected.word.wrapping_add(self.touch)
-                && length == usize::from(expected.length);
-        }
-        if CHECK >= ALL {
-            // SAFETY: the packet has `length` bytes, and the source too if the lengths agree; the generator keeps the
-            // traffic.
-            is_intact = is_intact && unsafe { same(packet, expected.source, length) };
-        }
-        if !is_intact {
+        // SAFETY: the packet has `length` bytes.
+        if !unsafe { self.is_intact::<CHECK>(packet, length, expected) } {
             std::hint::cold_path();
-            self.counts.corrupted += 1;
+            let answer = self.accepts_misses.then(|| {
+                // SAFETY: the packet has `length` bytes, and the image those of the packet that is expected.
+                unsafe { answers::missing::<AT>(packet, length, expected) }
+            });
+            match answer.flatten() {
+                Some(missing) => self.counts.missing += missing,
+                None => self.counts.corrupted += 1,
+            }
         }
         if TIMED && let Some(times) = &mut self.times {
-            // SAFETY: the packet is a whole frame, which contains the timestamp.
-            times.take(unsafe { read_stamp::<SWAPPED>(packet) });
+            // SAFETY: the packet is a whole frame, which contains the mark.
+            times.take(index, number, unsafe { read_stamp::<AT>(packet) });
         }
         Some(next)
+    }
+
+    /// Returns whether a packet is as expected, but for its mark.
+    ///
+    /// # Safety
+    /// `packet` has `length` bytes.
+    #[inline(always)]
+    unsafe fn is_intact<const CHECK: u8>(
+        &self,
+        packet: *const u8,
+        length: usize,
+        expected: &Expected,
+    ) -> bool {
+        if CHECK < ONE_WORD {
+            return true;
+        }
+        // SAFETY: packet and image have `length` bytes if the lengths agree, and the word is within the expected packet.
+        length == usize::from(expected.length)
+            && unsafe {
+                read_word(packet, self.word) == expected.word
+                    && (CHECK < ALL || same::<AT>(packet, expected.image, length, self.word))
+            }
     }
 
     /// Verifies packets as long as they are of one sequence, in order and intact. Each packet's contents are known before it
@@ -153,7 +186,7 @@ impl PacketChecker<'_> {
     /// # Safety
     /// `start` has `all` bytes of whole flits.
     #[inline(always)]
-    pub(super) unsafe fn following<const CHECK: u8, const TIMED: bool, const SWAPPED: bool>(
+    pub(super) unsafe fn following<const CHECK: u8, const TIMED: bool>(
         &mut self,
         start: *const u8,
         all: usize,
@@ -167,8 +200,7 @@ impl PacketChecker<'_> {
                 break;
             }
             // SAFETY: the caller guarantees that the flits of the expected packet are within the memory.
-            if !unsafe { self.is::<CHECK, TIMED, SWAPPED>(start.wrapping_add(at), next, &expected) }
-            {
+            if !unsafe { self.is::<CHECK, TIMED>(start.wrapping_add(at), next, &expected) } {
                 break;
             }
             at += usize::from(expected.step);
@@ -183,12 +215,7 @@ impl PacketChecker<'_> {
     /// # Safety
     /// Each packet has `bytes` bytes, and `bytes` is that of a valid frame.
     #[inline(always)]
-    pub(super) unsafe fn following_scattered<
-        'a,
-        const CHECK: u8,
-        const TIMED: bool,
-        const SWAPPED: bool,
-    >(
+    pub(super) unsafe fn following_scattered<'a, const CHECK: u8, const TIMED: bool>(
         &mut self,
         mut packets: &'a [PacketRef],
         next: Option<Next>,
@@ -198,7 +225,7 @@ impl PacketChecker<'_> {
             let expected = self.expected_of(next);
             // SAFETY: the caller guarantees the size, which is that of the expected packet.
             let as_expected = packet.bytes == u32::from(expected.length)
-                && unsafe { self.is::<CHECK, TIMED, SWAPPED>(packet.start, next, &expected) };
+                && unsafe { self.is::<CHECK, TIMED>(packet.start, next, &expected) };
             if !as_expected {
                 break;
             }
@@ -231,35 +258,33 @@ impl PacketChecker<'_> {
     /// # Safety
     /// `packet` has as many bytes as expected.
     #[inline(always)]
-    unsafe fn is<const CHECK: u8, const TIMED: bool, const SWAPPED: bool>(
+    unsafe fn is<const CHECK: u8, const TIMED: bool>(
         &mut self,
         packet: *const u8,
         next: Next,
         expected: &Expected,
     ) -> bool {
-        // SAFETY: the words are within the shortest frame.
-        let (found, word, total_length) = unsafe {
-            (read_mark::<SWAPPED>(packet), read_word(packet), packet::total_length(packet))
-        };
-        if found != mark(next.index, next.number)
-            || total_length != expected.total_length
-            || CHECK >= ONE_WORD && word != expected.word.wrapping_add(self.touch)
-        {
+        // SAFETY: all are within the expected packet.
+        let (found, total_length) =
+            unsafe { (read_identity::<AT>(packet), packet::total_length(packet)) };
+        if found != identity(next.index, next.number) || total_length != expected.total_length {
             return false;
         }
         let length = usize::from(expected.length);
-        // SAFETY: packet and source have `length` bytes.
+        // SAFETY: packet and image have `length` bytes, in which the word is.
         unsafe {
-            if CHECK >= ALL && !same(packet, expected.source, length) {
+            if CHECK >= ONE_WORD && read_word(packet, self.word) != expected.word {
+                return false;
+            }
+            if CHECK >= ALL && !same::<AT>(packet, expected.image, length, self.word) {
                 return false;
             }
             if CHECK < ALL {
                 packet::read_later_lines(packet, length);
             }
-        }
-        if TIMED && let Some(times) = &mut self.times {
-            // SAFETY: the packet is a whole frame, which contains the timestamp.
-            times.take(unsafe { read_stamp::<SWAPPED>(packet) });
+            if TIMED && let Some(times) = &mut self.times {
+                times.take(next.index, next.number, read_stamp::<AT>(packet));
+            }
         }
         self.counts.packets += 1;
         self.counts.bytes += length as u64;
@@ -274,51 +299,34 @@ impl Next {
     }
 }
 
-/// Length of an Ethernet address, in bytes.
-const ADDRESS: usize = 6;
-
 /// # Safety
-/// `packet` points to a frame.
+/// `packet` has a word at this offset.
 #[inline(always)]
-unsafe fn read_mark<const SWAPPED: bool>(packet: *const u8) -> u64 {
-    // SAFETY: the caller guarantees that the frame contains it.
-    unsafe {
-        if !SWAPPED {
-            return packet.cast::<u64>().read_unaligned();
-        }
-        let first = packet.add(ADDRESS).cast::<u64>().read_unaligned();
-        let last = packet.cast::<u16>().read_unaligned();
-        first << 16 >> 16 | u64::from(last) << (8 * ADDRESS)
-    }
+unsafe fn read_word(packet: *const u8, at: usize) -> u64 {
+    // SAFETY: guaranteed by the caller.
+    unsafe { packet.add(at).cast::<u64>().read_unaligned() }
 }
 
-/// # Safety
-/// The requirements of [`read_mark`] apply.
-#[inline(always)]
-unsafe fn read_stamp<const SWAPPED: bool>(packet: *const u8) -> u32 {
-    let offset = if SWAPPED { size_of::<u64>() - ADDRESS } else { size_of::<u64>() };
-    // SAFETY: the caller guarantees that the frame contains it.
-    unsafe { packet.add(offset).cast::<u32>().read_unaligned() }
-}
-
-/// # Safety
-/// The requirements of [`read_mark`] apply.
-#[inline(always)]
-unsafe fn read_word(packet: *const u8) -> u64 {
-    // SAFETY: the caller guarantees that the frame contains it.
-    unsafe { packet.add(WORD).cast::<u64>().read_unaligned() }
-}
-
-/// Returns whether two packets agree except for the mark and the word of the modified byte.
+/// Returns whether a packet agrees with its image, except for the mark, which is balanced, and the word at an offset.
 ///
 /// # Safety
-/// Both have `length` bytes, at least 60.
-unsafe fn same(packet: *const u8, source: *const u8, length: usize) -> bool {
+/// Both have `length` bytes, and both mark and word are within these.
+unsafe fn same<const AT: usize>(
+    packet: *const u8,
+    image: *const u8,
+    length: usize,
+    word: usize,
+) -> bool {
     // SAFETY: the caller guarantees the length of both.
-    let (packet, source) = unsafe {
-        (std::slice::from_raw_parts(packet, length), std::slice::from_raw_parts(source, length))
+    let (packet, image) = unsafe {
+        (std::slice::from_raw_parts(packet, length), std::slice::from_raw_parts(image, length))
     };
-    packet[MARKED..WORD] == source[MARKED..WORD] && packet[TOUCHED + 1..] == source[TOUCHED + 1..]
+    let (mark, word) = (AT..AT + mark::length(AT), word..word + WORD_BYTES);
+    let (first, second) = if mark.start < word.start { (mark, word) } else { (word, mark) };
+    is_balanced::<AT>(packet)
+        && packet[..first.start] == image[..first.start]
+        && packet[first.end..second.start] == image[first.end..second.start]
+        && packet[second.end..] == image[second.end..]
 }
 
-const _: () = assert!(TOUCHED < FLIT && WORD + 8 == TOUCHED + 1);
+const _: () = assert!(TOUCHED < FLIT && WORD + WORD_BYTES == TOUCHED + 1);

@@ -5,9 +5,9 @@ use std::sync::mpsc::sync_channel;
 
 use machine::mapping::{Mapping, PAGE};
 
-use super::burst::mark;
 use super::*;
 use crate::nic::layout::FLIT;
+use crate::wire::Mark;
 use crate::wire::sample::{SampleTraffic, Sizes};
 
 /// Returns whether the second page of a mapping is present.
@@ -27,7 +27,7 @@ fn reads_the_last_line(size: u16, check: Check, is_scattered: bool, is_known: bo
     let mut generator =
         Generator::new(Arc::clone(&traffic), Arc::new(LiveCounters::default())).unwrap();
     let (answer, _report) = sync_channel(1);
-    let trial = Trial { check, modification: Modification::None, ..Trial::default() };
+    let trial = Trial { check, expectation: Expectation::Same, ..Trial::default() };
     generator.command(GeneratorCommand::Start(trial, answer));
     let mapping = Mapping::anonymous(2 * PAGE).unwrap();
     let (lines, bytes) = (traffic.lines(0), u32::from(traffic.packets()[0].length));
@@ -39,7 +39,8 @@ fn reads_the_last_line(size: u16, check: Check, is_scattered: bool, is_known: bo
         for (number, (place, bytes)) in (0..).zip(both.into_iter().zip([each, each - FLIT])) {
             place.copy_from_nonoverlapping(lines.as_ptr().cast(), bytes);
             // An unknown packet is corrupted, but sent too.
-            place.cast::<u64>().write(mark(if is_known { 0 } else { 7 }, number));
+            let mark = Mark { index: if is_known { 0 } else { 7 }, number, stamp: 0 };
+            mark.put(traffic.marks(), std::slice::from_raw_parts_mut(place, FLIT));
         }
         assert!(!has_second_page(&mapping), "the packets were not sent yet");
         if is_scattered {

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use hdrhistogram::Histogram;
 
 use super::pace::Pace;
-use super::packet_checker::{Check, Modification};
+use super::packet_checker::{Check, Expectation};
 use crate::core_use::CoreUse;
 use crate::iterations::{LoopTimes, StallThreshold};
-use crate::wire::traffic::Traffic;
+use crate::wire::traffic::{Traffic, WIRE_OVERHEAD};
 
 /// Params of a trial.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -26,8 +26,8 @@ pub struct Trial {
     pub drain: u64,
     /// How much of each packet is verified besides its identity.
     pub check: Check,
-    /// What the application changes in each packet.
-    pub modification: Modification,
+    /// What the application returns.
+    pub expectation: Expectation,
     /// Whether round-trip times are measured, of all packets or of one in several.
     pub times: bool,
     /// Which iterations of the loop are stalls.
@@ -45,7 +45,7 @@ impl Default for Trial {
             wait: 0,
             drain: 0,
             check: Check::All,
-            modification: Modification::default(),
+            expectation: Expectation::default(),
             times: false,
             threshold: StallThreshold::NEVER,
             learns: false,
@@ -60,12 +60,16 @@ pub struct Report {
     pub sent: u64,
     /// Sent packets for which the NIC had no space.
     pub dropped: u64,
-    /// Echoed packets.
+    /// What the application was expected to return.
+    pub expectation: Expectation,
+    /// Echoed packets; see [`consumed_by`](Self::consumed_by).
     pub received: u64,
     /// Echoed packets with wrong contents.
     pub corrupted: u64,
     /// Packets echoed after a later one of their sequence, or twice.
     pub late: u64,
+    /// Values that answers of the key-value store state to be missing, if every byte is checked.
+    pub missing: u64,
     /// Echoed bytes, without check sequences.
     pub bytes: u64,
     /// Sent bytes on the wire, with check sequences, preambles and gaps.
@@ -106,12 +110,26 @@ impl Report {
         CoreUse::of(iterations, ended_sending.saturating_sub(*start), empty)
     }
 
-    /// Returns the core cycles that NIC and generator need to send a packet and to take it back; `None` without packets,
-    /// or if the core clock is doubtful.
+    /// Returns the core cycles that NIC and generator need to send a packet and to take it back, if it returns; `None` without
+    /// packets, or if the core clock is doubtful.
     pub fn cycles_per_packet(&self, ticks_per_second: f64) -> Option<f64> {
         let LoopTimes { busy, packets, .. } = self.iterations;
         let cycles = busy as f64 / ticks_per_second * self.core_hertz?;
-        (packets > 0).then(|| 2.0 * cycles / packets as f64)
+        let times = if self.expectation == Expectation::Nothing { 1.0 } else { 2.0 };
+        (packets > 0).then(|| times * cycles / packets as f64)
+    }
+
+    /// Returns the report of a trial in which the application consumed packets instead of returning them, as it counted: these
+    /// count as received ones. Packets on the wire have the mean size of those sent.
+    #[must_use]
+    pub fn consumed_by(self, packets: u64) -> Self {
+        let received = packets.min(self.sent.saturating_sub(self.dropped));
+        let share = received as f64 / self.sent.max(1) as f64;
+        let of = |bytes: u64| (bytes as f64 * share).round() as u64;
+        let overhead = received * u64::from(WIRE_OVERHEAD);
+        let received_bytes = of(self.sent_bytes);
+        let bytes = received_bytes.saturating_sub(overhead);
+        Self { received, received_bytes, bytes, ..self }
     }
 
     /// Returns the packets sent per tick.

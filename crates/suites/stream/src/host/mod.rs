@@ -11,7 +11,7 @@
 //! use std::sync::Arc;
 //! use std::sync::mpsc::{TryRecvError, sync_channel};
 //!
-//! use stream::generator::{Generator, GeneratorCommand, LiveCounters, Modification, Pace, Trial};
+//! use stream::generator::{Expectation, Generator, GeneratorCommand, LiveCounters, Pace, Trial};
 //! use stream::host::{Device, Sizes};
 //! use stream::nic::flow_table::looked_up;
 //! use stream::nic::pipes::{Notify, Pipes};
@@ -45,7 +45,7 @@
 //!     count: 10_000,
 //! #     duration: hour,
 //! #     drain: hour,
-//!     modification: Modification::None,
+//!     expectation: Expectation::Same,
 //!     ..Trial::default()
 //! };
 //! let (answer, report) = sync_channel(1);

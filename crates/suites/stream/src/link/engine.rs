@@ -84,7 +84,7 @@ impl LinkEngine {
     fn refresh(&mut self, wire: &impl Wire) {
         let (epoch, packets) = wire.packets();
         if self.epoch != Some(epoch) {
-            self.filter = Filter::of(packets);
+            self.filter = Filter::of(packets, &wire.returning_flows());
             self.order = (0..packets.len() as u32).collect();
             self.epoch = Some(epoch);
         }

@@ -15,9 +15,10 @@ pub(super) struct Filter {
 }
 
 impl Filter {
-    /// Creates the filter of a traffic.
-    pub(super) fn of(packets: &[Packet]) -> Self {
-        Self { flows: packets.iter().map(|packet| packet.flow).collect(), last: None }
+    /// Creates the filter of a traffic, and of other flows with which its packets may return.
+    pub(super) fn of(packets: &[Packet], returning: &[Flow]) -> Self {
+        let flows = packets.iter().map(|packet| packet.flow).chain(returning.iter().copied());
+        Self { flows: flows.collect(), last: None }
     }
 
     /// Returns whether a received frame belongs to the traffic: it has a valid length, and its flow is one of the traffic's.
@@ -59,7 +60,7 @@ mod tests {
     #[test]
     fn only_packets_of_the_traffic_are_accepted() {
         let (traffic, others) = (sample(3), sample(5));
-        let mut filter = Filter::of(traffic.packets());
+        let mut filter = Filter::of(traffic.packets(), &[]);
         let accepted: Vec<_> = (0..5).map(|one| filter.accepts(others.bytes(one))).collect();
         assert_eq!(accepted, [true, true, true, false, false]);
         // Router solicitation.
@@ -76,7 +77,17 @@ mod tests {
         let mut changed = traffic.bytes(0).to_vec();
         changed[100] ^= 1;
         changed[..12].fill(0xff);
-        assert!(Filter::of(traffic.packets()).accepts(&changed));
+        assert!(Filter::of(traffic.packets(), &[]).accepts(&changed));
+    }
+
+    #[test]
+    fn packets_that_an_application_redirects_are_accepted() {
+        let (traffic, other) = (sample(1), [10, 0, 0, 1]);
+        let redirect = |packet: &mut [u8]| packet[30..34].copy_from_slice(&other);
+        let traffic = traffic.with_expected(26, redirect).unwrap();
+        let mut filter = Filter::of(traffic.packets(), &traffic.returning_flows());
+        assert!(filter.accepts(traffic.bytes(0)) && filter.accepts(traffic.expected(0)));
+        assert!(!Filter::of(traffic.packets(), &[]).accepts(traffic.expected(0)));
     }
 
     proptest! {

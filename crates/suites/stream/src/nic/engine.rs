@@ -44,6 +44,11 @@ pub trait Engine: Send + 'static {
     /// Sends packets as requested.
     fn transmit<W: Wire>(&mut self, now: u64, nic: &mut EngineContext, wire: &mut W);
 
+    /// Returns the number of flits of received packets that clients have not freed; `None` if the interface has no pipes.
+    fn unread(&self) -> Option<u64> {
+        None
+    }
+
     /// Resets the settings of a client that has no pair left.
     fn client_gone(&mut self, _: ClientId) {}
 

@@ -195,6 +195,9 @@ impl<E: Engine, W: Wire> Running<E, W> {
             self.engine.poll_doorbells(now, &mut self.context);
             self.engine.transmit(now, &mut self.context, &mut self.wire);
             self.engine.receive::<V, W>(now, &mut self.context, &mut self.wire);
+            if let Some(flits) = self.engine.unread() {
+                self.wire.on_unread(flits);
+            }
             self.wire.end_iteration(now);
             if now >= next_update {
                 next_update = now + interval;

@@ -198,7 +198,7 @@ impl Testbed {
             wait: self.tsc.ticks(WAIT),
             drain: self.tsc.ticks(DRAIN),
             check: self.config.check,
-            modification: self.config.modification(),
+            expectation: self.config.expectation(),
             threshold: self.threshold,
             learns: self.threshold == StallThreshold::NEVER,
             ..Trial::default()

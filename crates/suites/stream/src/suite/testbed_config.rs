@@ -14,7 +14,7 @@ use super::pages::PageLevel;
 use super::params::{CommonParams, Depth, Interface};
 use super::traffic::Flows;
 use super::{links, pages};
-use crate::generator::{Check, Modification};
+use crate::generator::{Check, Expectation};
 use crate::host::descriptors::BURST;
 use crate::host::{self, NotificationBatch};
 use crate::nic::descriptor::BUFFER_SPACE;
@@ -166,17 +166,17 @@ impl TestbedConfig {
         (self.pipes as usize).div_ceil(self.cores)
     }
 
-    /// Returns what the application changes in each packet.
-    pub fn modification(&self) -> Modification {
+    /// Returns what the application returns.
+    pub fn expectation(&self) -> Expectation {
         match self.interface {
-            Interface::Dpdk => self.dpdk.modification(),
+            Interface::Dpdk => self.dpdk.expectation(),
             Interface::Pipes
             | Interface::PipesPerPacket
             | Interface::PipesPrefetch
             | Interface::Descriptors
             | Interface::AfXdp
             | Interface::AfPacket
-            | Interface::Tap => Modification::Byte,
+            | Interface::Tap => Expectation::Byte,
         }
     }
 

@@ -79,6 +79,10 @@ impl Wire for SlowWire {
         self.spend(packets.len() as u64);
     }
 
+    fn on_unread(&mut self, flits: u64) {
+        self.generator.on_unread(flits);
+    }
+
     fn end_iteration(&mut self, now: u64) {
         if self.stall.swap(false, Ordering::Relaxed) {
             std::thread::sleep(STALL);

@@ -128,18 +128,37 @@ impl TestbedConfig {
         }
     }
 
-    /// Generates the traffic: as in the Ensō evaluation packets of all flows in turn, replayed endlessly.
+    /// Generates the traffic, with what the application is expected to return.
     ///
     /// # Errors
     /// Returns why it cannot be generated.
     pub(super) fn traffic(&self) -> Result<Traffic, Failure> {
+        let traffic = self.in_order(self.sample()?)?;
+        match self.interface {
+            Interface::Dpdk => Ok(self.dpdk.with_expected(traffic)?),
+            Interface::Pipes
+            | Interface::PipesPerPacket
+            | Interface::PipesPrefetch
+            | Interface::Descriptors
+            | Interface::AfXdp
+            | Interface::AfPacket
+            | Interface::Tap => Ok(traffic),
+        }
+    }
+
+    /// Generates packets: as in the Ensō evaluation those of all flows in turn, replayed endlessly.
+    fn sample(&self) -> Result<Traffic, Failure> {
         let sample = SampleTraffic {
             packets: self.packet_count(),
             size: self.packet_bytes,
             sources: 1,
             destinations: self.flow_count(),
         };
-        let traffic = sample.traffic().map_err(|why| Failure::failed(why.to_string()))?;
+        sample.traffic().map_err(|why| Failure::failed(why.to_string()))
+    }
+
+    /// Sets which packets return in the order in which they are sent: those of each pipe or queue.
+    fn in_order(&self, traffic: Traffic) -> Result<Traffic, Failure> {
         // The kernel guarantees the order of a flow only.
         if self.interface.link().is_some() {
             return Ok(traffic);

@@ -1,7 +1,9 @@
 //! The wire: its interface to the NIC, packets and flows, and packet files.
 
+pub(crate) mod build;
 mod cursor;
 pub mod frame;
+pub mod mark;
 pub mod packet;
 pub mod pcap;
 pub mod sample;
@@ -9,6 +11,7 @@ pub mod traffic;
 pub mod vector;
 
 pub use cursor::{BufferCursor, Cursor, RingCursor};
+pub use mark::{Mark, MarkPosition};
 pub use packet::Flow;
 use traffic::Packet;
 use vector::Vector;
@@ -30,6 +33,11 @@ pub trait Wire: Send + 'static {
     /// Returns the traffic, and a number that changes with it.
     fn packets(&self) -> (u64, &[Packet]);
 
+    /// Returns the flows with which packets may return, if an application changes them. Those of the packets are others.
+    fn returning_flows(&self) -> Vec<Flow> {
+        Vec::new()
+    }
+
     /// Returns the packets that have arrived by now, at most `max`.
     fn next_burst(&mut self, now: u64, max: u32) -> Self::RxBurst<'_>;
 
@@ -45,6 +53,10 @@ pub trait Wire: Send + 'static {
     /// # Safety
     /// Each packet has a valid frame length, and no thread of this process writes it during the call.
     unsafe fn on_transmit_scattered(&mut self, packets: &[PacketRef]);
+
+    /// Takes the number of flits of packets in the rings of pipes that programs have not freed, before each end of an
+    /// iteration. Not called by interfaces without pipes.
+    fn on_unread(&mut self, _flits: u64) {}
 
     /// Ends an iteration of the NIC's loop.
     fn end_iteration(&mut self, now: u64);

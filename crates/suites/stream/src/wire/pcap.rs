@@ -15,6 +15,7 @@ use pcap_file::pcap::{PcapHeader, PcapPacket, PcapWriter};
 use pcap_file::{DataLink, Endianness};
 
 use super::frame::{self, FrameError};
+use super::mark::MarkPosition;
 use super::traffic::{Traffic, TrafficBuilder, lines_of};
 
 mod records;
@@ -160,7 +161,9 @@ fn decode(bytes: &[u8]) -> Result<Traffic, Refused> {
     }
     // Frames are at most 1514 B long.
     let lines = heads.iter().map(|(frame, _)| lines_of(frame.len() as u16)).sum();
-    let mut builder = TrafficBuilder::new(lines).map_err(|error| (None, error.into()))?;
+    // Everything from the IPv4 header on is sent as in the file.
+    let builder = TrafficBuilder::new(lines, MarkPosition::Addresses);
+    let mut builder = builder.map_err(|error| (None, error.into()))?;
     heads.into_iter().for_each(|(frame, head)| builder.push(frame, head));
     Ok(builder.finish())
 }

@@ -6,7 +6,9 @@ use std::str::FromStr;
 
 use machine::SysError;
 
-use super::frame::{ETHERNET, Head, IPV4, MAX_LENGTH, MIN_LENGTH, UDP};
+use super::build::{self, HEADERS};
+use super::frame::{Head, MAX_LENGTH, MIN_LENGTH, UDP};
+use super::mark::MarkPosition;
 use super::packet::Flow;
 use super::traffic::{MAX_PACKETS, Traffic, TrafficBuilder, lines_of};
 
@@ -37,7 +39,7 @@ const IMIX: [u16; 12] = [64, 594, 64, 64, 594, 64, 1518, 64, 594, 64, 64, 594];
 
 /// Generated UDP packets over IPv4. Packet *i* has source address *i* modulo `sources` and destination address *i*
 /// modulo `destinations`, and goes from port 8080 to port 80. Consecutive packets have consecutive sizes, and so have the
-/// packets to each destination.
+/// packets to each destination. Checksums are right; the payload has space for a [mark](super::mark).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SampleTraffic {
     /// Number of packets.
@@ -140,10 +142,21 @@ impl SampleTraffic {
     /// # Errors
     /// Returns which parameter is invalid, or that memory is exhausted.
     pub fn traffic(&self) -> Result<Traffic, SampleError> {
+        self.traffic_of(|index| self.flow(index))
+    }
+
+    /// Generates the packets, each of the flow that `flow` returns for its index.
+    ///
+    /// # Errors
+    /// Returns which parameter is invalid, or that memory is exhausted.
+    pub(crate) fn traffic_of(
+        &self,
+        mut flow: impl FnMut(u32) -> Flow,
+    ) -> Result<Traffic, SampleError> {
         self.check()?;
-        let mut builder = TrafficBuilder::new(self.lines())?;
+        let mut builder = TrafficBuilder::new(self.lines(), MarkPosition::Payload)?;
         for index in 0..self.packets {
-            let flow = self.flow(index);
+            let flow = flow(index);
             let frame = frame(&flow, self.size_of(index), index);
             builder.push(&frame, Head { flow, syn: false });
         }
@@ -198,24 +211,12 @@ impl SampleTraffic {
     }
 }
 
-/// Builds the frame of a packet, with a pseudo-random payload that depends on its index.
+/// Builds the frame of a packet. Its payload is pseudo-random and depends on its index, but for the zeros of the mark.
 fn frame(flow: &Flow, size: u16, index: u32) -> Vec<u8> {
-    let packet = size - CHECK_SEQUENCE - ETHERNET as u16;
-    let mut frame = Vec::with_capacity(usize::from(size));
-    // Locally administered addresses, which belong to no device.
-    frame.extend([0x02, 0, 0, 0, 0, 2, 0x02, 0, 0, 0, 0, 1, 0x08, 0x00]);
-    let [high, low] = packet.to_be_bytes();
-    frame.extend([0x45, 0, high, low, 0, 1, 0, 0, 64, flow.protocol, 0, 0]);
-    frame.extend(flow.source.octets());
-    frame.extend(flow.destination.octets());
-    let datagram = packet - IPV4 as u16;
-    for field in [flow.source_port, flow.destination_port, datagram, 0] {
-        frame.extend(field.to_be_bytes());
-    }
-    let payload = usize::from(datagram) - 8;
-    frame.extend(pattern(index).flat_map(u64::to_le_bytes).take(payload));
-    put_checksums(&mut frame, datagram);
-    frame
+    let length = usize::from(size - CHECK_SEQUENCE) - HEADERS;
+    let mut payload: Vec<_> = pattern(index).flat_map(u64::to_le_bytes).take(length).collect();
+    payload[MarkPosition::Payload.offset() - HEADERS..][..MarkPosition::Payload.length()].fill(0);
+    build::udp(flow, &payload)
 }
 
 /// Increment of the state of SplitMix64.
@@ -232,33 +233,6 @@ pub(crate) fn mix(state: u64) -> u64 {
     let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     mixed ^ (mixed >> 31)
-}
-
-/// Sets the checksums of the IPv4 header and the datagram, which are still zero.
-fn put_checksums(frame: &mut [u8], datagram: u16) {
-    let (headers, udp) = frame.split_at_mut(ETHERNET + IPV4);
-    let ip = &mut headers[ETHERNET..];
-    let sum = folded(sum_of(ip));
-    ip[10..12].copy_from_slice(&sum.to_be_bytes());
-    // The datagram's checksum includes the addresses, the protocol and its length.
-    let addresses = sum_of(&ip[12..]) + u32::from(ip[9]) + u32::from(datagram);
-    let sum = folded(addresses + sum_of(udp));
-    // Zero would mean that there is no checksum.
-    let sum = if sum == 0 { 0xffff } else { sum };
-    udp[6..8].copy_from_slice(&sum.to_be_bytes());
-}
-
-/// Returns the sum of big-endian words; a final odd byte is the upper half of a word. Packets are too short for an
-/// overflow.
-fn sum_of(bytes: &[u8]) -> u32 {
-    let word = |pair: &[u8]| u32::from(pair[0]) << 8 | u32::from(pair.get(1).copied().unwrap_or(0));
-    bytes.chunks(2).map(word).sum()
-}
-
-/// Returns the ones' complement of the ones' complement sum.
-fn folded(sum: u32) -> u16 {
-    let once = (sum & 0xffff) + (sum >> 16);
-    !((once & 0xffff) + (once >> 16)) as u16
 }
 
 /// Formats the file name, e.g. `2_64_1_2.pcap`.

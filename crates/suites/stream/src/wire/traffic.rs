@@ -10,7 +10,8 @@ use std::net::Ipv4Addr;
 use machine::SysError;
 use machine::mapping::Mapping;
 
-use super::frame;
+use super::frame::{self, ETHERNET, IPV4, UDP};
+use super::mark::MarkPosition;
 use super::packet::Flow;
 
 /// Size of a cache line, to which packets are aligned, in bytes.
@@ -53,7 +54,18 @@ impl Packet {
 pub struct Traffic {
     memory: Mapping,
     packets: Vec<Packet>,
+    marks: MarkPosition,
     sequences: Option<Vec<u32>>,
+    images: Option<Images>,
+}
+
+/// What an application returns for the packets of a traffic.
+#[derive(Debug)]
+struct Images {
+    /// The images, each at the offset of its packet.
+    memory: Mapping,
+    /// See [`Traffic::word`].
+    word: usize,
 }
 
 impl Traffic {
@@ -78,9 +90,37 @@ impl Traffic {
     /// Panics if there is no such packet.
     pub fn bytes(&self, index: usize) -> &[u8] {
         let packet = &self.packets[index];
-        let first = self.first_line(packet).cast();
         // SAFETY: `TrafficBuilder::push` checked that the packet is inside the mapping, which is no longer written.
-        unsafe { std::slice::from_raw_parts(first, usize::from(packet.length)) }
+        unsafe { bytes_in(&self.memory, packet) }
+    }
+
+    /// Returns what an application is expected to return for a packet, in any bytes but those of the mark: its image, or the
+    /// packet itself if there are no [images](Self::with_expected).
+    ///
+    /// # Panics
+    /// Panics if there is no such packet.
+    pub fn expected(&self, index: usize) -> &[u8] {
+        let Some(images) = &self.images else { return self.bytes(index) };
+        // SAFETY: the mapping of the images is as large as that of the packets, and no longer written.
+        unsafe { bytes_in(&images.memory, &self.packets[index]) }
+    }
+
+    /// Returns the offset of the 8 bytes of each packet by which an image is recognised without comparing the others; `None`
+    /// if there are no images.
+    pub fn word(&self) -> Option<usize> {
+        self.images.as_ref().map(|images| images.word)
+    }
+
+    /// Returns the flows of the images; none if there are no images.
+    pub fn returning_flows(&self) -> Vec<Flow> {
+        let images = (0..self.len()).filter(|_| self.images.is_some());
+        let heads = images.filter_map(|index| frame::read(self.expected(index)).ok());
+        heads.map(|head| head.flow).collect()
+    }
+
+    /// Returns where the packets have their marks.
+    pub fn marks(&self) -> MarkPosition {
+        self.marks
     }
 
     /// Returns a packet's cache lines, zero after its bytes.
@@ -91,7 +131,9 @@ impl Traffic {
         let packet = &self.packets[index];
         // SAFETY: the mapping is page-aligned, `TrafficBuilder::push` checked that the lines are inside it, and it is no
         // longer written.
-        unsafe { std::slice::from_raw_parts(self.first_line(packet), lines_of(packet.length)) }
+        unsafe {
+            std::slice::from_raw_parts(line_in(&self.memory, packet), lines_of(packet.length))
+        }
     }
 
     /// Returns a packet's size on the wire with check sequence, preamble and gap, in bytes.
@@ -105,6 +147,44 @@ impl Traffic {
     /// Returns the size of all packets on the wire, in bytes.
     pub fn total_wire_bytes(&self) -> u64 {
         self.packets.iter().map(|packet| u64::from(packet.wire_bytes())).sum()
+    }
+
+    /// Sets what an application is expected to return: `reference` does its work on a copy of each packet, without mark.
+    /// `word` is the offset of 8 bytes that the application changes.
+    ///
+    /// # Errors
+    /// Returns an error if memory is exhausted.
+    ///
+    /// # Panics
+    /// Panics if a packet is too short for the word, or the word overlaps the mark.
+    pub fn with_expected(
+        self,
+        word: usize,
+        mut reference: impl FnMut(&mut [u8]),
+    ) -> Result<Self, SysError> {
+        let end = word.saturating_add(WORD_BYTES);
+        let mark = self.marks.offset();
+        let is_apart = end <= mark || word >= mark.saturating_add(self.marks.length());
+        let is_within = self.packets.iter().all(|packet| end <= usize::from(packet.length));
+        assert!(is_apart && is_within, "no word at {word}");
+        let memory = allocate(self.memory.len(), "images of packets")?;
+        let mut next = 0;
+        for packet in &self.packets {
+            // A packet that is repeated shares its bytes.
+            if packet.offset < next {
+                continue;
+            }
+            next = packet.offset.saturating_add(lines_of(packet.length) as u32);
+            // SAFETY: the mappings have the same size; the new one is used here only.
+            let image = unsafe {
+                let start = line_in(&memory, packet).cast_mut().cast::<u8>();
+                let length = usize::from(packet.length);
+                start.copy_from_nonoverlapping(line_in(&self.memory, packet).cast(), length);
+                std::slice::from_raw_parts_mut(start, length)
+            };
+            reference(image);
+        }
+        Ok(Self { images: Some(Images { memory, word }), ..self })
     }
 
     /// Sets the sequence of each packet, counted from 0: packets of a sequence are expected to return in the order in which
@@ -161,10 +241,41 @@ impl Traffic {
         let each: BTreeSet<_> = self.packets.iter().map(|packet| packet.flow.destination).collect();
         each.into_iter().collect()
     }
+}
 
-    fn first_line(&self, packet: &Packet) -> *const CacheLine {
-        self.memory.as_ptr().cast::<CacheLine>().wrapping_add(packet.offset as usize)
+/// Number of bytes by which an image is recognised.
+pub(crate) const WORD_BYTES: usize = size_of::<u64>();
+
+/// Returns the first line of a packet in a mapping.
+fn line_in(memory: &Mapping, packet: &Packet) -> *const CacheLine {
+    memory.as_ptr().cast::<CacheLine>().wrapping_add(packet.offset as usize)
+}
+
+/// Returns the bytes of a packet in a mapping.
+///
+/// # Safety
+/// The packet is inside the mapping, which is no longer written.
+unsafe fn bytes_in<'a>(memory: &'a Mapping, packet: &Packet) -> &'a [u8] {
+    let (first, length) = (line_in(memory, packet).cast(), usize::from(packet.length));
+    // SAFETY: guaranteed by the caller.
+    unsafe { std::slice::from_raw_parts(first, length) }
+}
+
+/// Allocates memory for packets.
+///
+/// # Errors
+/// Returns an error if more than half of the free memory would be needed.
+fn allocate(bytes: usize, what: &str) -> Result<Mapping, SysError> {
+    let free = machine::proc::available_memory();
+    // The kernel would overcommit, and kill some process once all of it is used.
+    if bytes as u64 > free / 2 {
+        return Err(SysError {
+            attempt: format!("allocate {bytes} B for {what}"),
+            source: io::Error::new(io::ErrorKind::OutOfMemory, format!("{free} B are free")),
+            remedy: "use fewer packets".into(),
+        });
     }
+    Ok(Mapping::anonymous(bytes)?)
 }
 
 /// Returns the number of cache lines of a packet.
@@ -177,14 +288,15 @@ pub(crate) struct TrafficBuilder {
     memory: Mapping,
     filled: usize,
     packets: Vec<Packet>,
+    marks: MarkPosition,
 }
 
 impl TrafficBuilder {
-    /// Allocates memory for `lines` cache lines.
+    /// Allocates memory for `lines` cache lines of packets with their marks at a position.
     ///
     /// # Errors
     /// Returns an error if `lines` is 0 or does not fit 32 bits, or memory is exhausted.
-    pub(crate) fn new(lines: usize) -> Result<Self, SysError> {
+    pub(crate) fn new(lines: usize, marks: MarkPosition) -> Result<Self, SysError> {
         if u32::try_from(lines).is_err() {
             return Err(SysError {
                 attempt: format!("allocate {lines} cache lines for packets"),
@@ -192,25 +304,17 @@ impl TrafficBuilder {
                 remedy: "use fewer packets".into(),
             });
         }
-        let (bytes, free) = (lines.saturating_mul(CACHE_LINE), machine::proc::available_memory());
-        // The kernel would overcommit, and kill some process once all of it is used.
-        if bytes as u64 > free / 2 {
-            return Err(SysError {
-                attempt: format!("allocate {bytes} B for packets"),
-                source: io::Error::new(io::ErrorKind::OutOfMemory, format!("{free} B are free")),
-                remedy: "use fewer packets".into(),
-            });
-        }
-        let memory = Mapping::anonymous(bytes)?;
-        Ok(Self { memory, filled: 0, packets: Vec::new() })
+        let memory = allocate(lines.saturating_mul(CACHE_LINE), "packets")?;
+        Ok(Self { memory, filled: 0, packets: Vec::new(), marks })
     }
 
     /// Appends a frame.
     ///
     /// # Panics
-    /// Panics if the memory is too small or the frame too long.
+    /// Panics if the memory is too small, the frame too long, or the mark's place in the payload not zero.
     pub(crate) fn push(&mut self, bytes: &[u8], head: frame::Head) {
         assert!(bytes.len() <= usize::from(frame::MAX_LENGTH), "a frame of {} B", bytes.len());
+        assert!(self.marks != MarkPosition::Payload || has_space(bytes), "no space for a mark");
         let length = (bytes.len() as u16).max(frame::MIN_LENGTH);
         let end = self.filled.saturating_add(lines_of(length));
         assert!(end <= self.memory.len() / CACHE_LINE, "more lines than allocated");
@@ -226,6 +330,19 @@ impl TrafficBuilder {
 
     /// Returns the traffic, all of whose pages are present.
     pub(crate) fn finish(self) -> Traffic {
-        Traffic { memory: self.memory, packets: self.packets, sequences: None }
+        let Self { memory, packets, marks, .. } = self;
+        Traffic { memory, packets, marks, sequences: None, images: None }
     }
+}
+
+/// Returns whether a frame has zeros in its UDP payload in place of a mark. So its checksum is right with any mark.
+fn has_space(frame: &[u8]) -> bool {
+    let start = MarkPosition::Payload.offset();
+    let end = start.saturating_add(MarkPosition::Payload.length());
+    let stated = |at: usize| frame.get(at..).and_then(|bytes| bytes.first_chunk::<2>());
+    let datagram = stated(ETHERNET.saturating_add(IPV4).saturating_add(4));
+    let datagram = datagram.map_or(0, |length| usize::from(u16::from_be_bytes(*length)));
+    let is_udp = frame.get(ETHERNET) == Some(&0x45) && frame.get(23) == Some(&UDP);
+    let is_zero = frame.get(start..end).is_some_and(|mark| mark.iter().all(|byte| *byte == 0));
+    is_udp && is_zero && datagram.saturating_add(ETHERNET).saturating_add(IPV4) >= end
 }

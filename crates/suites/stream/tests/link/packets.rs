@@ -6,9 +6,9 @@ use serde_json::Value;
 use stream::generator::TOUCHED;
 use stream::link::namespace::Namespace;
 use stream::link::{LinkKind, LinkParams, open};
-use stream::wire::pcap;
 use stream::wire::sample::{SampleTraffic, Sizes};
 use stream::wire::traffic::Traffic;
+use stream::wire::{Mark, MarkPosition, pcap};
 
 use crate::processes::Running;
 use crate::{Pair, alone, state};
@@ -138,8 +138,9 @@ fn a_changed_payload_is_found() {
     // The first two packets of the first flow, as an echo returns them.
     let [mut changed, intact] = [0, 1].map(|number| {
         let mut frame = traffic.bytes(0).to_vec();
-        frame[..12].fill(0);
-        frame[0] = number;
+        // Packet 0 of a file, whose marks are in the Ethernet addresses.
+        let mark = Mark { index: 0, number, stamp: 0 };
+        mark.put(MarkPosition::Addresses, &mut frame);
         frame[TOUCHED] = frame[TOUCHED].wrapping_add(1);
         frame
     });

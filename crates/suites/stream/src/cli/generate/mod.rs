@@ -20,7 +20,7 @@ use super::Error;
 use super::link::{LinkOptions, LinkWatch};
 use super::rate::Rate;
 use super::{Interrupted, say, until};
-use crate::generator::{Check, GeneratorCommand, LiveCounters, Modification, Report, Trial};
+use crate::generator::{Check, Expectation, GeneratorCommand, LiveCounters, Report, Trial};
 use crate::iterations::StallThreshold;
 use crate::nic::Counters;
 use crate::nic::layout::PIPES;
@@ -105,7 +105,7 @@ pub(crate) struct Options {
     interface: Option<String>,
     /// What the program at the other end of the interface changes in each packet; byte is what 'stream echo' does
     #[arg(long, value_enum, requires = "interface")]
-    modification: Option<Modification>,
+    modification: Option<Expectation>,
     #[command(flatten)]
     link: LinkOptions,
     /// Socket of the NIC [default: in $XDG_RUNTIME_DIR, or in the temporary folder]
@@ -327,7 +327,7 @@ impl Run<'_> {
             wait: tsc.ticks(WAIT),
             drain: tsc.ticks(DRAIN),
             check: self.options.check,
-            modification: self.options.modification.unwrap_or_default(),
+            expectation: self.options.modification.unwrap_or_default(),
             times: self.options.rtt || self.options.rtt_hist.is_some(),
             threshold: StallThreshold::of_lost_cpu(tsc, 0),
             ..Trial::default()

@@ -75,6 +75,8 @@ pub struct Pipes {
     next_slots: Vec<u32>,
     pending: PendingNotifications,
     timestamp: Option<Owned<Timestamp>>,
+    /// Flits that the hosts have not freed, of all pipes.
+    unread: u64,
 }
 
 // SAFETY: the pointers refer to registered memory, which only the thread of the engine uses.
@@ -96,19 +98,29 @@ impl Pipes {
             next_slots: Vec::new(),
             pending: PendingNotifications::default(),
             timestamp: None,
+            unread: 0,
         }
+    }
+}
+
+impl Pipe {
+    /// Returns the flits that the host has not freed, in a ring of `mask + 1` flits.
+    #[inline(always)]
+    fn unread(&self, mask: u32) -> u64 {
+        u64::from(self.tail.wrapping_sub(self.head) & mask)
     }
 }
 
 impl Pipes {
     /// Removes all matching pipes with their rules.
     fn remove_where(&mut self, matches: impl Fn(&Pipe) -> bool, nic: &mut EngineContext) {
-        let Self { pipes, due, .. } = self;
+        let Self { pipes, due, unread, mask, .. } = self;
         let gone: Vec<_> = pipes.iter().map(|pipe| !pipe.ring.is_null() && matches(pipe)).collect();
         if !gone.contains(&true) {
             return;
         }
         for (pipe, _) in pipes.iter_mut().zip(&gone).filter(|(_, gone)| **gone) {
+            *unread -= pipe.unread(*mask);
             *pipe = ABSENT;
         }
         due.retain(|id| !gone[*id as usize]);
@@ -156,6 +168,11 @@ impl Engine for Pipes {
             self.drain_pair(pipe.pair as usize, now, nic);
         }
         self.remove(id, nic);
+    }
+
+    #[inline(always)]
+    fn unread(&self) -> Option<u64> {
+        Some(self.unread)
     }
 
     fn client_gone(&mut self, client: ClientId) {

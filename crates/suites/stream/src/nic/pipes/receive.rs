@@ -177,6 +177,7 @@ impl RxPlacement for Pipes {
         let pipe = &mut self.pipes[id as usize];
         let place = pipe.ring.wrapping_add(tail as usize * FLIT);
         pipe.tail = (tail + taken * flits) & self.mask;
+        self.unread += u64::from(taken * flits);
         nic.counters.to_memory += u64::from(taken);
         nic.counters.flits += u64::from(taken * flits);
         nic.write(taken.into(), u64::from(flits) * FLIT as u64);

@@ -44,7 +44,9 @@ impl Pipes {
             return;
         }
         nic.counters.head_updates += 1;
+        self.unread -= pipe.unread(self.mask);
         pipe.head = value & self.mask;
+        self.unread += pipe.unread(self.mask);
         if pipe.head == pipe.tail {
             pipe.notified = false;
         } else if self.notify == super::Notify::Reactively && !pipe.due {
@@ -144,6 +146,7 @@ impl Pipes {
         if !pipe.ring.is_null() {
             self.pending.flush(pipe.pair, nic);
         }
+        self.unread -= pipe.unread(self.mask);
         *pipe = ABSENT;
         self.due.retain(|due| *due != id);
     }

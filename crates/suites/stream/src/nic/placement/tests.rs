@@ -18,7 +18,7 @@ use crate::nic::ticks;
 use crate::wire::sample::{SampleTraffic, Sizes};
 use crate::wire::traffic::{CacheLine, Traffic};
 use crate::wire::vector::Plain;
-use crate::wire::{BufferCursor, Flow, PacketRef, RingCursor, TxCount};
+use crate::wire::{BufferCursor, Flow, Mark, PacketRef, RingCursor, TxCount};
 
 /// Number of queues.
 const QUEUES: usize = 4;
@@ -49,9 +49,9 @@ impl Vector for Observed {
         unsafe { Plain::store(flit, to) };
     }
 
-    unsafe fn marked(flit: Self::Flit, mark: u64, _: u32) -> Self::Flit {
+    unsafe fn marked<const AT: usize>(flit: Self::Flit, mark: Mark) -> Self::Flit {
         // SAFETY: the caller guarantees the same.
-        unsafe { Plain::marked(flit, mark, 0) }
+        unsafe { Plain::marked::<AT>(flit, Mark { stamp: 0, ..mark }) }
     }
 
     unsafe fn write_words(words: &[u64; 4], to: *mut u8) {

@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use super::super::remote::fds;
 use super::super::{Nic, NicParams};
 use super::{VhostControl, VhostServer, VirtioNet};
-use crate::generator::{Generator, GeneratorCommand, LiveCounters, Modification, Pace, Trial};
+use crate::generator::{Expectation, Generator, GeneratorCommand, LiveCounters, Pace, Trial};
 use crate::wire::sample::{SampleTraffic, Sizes};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -87,7 +87,7 @@ impl Testbed {
             pace: Pace::TicksPerByte(1.0),
             count,
             duration: u64::MAX / 4,
-            modification: Modification::None,
+            expectation: Expectation::Same,
             ..Trial::default()
         };
         self.nic.command(GeneratorCommand::Start(trial, answer));

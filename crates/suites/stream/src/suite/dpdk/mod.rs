@@ -13,11 +13,13 @@ use lab::factor::LevelType;
 use lab::method::Params;
 use lab::program::Program;
 use lab::sample::Failure;
+use machine::SysError;
 
 use super::testbed_config::{Cpus, TestbedConfig};
-use crate::generator::{GeneratorCommand, Modification};
+use crate::generator::{Expectation, GeneratorCommand};
 use crate::nic::vhost::{VhostControl, VirtioNet};
 use crate::nic::{Nic, NicParams, Pages};
+use crate::wire::traffic::Traffic;
 use crate::wire::{Flow, Wire};
 
 use process::Socket;
@@ -70,6 +72,18 @@ pub enum Forward {
     Io,
 }
 
+/// Offset of 8 bytes that `macswap` changes: of both Ethernet addresses.
+const WORD_OF_ADDRESSES: usize = 2;
+
+/// Does the work of `macswap` on a packet.
+fn swap_addresses(packet: &mut [u8]) {
+    let (addresses, _) = packet.split_at_mut(2 * ADDRESS);
+    addresses.rotate_left(ADDRESS);
+}
+
+/// Length of an Ethernet address, in bytes.
+const ADDRESS: usize = 6;
+
 /// Params of the interface `dpdk`.
 #[derive(Debug, Clone, Copy, Params)]
 pub struct DpdkParams {
@@ -82,11 +96,22 @@ pub struct DpdkParams {
 }
 
 impl DpdkParams {
-    /// Returns what the program changes in each packet.
-    pub(super) fn modification(&self) -> Modification {
+    /// Returns what the program returns.
+    pub(super) fn expectation(&self) -> Expectation {
         match self.forward {
-            Forward::Macswap => Modification::Addresses,
-            Forward::Io => Modification::None,
+            Forward::Macswap => Expectation::Images,
+            Forward::Io => Expectation::Same,
+        }
+    }
+
+    /// Sets what the program returns for the packets of a traffic.
+    ///
+    /// # Errors
+    /// Returns that memory is exhausted.
+    pub(super) fn with_expected(&self, traffic: Traffic) -> Result<Traffic, SysError> {
+        match self.forward {
+            Forward::Macswap => traffic.with_expected(WORD_OF_ADDRESSES, swap_addresses),
+            Forward::Io => Ok(traffic),
         }
     }
 
