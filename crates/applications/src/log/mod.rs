@@ -36,6 +36,23 @@ pub const RULE_FILES: [(&str, &str); 10] = rule_files![
 
 const COMMON: &str = include_str!("rules/common.conf");
 
+macro_rules! sample_files {
+    ($($name:literal)*) => {
+        [$(($name, include_str!(concat!("samples/", $name, ".log")))),*]
+    };
+}
+
+/// Our sample lines: service and text. Each line starts with `+` if it reports a failure, or else `-`, and a space.
+pub const SAMPLE_FILES: [(&str, &str); 10] = sample_files![
+    "apache" "asterisk" "dovecot" "mysqld" "named" "nginx" "postfix" "proftpd" "sshd" "vsftpd"
+];
+
+/// Returns our sample lines of all services, each with whether a rule matches it because it reports a failure.
+pub fn samples() -> impl Iterator<Item = (bool, &'static str)> {
+    let lines = SAMPLE_FILES.iter().flat_map(|(_, text)| text.lines());
+    lines.filter_map(|line| line.split_once(' ')).map(|(sign, line)| (sign == "+", line))
+}
+
 /// Parses our rule files.
 ///
 /// # Errors

@@ -15,6 +15,7 @@ pub mod suite;
 #[cfg(test)]
 mod tests;
 pub mod wire;
+pub mod workload;
 
 use lab::option::{OptionValue, SuiteOption};
 use lab::suite::{Suite, SuiteCommand};
