@@ -291,7 +291,7 @@ fn main() -> Outcome<()> {
     };
     println!("{:46} {:>7}   (quartiles)", "TSC cycles per packet", "median");
     let mut small = Packets::new(COUNT, syn)?;
-    measure("echo", &mut Echo { touched: 40, nops: 0 }, &mut small, unchanged);
+    measure("echo", &mut Echo::<40> { nops: 0 }, &mut small, unchanged);
     measure("telemetry", &mut Telemetry::new(ONE_IN, 1), &mut small, unchanged);
     maglev()?;
     log_monitor()?;

@@ -11,12 +11,11 @@
 //!
 //! The interface acts on the decisions:
 //!
-//! - **Pipes** send packets from the ring into which they were received. Each packet occupies whole flits, so `done` adds the
-//!   flits of its length to the current [run](runs::Runs); a run ends when the decision changes. Each run of sent packets is one
-//!   send; the bytes of a consumed run are freed after the bytes before it. An application that sends all packets has one
-//!   run per batch.
-//! - **Descriptors** have one buffer per packet: `done` keeps a buffer in the burst, or returns it to the pool.
-//! - **Links** copy packets to frames that they send: `done` keeps a frame, or reuses it.
+//! - **Pipes** send packets from the ring into which they were received. A [run](runs::Runs) of packets ends when the decision
+//!   changes, at the address of the packet. Each run of sent packets is one send; the bytes of a consumed run are freed
+//!   after the bytes before it. An application that sends all packets has one run per batch.
+//! - **Descriptors** have one buffer per packet, which remains in the burst or returns to the pool.
+//! - **Links** receive into frames: `done` copies a packet that is sent to a free frame, and no other.
 //!
 //! An application changes the bytes of a packet, not its length, because a pipe cannot move the packets behind it. Formats
 //! of requests therefore have space for the answer.

@@ -90,6 +90,11 @@ impl Rules {
         Ok(Arc::new(Self { database, names, file_of }))
     }
 
+    /// Returns the number of rule files.
+    pub fn files(&self) -> usize {
+        self.names.len()
+    }
+
     /// Returns the compiled patterns.
     pub fn database(&self) -> &Arc<Database> {
         &self.database

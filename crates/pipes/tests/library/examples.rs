@@ -1,4 +1,4 @@
-//! The programs of docs/library.md.
+//! The programs of docs/library.md and docs/applications.md.
 
 use std::path::Path;
 use std::process::Command;
@@ -19,11 +19,17 @@ fn echoes(folder: &Path) -> Vec<(&'static str, Command)> {
 
 #[test]
 fn the_documentation_contains_the_programs() {
-    let page = std::fs::read_to_string(build::source("../../docs/library.md")).unwrap();
-    for (language, file) in [("rust", "echo.rs"), ("c", "echo.c"), ("python", "echo.py")] {
+    for (page, language, file) in [
+        ("library.md", "rust", "echo.rs"),
+        ("library.md", "c", "echo.c"),
+        ("library.md", "python", "echo.py"),
+        ("applications.md", "rust", "filter.rs"),
+    ] {
+        let name = Path::new("../../docs").join(page);
+        let contents = std::fs::read_to_string(build::source(name.to_str().unwrap())).unwrap();
         let text = std::fs::read_to_string(build::source("examples").join(file)).unwrap();
         let block = format!("```{language}\n{text}```\n");
-        assert!(page.contains(&block), "docs/library.md does not contain examples/{file} as it is");
+        assert!(contents.contains(&block), "docs/{page} does not contain examples/{file} as it is");
     }
 }
 
@@ -42,6 +48,23 @@ fn every_packet_is_echoed_by_each_language() {
             assert_eq!(said, format!("echoed {packets} packets\n"), "{language}, {sample}");
         }
     }
+}
+
+#[test]
+fn an_application_of_a_user_sends_some_packets_and_drops_others() {
+    let Some(_alone) = alone() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    // Two destinations, of which one has an even address; more packets than the ring holds.
+    let packets = 100_000;
+    let nic = Nic::start(folder.path(), "2_64_1_2.pcap", &format!("20kpps --count {packets}"));
+    let mut command = Command::new(rust_example("filter"));
+    let program = Running::start(folder.path(), command.arg(SOCKET));
+    let result = nic.result();
+    let of = |name: &str| result[name].as_u64().unwrap();
+    assert_eq!((of("sent"), of("received")), (packets, packets / 2), "{result}");
+    assert_eq!((of("dropped"), of("corrupted"), of("late")), (0, 0, 0), "{result}");
+    let half = packets / 2;
+    assert_eq!(program.succeeds(), format!("sent-packets {half}\ndropped-packets {half}\n"));
 }
 
 #[test]

@@ -1,9 +1,11 @@
 //! How a core spends the time in which packets are sent: its work, its polling, and whether it is saturated.
 
+use applications::application::Count;
+
 use crate::iterations::LoopTimes;
 
 /// Statistics of one application core.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct CoreStats {
     /// Iterations of its loop. A stall counts if packets were waiting afterwards: they show up in that iteration or in
     /// the next.
@@ -16,6 +18,8 @@ pub struct CoreStats {
     pub core_hertz: f64,
     /// Whether the loop has learnt what its packets cost.
     pub has_learnt: bool,
+    /// What the application has counted.
+    pub counts: Vec<Count>,
 }
 
 impl CoreStats {

@@ -19,8 +19,6 @@ const SLOWER: u64 = 2;
 const LOST_CPU: Duration = Duration::from_millis(1);
 /// Allowance per packet of such a loop: many times what comparing all of its bytes needs.
 const ANY_PACKET: Duration = Duration::from_micros(2);
-/// Allowance per NOP instruction: several times what the slowest CPU needs.
-const PER_NOP: Duration = Duration::from_nanos(2);
 
 /// Criterion for a stalled iteration, in ticks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,10 +40,10 @@ impl StallThreshold {
         Self { base: tsc.ticks(STALL), allowed: tsc.ticks(PER_PACKET), cost: 0 }
     }
 
-    /// Returns the criterion for a loop that does not learn what its packets cost and executes `nops` NOPs for each: only
-    /// the loss of its CPU is a stall.
-    pub fn of_lost_cpu(tsc: &Tsc, nops: u32) -> Self {
-        let allowed = tsc.ticks(ANY_PACKET).saturating_add(tsc.ticks(PER_NOP * nops));
+    /// Returns the criterion for a loop that does not learn what its packets cost, whose application needs at most `work`
+    /// for each: only the loss of its CPU is a stall.
+    pub fn of_lost_cpu(tsc: &Tsc, work: Duration) -> Self {
+        let allowed = tsc.ticks(ANY_PACKET).saturating_add(tsc.ticks(work));
         Self { base: tsc.ticks(LOST_CPU), allowed, cost: 0 }
     }
 

@@ -1,15 +1,16 @@
 //! From the NIC to the application: a stream of contiguous packets (pipes, after Ensō) against one descriptor per
 //! packet.
 
+pub mod application;
 mod cli;
 pub mod core_use;
-pub mod echo;
 pub mod generator;
 pub mod host;
 pub mod iterations;
 pub mod link;
 pub mod losses;
 pub mod nic;
+pub mod serve;
 pub mod steering;
 pub mod suite;
 #[cfg(test)]

@@ -44,6 +44,12 @@ pub struct CorePipes {
 }
 
 impl CorePipes {
+    /// Returns one pipe for packets of all flows.
+    pub fn of_all_flows() -> Self {
+        let fallback = Configuration::Fallback { pipes: 1, round_robin: false };
+        Self { pipes: 1, rules: Vec::new(), fallback: Some(fallback) }
+    }
+
     /// Returns one pipe per flow, each with a rule.
     pub fn per_flow(flows: &[Flow]) -> Self {
         Self {

@@ -17,17 +17,17 @@ use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use lab::suite::Lab;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-mod echo;
 mod generate;
 mod link;
 mod pcap;
 mod rate;
 mod search;
+mod serve;
 
 /// An error to print.
 pub(crate) type Error = Box<dyn std::error::Error + Send + Sync>;
 
-/// Run the software NIC and its generator, or the application, directly
+/// Run the software NIC and its generator, or an application, directly
 #[derive(Debug, Parser)]
 #[command(name = "stream", disable_version_flag = true, max_term_width = 100)]
 struct Options {
@@ -41,8 +41,16 @@ enum Command {
     Pcap(pcap::Options),
     /// Run the NIC and replay a packet file on its wire, or through an interface of Linux
     Generate(generate::Options),
-    /// Run the application, which sends packets back to a NIC in another process, or through an interface of Linux
-    Echo(echo::Options),
+    /// Run the echo, which sends packets back to a NIC in another process, or through an interface of Linux
+    Echo(serve::EchoOptions),
+    /// Run the load balancer Maglev in place of the echo
+    Maglev(serve::MaglevOptions),
+    /// Run the key-value store, which answers requests in UDP packets
+    KeyValue(serve::KeyValueOptions),
+    /// Run the log monitor, which finds lines that report failures and sends nothing
+    LogMonitor(serve::LogMonitorOptions),
+    /// Run telemetry, which counts packets by addresses and sends them back unchanged
+    Telemetry(serve::TelemetryOptions),
     /// Find the zero-loss (NDR) and partial-loss (PDR) rates
     Search(search::Options),
 }
@@ -60,7 +68,11 @@ pub(crate) fn main(matches: &ArgMatches, lab: &Lab) -> Result<i32, Error> {
     match Options::from_arg_matches(matches)?.command {
         Command::Pcap(options) => pcap::main(&options),
         Command::Generate(options) => generate::main(&options),
-        Command::Echo(options) => echo::main(&options),
+        Command::Echo(options) => serve::main(&options),
+        Command::Maglev(options) => serve::main(&options),
+        Command::KeyValue(options) => serve::main(&options),
+        Command::LogMonitor(options) => serve::main(&options),
+        Command::Telemetry(options) => serve::main(&options),
         Command::Search(options) => search::main(&options, lab),
     }
 }
@@ -164,6 +176,9 @@ mod tests {
             (&["echo", "-1", "2", "0"], "-1 is not in 1..=1024"),
             (&["echo", "1", "2", "-1"], "-1 is not in 0.."),
             (&["echo", "1", "2", "0", "--depth", "-1"], "-1 is not in 64.."),
+            (&["maglev", "--backends", "-1"], "-1 is not in 1..=6553"),
+            (&["key-value", "--keys", "-1"], "-1 is not in 1..="),
+            (&["telemetry", "1", "2", "--one-in", "-1"], "-1 is not in 1.."),
             (&["pcap", "--packets", "-1"], "-1 is not in 0.."),
             (&["search", "--rounds", "-1"], "-1 is not in 1..=10000"),
         ] {

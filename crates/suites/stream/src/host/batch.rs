@@ -84,13 +84,6 @@ impl<F> Messages<'_, F> {
     pub fn processed(&self) -> usize {
         self.processed
     }
-
-    #[cold]
-    #[inline(never)]
-    fn learn(&mut self, length: usize) {
-        self.like = length;
-        self.stride = packet::flits(length.max(1)) * FLIT;
-    }
 }
 
 impl<'a, F: Length> Iterator for Messages<'a, F> {
@@ -100,7 +93,10 @@ impl<'a, F: Length> Iterator for Messages<'a, F> {
     fn next(&mut self) -> Option<&'a mut [u8]> {
         let length = self.length.of(self.left.first_chunk()?);
         if length != self.like {
-            self.learn(length);
+            // A branch, which is predicted; a conditional move would wait for the length.
+            std::hint::cold_path();
+            self.like = length;
+            self.stride = packet::flits(length.max(1)) * FLIT;
         }
         let left = std::mem::take(&mut self.left);
         if self.stride > left.len() {

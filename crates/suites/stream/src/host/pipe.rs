@@ -285,7 +285,8 @@ impl TxPipe {
         let start = self.next;
         self.sent = self.sent.wrapping_add(flits);
         self.next = (self.next + flits) & mask;
-        self.shared.send(&self.ring, start, flits, CompletionTarget::Tx(self.index, flits))
+        let target = CompletionTarget::Tx(self.index, flits);
+        self.shared.send(&self.ring, start, flits, target).map(|_| ())
     }
 
     /// Returns the number of free bytes, without those released since completions were last processed.
@@ -313,16 +314,20 @@ impl Drop for TxPipe {
 
 /// A pipe that sends packets back from its receive ring, modified or not. Their space is freed once they have been
 /// sent.
-pub struct RxTxPipe(RxPipe);
+pub struct RxTxPipe {
+    rx: RxPipe,
+    /// Slot of the last request to send.
+    last: u32,
+}
 
 impl RxTxPipe {
     pub(super) fn new(shared: Rc<Shared>, ring: Memory) -> Result<Self, SysError> {
-        RxPipe::new(shared, ring).map(Self)
+        Ok(Self { rx: RxPipe::new(shared, ring)?, last: 0 })
     }
 
     /// As [`RxPipe::id`].
     pub fn id(&self) -> u32 {
-        self.0.id()
+        self.rx.id()
     }
 
     /// As [`RxPipe::bind`].
@@ -330,25 +335,25 @@ impl RxTxPipe {
     /// # Errors
     /// Returns an error if the NIC has stopped or its flow table has no space for the rule.
     pub fn bind(&mut self, flow: Flow) -> Result<(), ConfigError> {
-        self.0.bind(flow)
+        self.rx.bind(flow)
     }
 
     /// As [`RxPipe::recv`].
     #[inline(always)]
     pub fn recv(&mut self) -> Batch<'_> {
-        self.0.recv()
+        self.rx.recv()
     }
 
     /// As [`RxPipe::peek`].
     #[inline(always)]
     pub fn peek(&mut self) -> Batch<'_> {
-        self.0.peek()
+        self.rx.peek()
     }
 
     /// As [`RxPipe::peek_at_most`].
     #[inline(always)]
     pub fn peek_at_most(&mut self, bytes: usize) -> Batch<'_> {
-        self.0.peek_at_most(bytes)
+        self.rx.peek_at_most(bytes)
     }
 
     /// As [`RxPipe::confirm`].
@@ -357,36 +362,36 @@ impl RxTxPipe {
     /// Panics if fewer bytes have arrived.
     #[inline(always)]
     pub fn confirm(&mut self, bytes: usize) {
-        self.0.confirm(bytes);
+        self.rx.confirm(bytes);
     }
 
     /// As [`RxPipe::prefetch`].
     #[inline(always)]
     pub fn prefetch(&mut self) {
-        self.0.prefetch();
+        self.rx.prefetch();
     }
 
     /// As [`RxPipe::poll`].
     #[inline(always)]
     pub fn poll(&mut self) {
-        self.0.poll();
+        self.rx.poll();
     }
 
     /// As [`RxPipe::unconfirmed`].
     #[inline(always)]
     pub fn unconfirmed(&self) -> usize {
-        self.0.unconfirmed()
+        self.rx.unconfirmed()
     }
 
     /// As [`RxPipe::confirmed`].
     #[inline(always)]
     pub fn confirmed(&self) -> usize {
-        self.0.confirmed()
+        self.rx.confirmed()
     }
 
     /// As [`RxPipe::is_closed`].
     pub fn is_closed(&self) -> bool {
-        self.0.is_closed()
+        self.rx.is_closed()
     }
 
     /// Sends the oldest `bytes` confirmed bytes and frees them once they have been sent. Does nothing for 0 bytes, not
@@ -403,8 +408,24 @@ impl RxTxPipe {
         if flits == 0 {
             return Ok(());
         }
-        let start = self.0.oldest();
-        self.0.release(flits);
-        self.0.shared.send(&self.0.ring, start, flits, CompletionTarget::Pipe(self.0.id, flits))
+        let start = self.rx.oldest();
+        self.rx.release(flits);
+        let RxPipe { shared, ring, id, .. } = &self.rx;
+        self.last = shared.send(ring, start, flits, CompletionTarget::Pipe(*id, flits))?;
+        Ok(())
+    }
+
+    /// Frees the oldest `bytes` confirmed bytes without sending them: once the bytes before them have been sent. Does nothing
+    /// for 0 bytes.
+    ///
+    /// # Panics
+    /// Panics if fewer bytes are confirmed.
+    #[inline(always)]
+    pub fn free(&mut self, bytes: usize) {
+        let flits = flits(bytes);
+        if flits > 0 {
+            self.rx.release(flits);
+            self.rx.shared.free_after(self.last, self.rx.id, flits);
+        }
     }
 }

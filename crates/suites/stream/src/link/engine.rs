@@ -34,12 +34,12 @@ impl LinkStatus {
 
     /// Records an error; the first one is kept.
     #[cold]
-    pub(super) fn fail(&self, why: SysError) {
+    pub(crate) fn fail(&self, why: SysError) {
         let _ = self.error.set(why);
     }
 
     /// Counts stray packets. Only one thread does so.
-    pub(super) fn add_stray(&self, packets: u64) {
+    pub(crate) fn add_stray(&self, packets: u64) {
         let before = self.stray.load(Ordering::Relaxed);
         self.stray.store(before.wrapping_add(packets), Ordering::Relaxed);
     }

@@ -36,9 +36,9 @@ impl Filter {
     }
 }
 
-/// Returns the flow of a frame that an echo returns: IPv4, of the length of an Ethernet frame. `None` if it is a stray one.
+/// Returns the flow of a frame that an application gets: IPv4, of the length of an Ethernet frame. `None` if it is a stray one.
 #[inline]
-pub(super) fn flow_of(frame: &[u8]) -> Option<Flow> {
+pub(crate) fn flow_of(frame: &[u8]) -> Option<Flow> {
     if !(MIN_LENGTH..=MAX_LENGTH).contains(&frame.len()) {
         return None;
     }

@@ -1,6 +1,6 @@
 //! Links: interfaces of Linux through which packets are sent and received, in place of the software NIC.
 //!
-//! A generator or an echo moves packets through a [`Link`]: an AF_XDP socket, a packet socket, or a TAP interface. Everything
+//! A generator or an application moves packets through a [`Link`]: an AF_XDP socket, a packet socket, or a TAP interface. Everything
 //! else, the generator with its order, pacing, checks and round-trip times, and the NIC's thread, is the same as for the other
 //! interfaces: [`LinkEngine`] is an engine of the NIC.
 
@@ -9,9 +9,8 @@
 
 mod af_packet;
 mod af_xdp;
-mod echo;
 mod engine;
-mod filter;
+pub(crate) mod filter;
 pub mod interface;
 pub mod namespace;
 mod netlink;
@@ -23,7 +22,6 @@ use std::io;
 use lab::factor::LevelType;
 use machine::SysError;
 
-pub use echo::LinkEcho;
 pub use engine::{LinkEngine, LinkStatus};
 
 use crate::nic::LinkMode;
@@ -33,9 +31,9 @@ use crate::wire::PacketRef;
 pub const ALLOW_NETWORK: &str = "allow-network";
 
 /// Size of the memory of a frame, in bytes: the longest frame, the kernel's headroom of 256 B, and padding.
-const FRAME: usize = 2048;
+pub(crate) const FRAME: usize = 2048;
 /// Maximum number of packets that are sent, and received, at a time.
-const BURST: usize = 64;
+pub(crate) const BURST: usize = 64;
 
 /// How packets pass an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, LevelType, clap::ValueEnum)]
@@ -66,7 +64,8 @@ pub trait Link: Send {
     /// Returns how packets pass the interface.
     fn mode(&self) -> LinkMode;
 
-    /// Appends up to `max` received frames, in order. They belong to the caller until [`release`](Self::release).
+    /// Appends up to `max` received frames, in order. They belong to the caller, who may change them, until
+    /// [`release`](Self::release).
     ///
     /// # Errors
     /// Returns why the link cannot be used any more.

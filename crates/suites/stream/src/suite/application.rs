@@ -5,18 +5,21 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
+use applications::Application;
+use applications::application::Count;
 use lab::sample::Failure;
 use machine::SysError;
 use machine::pin::spawn_pinned;
 
 use super::params::Interface;
 use super::testbed_config::TestbedConfig;
+use crate::application::{ApplicationSpec, CoreNumber, Echo, WithApplication, since};
 use crate::core_use::CoreStats;
-use crate::echo::{DescriptorsEcho, Echo, PipesEcho, work};
 use crate::host;
 use crate::host::descriptors::{Driver, WithDriver};
 use crate::iterations::{LoopTimes, PacketCost, StallThreshold};
 use crate::nic::{Port, ticks};
+use crate::serve::{DescriptorsServer, LinkServer, PipesServer, Server};
 use crate::steering::CorePipes;
 
 /// Request number that ends the loop.
@@ -26,54 +29,62 @@ const END: u32 = u32::MAX;
 type Answer = Result<CoreStats, Failure>;
 
 /// One core of the application.
-pub(super) struct Application {
+pub(super) struct ApplicationCore {
     requests: Arc<AtomicU32>,
     answers: Receiver<Answer>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Application {
-    /// Starts a core with its pipes or queues, and waits until its loop runs.
+/// What a core processes packets of.
+pub(super) enum CorePort {
+    /// Pipes or queues of a port.
+    Nic(Port, CorePipes),
+    /// A link.
+    Link(Box<LinkServer>),
+}
+
+impl ApplicationCore {
+    /// Starts a core, and waits until its loop runs.
     ///
     /// # Errors
-    /// Returns why the thread or its echo cannot be set up.
+    /// Returns why the thread, its interface or its application cannot be set up.
     pub(super) fn start(
         cpu: usize,
-        port: Port,
         config: &TestbedConfig,
-        of_core: CorePipes,
+        (spec, number): (&ApplicationSpec, CoreNumber),
+        port: CorePort,
         threshold: StallThreshold,
     ) -> Result<Self, Failure> {
-        let config = config.clone();
-        let nops = config.nops;
-        Self::start_with(cpu, nops, threshold, move |run| run_echo(&port, &config, &of_core, run))
+        let (config, spec) = (config.clone(), spec.clone());
+        Self::start_with(cpu, threshold, move |run| {
+            Ok(spec.with(number, RunCore { config: &config, port, run })??)
+        })
     }
 
-    /// Starts a core that runs its loop with an echo, and waits until the loop runs.
+    /// Starts a core that runs its loop, and waits until the loop runs.
     ///
     /// # Errors
-    /// Returns why the thread or its echo cannot be set up.
-    pub(super) fn start_with(
+    /// Returns why the thread cannot be started, or the error of `set_up_and_run`.
+    fn start_with(
         cpu: usize,
-        nops: u32,
         threshold: StallThreshold,
-        run_echo: impl FnOnce(Loop) -> Result<(), SysError> + Send + 'static,
+        set_up_and_run: impl FnOnce(Loop) -> Result<(), Failure> + Send + 'static,
     ) -> Result<Self, Failure> {
         let requests = Arc::new(AtomicU32::new(0));
         let (answer, answers) = sync_channel(1);
-        let run = Loop { requests: Arc::clone(&requests), answer: answer.clone(), nops, threshold };
+        let run = Loop { requests: Arc::clone(&requests), answer: answer.clone(), threshold };
         let body = move || {
-            if let Err(why) = run_echo(run) {
+            if let Err(why) = set_up_and_run(run) {
                 // `start_with` waits for this.
-                let _ = answer.send(Err(why.into()));
+                let _ = answer.send(Err(why));
             }
         };
         let thread = spawn_pinned(cpu, body).map_err(|why| {
             Failure::failed(format!("run the application on CPU {cpu}: {why}; name an allowed CPU"))
         })?;
-        let application = Self { requests, answers, thread: Some(thread) };
-        application.answer()?;
-        Ok(application)
+        let core = Self { requests, answers, thread: Some(thread) };
+        core.answer()?;
+        Ok(core)
     }
 
     /// Returns the loop's statistics since the last call. The loop answers in an iteration without packets.
@@ -91,7 +102,7 @@ impl Application {
     }
 }
 
-impl Drop for Application {
+impl Drop for ApplicationCore {
     fn drop(&mut self) {
         self.requests.store(END, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
@@ -102,19 +113,18 @@ impl Drop for Application {
 }
 
 /// The polling loop of one core.
-pub(super) struct Loop {
+struct Loop {
     requests: Arc<AtomicU32>,
     answer: SyncSender<Answer>,
-    nops: u32,
     threshold: StallThreshold,
 }
 
 impl Loop {
-    /// Echoes packets until the application is dropped or the NIC closes. Not inlined, so that the set-up of the echo does
-    /// not affect the registers of the timed loop.
+    /// Processes packets until the core is dropped or the NIC closes. Not inlined, so that the set-up does not affect the
+    /// registers of the timed loop.
     #[inline(never)]
-    pub(super) fn run(self, mut echo: impl Echo) {
-        let Self { requests, answer, nops, threshold } = self;
+    fn run(self, mut server: impl Server, mut application: impl Application) {
+        let Self { requests, answer, threshold } = self;
         let mut answered = 0;
         // Reports that the loop runs.
         if answer.send(Ok(CoreStats::default())).is_err() {
@@ -124,7 +134,7 @@ impl Loop {
         let mut last = ticks();
         loop {
             let request = requests.load(Ordering::Relaxed);
-            let Ok(packets) = echo.poll(|packet| work(packet, nops)) else { return };
+            let Ok(packets) = server.poll(&mut application) else { return };
             let now = ticks();
             let elapsed = now - last;
             last = now;
@@ -132,7 +142,7 @@ impl Loop {
             if request != answered && (packets == 0 || request == END) {
                 std::hint::cold_path();
                 answered = request;
-                let taken = record.take(&mut echo);
+                let taken = record.take(&mut server, &application);
                 if request == END || answer.send(taken).is_err() {
                     return;
                 }
@@ -142,50 +152,75 @@ impl Loop {
     }
 }
 
-/// Runs the echo of one core over the configured interface until the loop ends.
-///
-/// # Errors
-/// Returns why the echo cannot be set up.
-fn run_echo(
-    port: &Port,
-    config: &TestbedConfig,
-    of_core: &CorePipes,
-    echo_loop: Loop,
-) -> Result<(), SysError> {
-    match config.interface {
-        Interface::Pipes | Interface::PipesPerPacket | Interface::PipesPrefetch => {
-            let sizes = host::Sizes {
-                ring: config.ring,
-                notifications: config.notifications,
-                batch: config.notification_batch,
-            };
-            let prefetch = config.interface.prefetches();
-            echo_loop.run(PipesEcho::new(port, sizes, of_core, prefetch)?);
+/// Sets up the interface of a core and runs its loop.
+struct RunCore<'a> {
+    config: &'a TestbedConfig,
+    port: CorePort,
+    run: Loop,
+}
+
+impl WithApplication for RunCore<'_> {
+    type Output = Result<(), SysError>;
+
+    fn run<A: Application>(self, application: A) -> Self::Output {
+        let Self { config, port, run } = self;
+        let (port, of_core) = match port {
+            CorePort::Nic(port, of_core) => (port, of_core),
+            CorePort::Link(server) => {
+                run.run(*server, application);
+                return Ok(());
+            }
+        };
+        match config.interface {
+            Interface::Pipes | Interface::PipesPerPacket | Interface::PipesPrefetch => {
+                let sizes = host::Sizes {
+                    ring: config.ring,
+                    notifications: config.notifications,
+                    batch: config.notification_batch,
+                };
+                let prefetch = config.interface.prefetches();
+                run.run(PipesServer::new(&port, sizes, &of_core, prefetch)?, application);
+            }
+            Interface::Descriptors => {
+                let (sizes, burst) = (config.ring_sizes(), config.burst as usize);
+                let server: DescriptorsServer =
+                    DescriptorsServer::open(&port, sizes, &of_core, burst)?;
+                run.run(server, application);
+            }
+            // Their application is another process, or has no port.
+            Interface::Dpdk | Interface::AfXdp | Interface::AfPacket | Interface::Tap => {}
         }
-        Interface::Descriptors => {
-            config.driver.kind().with(RunDescriptors { port, config, of_core, echo_loop })?;
-        }
-        // Their application is another process, or has no port.
-        Interface::Dpdk | Interface::AfXdp | Interface::AfPacket | Interface::Tap => {}
+        Ok(())
     }
-    Ok(())
+
+    /// Only the echo is compiled for each driver of descriptors.
+    fn run_echo(self, echo: Echo) -> Self::Output {
+        match (self.config.interface, self.port) {
+            (Interface::Descriptors, CorePort::Nic(port, of_core)) => {
+                let Self { config, run, .. } = self;
+                config.driver.kind().with(EchoOverDescriptors { config, port, of_core, run, echo })
+            }
+            (_, port) => Self { port, ..self }.run(echo),
+        }
+    }
 }
 
 /// Runs the echo over descriptors with a driver.
-struct RunDescriptors<'a> {
-    port: &'a Port,
+struct EchoOverDescriptors<'a> {
     config: &'a TestbedConfig,
-    of_core: &'a CorePipes,
-    echo_loop: Loop,
+    port: Port,
+    of_core: CorePipes,
+    run: Loop,
+    echo: Echo,
 }
 
-impl WithDriver for RunDescriptors<'_> {
+impl WithDriver for EchoOverDescriptors<'_> {
     type Output = Result<(), SysError>;
 
     fn run<D: Driver>(self) -> Self::Output {
-        let Self { port, config, of_core, echo_loop } = self;
-        let burst = config.burst as usize;
-        echo_loop.run(DescriptorsEcho::<D>::open(port, config.ring_sizes(), of_core, burst)?);
+        let Self { config, port, of_core, run, echo } = self;
+        let (sizes, burst) = (config.ring_sizes(), config.burst as usize);
+        run.run(DescriptorsServer::<D>::open(&port, sizes, &of_core, burst)?, echo);
         Ok(())
     }
 }
@@ -198,12 +233,15 @@ struct Record {
     threshold: StallThreshold,
     cost: PacketCost,
     has_learnt: bool,
+    /// Counts of the application when they were last taken.
+    counts: Vec<Count>,
 }
 
 impl Record {
     fn new(threshold: StallThreshold) -> Self {
         let (iterations, cost) = (LoopTimes::default(), PacketCost::learning());
-        Self { iterations, last_stall: 0, threshold, cost, has_learnt: false }
+        let counts = Vec::new();
+        Self { iterations, last_stall: 0, threshold, cost, has_learnt: false, counts }
     }
 
     #[inline(always)]
@@ -226,7 +264,7 @@ impl Record {
 
     /// Returns the statistics, with the current core clock, and resets them. The first packets, those of the warm-up,
     /// teach what a packet costs.
-    fn take(&mut self, echo: &mut impl Echo) -> Answer {
+    fn take(&mut self, server: &mut impl Server, application: &impl Application) -> Answer {
         let core_hertz = machine::core_clock::hertz()?;
         let iterations = std::mem::take(&mut self.iterations);
         if let Some(cost) = self.cost.typical() {
@@ -234,8 +272,10 @@ impl Record {
             self.cost = PacketCost::known();
             self.has_learnt = true;
         }
-        let (queues, misses) = (echo.queues(), echo.misses());
-        Ok(CoreStats { iterations, queues, misses, core_hertz, has_learnt: self.has_learnt })
+        let now = application.counts();
+        let counts = since(&now, &std::mem::replace(&mut self.counts, now.clone()));
+        let (queues, misses, has_learnt) = (server.queues(), server.misses(), self.has_learnt);
+        Ok(CoreStats { iterations, queues, misses, core_hertz, has_learnt, counts })
     }
 }
 
@@ -262,7 +302,7 @@ mod tests {
         assert_eq!((packets, busy, longest, stalled), (104, 1580, 1500, 1500));
     }
 
-    /// An echo of 64 packets per poll that spends 300 ns on each, and stalls when told to.
+    /// An interface with 64 packets per poll that spends 300 ns on each, and stalls when told to.
     struct Slow {
         each: u64,
         polls: u32,
@@ -271,8 +311,8 @@ mod tests {
 
     const STALL: Duration = Duration::from_millis(5);
 
-    impl Echo for Slow {
-        fn poll(&mut self, _: impl FnMut(&mut [u8])) -> Result<u64, NicClosed> {
+    impl Server for Slow {
+        fn poll(&mut self, _: &mut impl Application) -> Result<u64, NicClosed> {
             if self.stall.swap(false, Ordering::Relaxed) {
                 std::thread::sleep(STALL);
             }
@@ -299,10 +339,10 @@ mod tests {
         let (requests, stall) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicBool::new(false)));
         let (answer, answers) = sync_channel(1);
         let threshold = StallThreshold::new(tsc);
-        let run = Loop { requests: Arc::clone(&requests), answer, nops: 0, threshold };
+        let run = Loop { requests: Arc::clone(&requests), answer, threshold };
         let each = tsc.ticks(Duration::from_nanos(300));
-        let echo = Slow { each, polls: 0, stall: Arc::clone(&stall) };
-        let thread = std::thread::spawn(move || run.run(echo));
+        let slow = Slow { each, polls: 0, stall: Arc::clone(&stall) };
+        let thread = std::thread::spawn(move || run.run(slow, Echo { nops: 0 }));
         let next = || {
             std::thread::sleep(Duration::from_millis(20));
             requests.fetch_add(1, Ordering::Relaxed);

@@ -9,16 +9,16 @@ use machine::SysError;
 use machine::tsc::Tsc;
 use rustix::thread::{CapabilitySet, capabilities};
 
-use super::application::Application;
+use super::application::{ApplicationCore, CorePort};
 use super::testbed_config::{Cpus, TestbedConfig};
+use crate::application::{ApplicationSpec, CoreNumber};
 use crate::generator::GeneratorCommand;
 use crate::iterations::StallThreshold;
 use crate::link::interface::create_veth;
 use crate::link::namespace::Namespace;
-use crate::link::{
-    ALLOW_NETWORK, Link, LinkEcho, LinkEngine, LinkKind, LinkParams, LinkStatus, open,
-};
+use crate::link::{ALLOW_NETWORK, Link, LinkEngine, LinkKind, LinkParams, LinkStatus, open};
 use crate::nic::{LinkMode, Nic, NicParams};
+use crate::serve::LinkServer;
 use crate::wire::Wire;
 
 /// Memory of both links, at most, in bytes.
@@ -89,27 +89,23 @@ pub(super) fn available(config: &TestbedConfig) -> Result<(), Failure> {
 /// Returns why a part cannot run.
 pub(super) fn start(
     kind: LinkKind,
-    config: &TestbedConfig,
+    (config, spec): (&TestbedConfig, &ApplicationSpec),
     cpus: &Cpus,
     tsc: &Tsc,
     wire: impl Wire<Command = GeneratorCommand>,
-) -> Result<(Nic<GeneratorCommand>, Application, Links), Failure> {
+) -> Result<(Nic<GeneratorCommand>, ApplicationCore, Links), Failure> {
     let (here, there) =
         connect(kind).map_err(|why| Failure::unavailable(why.to_string(), why.remedy))?;
     let mode = here.mode();
     let statuses = [Arc::<LinkStatus>::default(), Arc::default()];
-    let [of_nic, of_echo] = statuses.clone();
+    let [of_nic, of_core] = statuses.clone();
     let params = NicParams { cpu: cpus.nic, ..NicParams::default() };
     let nic = Nic::start(params, LinkEngine::new(here, of_nic), wire);
     let nic = nic.map_err(|why| Failure::failed(why.to_string()))?;
-    let echo = LinkEcho::new(there, of_echo);
-    let threshold = StallThreshold::new(tsc);
-    let application =
-        Application::start_with(cpus.applications[0], config.nops, threshold, |run| {
-            run.run(echo);
-            Ok(())
-        })?;
-    Ok((nic, application, Links { mode, statuses }))
+    let port = CorePort::Link(Box::new(LinkServer::new(there, of_core)));
+    let (cpu, threshold) = (cpus.applications[0], StallThreshold::new(tsc));
+    let core = ApplicationCore::start(cpu, config, (spec, CoreNumber::ONLY), port, threshold)?;
+    Ok((nic, core, Links { mode, statuses }))
 }
 
 /// A link and the one at its other end.

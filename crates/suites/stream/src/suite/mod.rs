@@ -4,6 +4,7 @@
 #![deny(clippy::wildcard_enum_match_arm)]
 
 mod application;
+pub mod application_config;
 pub mod ceiling;
 pub mod dpdk;
 pub mod driver;
@@ -115,7 +116,8 @@ fn sample_duration(common: &CommonParams, timed: Duration) -> Duration {
     let config = TestbedConfig::new(common);
     let mebibytes = u32::try_from(config.memory() >> 20);
     let rings = PER_MEBIBYTE.saturating_mul(mebibytes.unwrap_or(u32::MAX));
-    rings.saturating_add(OVERHEAD).saturating_add(timed)
+    let start = OVERHEAD.saturating_add(config.application_start());
+    rings.saturating_add(start).saturating_add(timed)
 }
 
 /// Returns the sending time of one trial and its warm-up.

@@ -13,6 +13,7 @@ use super::dpdk::DpdkParams;
 use super::driver::DriverParams;
 use super::pages::PageLevel;
 use super::traffic::Flows;
+use crate::application::ApplicationKind;
 use crate::generator::Check;
 use crate::host::NotificationBatch;
 use crate::host::descriptors::MAX_BURST;
@@ -103,6 +104,9 @@ pub struct CommonParams {
     /// how packets reach the application: pipes (reactive notifications), pipes-per-packet (one per packet), pipes-prefetch, descriptors (one descriptor and buffer per packet), dpdk (dpdk-testpmd by vhost-user), or through the kernel: af-xdp, af-packet, tap
     #[factor(default = "pipes")]
     pub(super) interface: Interface,
+    /// what processes the packets: echo (adds 1 to a byte), maglev-enso (as in Ensō's evaluation, without checksums), maglev, key-value, log-monitor (sends nothing) or telemetry
+    #[factor(default = "echo")]
+    pub(super) application: ApplicationKind,
     /// packet size on the wire with its check sequence, in bytes: 64 to 1518, or imix (64, 594 and 1518 B as 7:4:1)
     #[factor(default = "64")]
     pub(super) packet_bytes: Sizes,
@@ -127,7 +131,7 @@ pub struct CommonParams {
     /// capacity of each pipe (or queue) in packets: a power of two, or 'ring' for as many 64 B packets as fit the ring
     #[factor(default = "ring")]
     pub(super) depth: Depth,
-    /// NOP instructions per packet
+    /// NOP instructions per packet of the echo
     #[factor(default = "0", levels = Levels::Count(0, MAX_NOPS as u64))]
     pub(super) nops: u32,
     /// capacity of each core's notification buffer: a power of two

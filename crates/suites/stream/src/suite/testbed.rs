@@ -7,12 +7,13 @@ use std::time::{Duration, Instant};
 use lab::sample::Failure;
 use machine::tsc::Tsc;
 
-use super::application::Application;
+use super::application::{ApplicationCore, CorePort};
 use super::dpdk::{self, Testpmd, TestpmdStats};
 use super::links::{self, Links};
 use super::pages;
 use super::params::Interface;
 use super::testbed_config::{Cpus, TestbedConfig};
+use crate::application::CoreNumber;
 use crate::core_use::CoreStats;
 use crate::generator::{Generator, GeneratorCommand, LiveCounters, Pace, Report, Trial};
 use crate::host::descriptors::Sizes;
@@ -56,9 +57,9 @@ pub(super) struct Testbed {
 /// The application.
 enum Applications {
     /// One core per thread of this process.
-    Threads(Vec<Application>),
+    Threads(Vec<ApplicationCore>),
     /// The same, with a link in place of a port of the NIC, whose engine is the other end.
-    Link(Application, Links),
+    Link(ApplicationCore, Links),
     /// Another process.
     Testpmd(Box<RefCell<Testpmd>>),
 }
@@ -118,8 +119,10 @@ impl Testbed {
             let (nic, testpmd) = dpdk::start(config, pages, cpus, wire(generator), rules.into())?;
             return Ok(testbed(Applications::Testpmd(Box::new(RefCell::new(testpmd))), nic));
         }
+        let spec = config.application_spec()?;
         if let Some(kind) = config.interface.link() {
-            let (nic, application, links) = links::start(kind, config, cpus, tsc, wire(generator))?;
+            let started = links::start(kind, (config, &spec), cpus, tsc, wire(generator));
+            let (nic, application, links) = started?;
             return Ok(testbed(Applications::Link(application, links), nic));
         }
         let nic = start_nic(cpus.nic, config, wire(generator));
@@ -130,9 +133,10 @@ impl Testbed {
         let applications = cores
             .into_iter()
             .zip(&cpus.applications)
-            .map(|(core, cpu)| {
-                let port = nic.port().with_pages(pages);
-                Application::start(*cpu, port, config, core, threshold)
+            .zip(CoreNumber::all(config.cores))
+            .map(|((of_core, cpu), number)| {
+                let port = CorePort::Nic(nic.port().with_pages(pages), of_core);
+                ApplicationCore::start(*cpu, config, (&spec, number), port, threshold)
             })
             .collect::<Result<_, _>>()?;
         Ok(testbed(Applications::Threads(applications), nic))
@@ -272,8 +276,8 @@ impl Testbed {
 }
 
 /// Returns the statistics of each core since the last call.
-fn core_stats(applications: &[Application]) -> Result<Vec<CoreStats>, Failure> {
-    applications.iter().map(Application::stats).collect()
+fn core_stats(applications: &[ApplicationCore]) -> Result<Vec<CoreStats>, Failure> {
+    applications.iter().map(ApplicationCore::stats).collect()
 }
 
 /// Starts a NIC with the configured interface.

@@ -14,7 +14,8 @@ use super::pages::PageLevel;
 use super::params::{CommonParams, Depth, Interface};
 use super::traffic::Flows;
 use super::{links, pages};
-use crate::generator::{Check, Expectation};
+use crate::application::ApplicationKind;
+use crate::generator::Check;
 use crate::host::descriptors::BURST;
 use crate::host::{self, NotificationBatch};
 use crate::nic::descriptor::BUFFER_SPACE;
@@ -32,6 +33,8 @@ pub(crate) const MAX_TX_RING: u32 = 1024;
 pub struct TestbedConfig {
     /// How packets reach the application.
     pub interface: Interface,
+    /// What processes them.
+    pub application: ApplicationKind,
     /// Packet sizes on the wire with check sequence, in bytes.
     pub packet_bytes: Sizes,
     /// Number of flows.
@@ -82,6 +85,7 @@ impl TestbedConfig {
         };
         Self {
             interface: params.interface,
+            application: params.application,
             packet_bytes: params.packet_bytes,
             flows: params.flows,
             steering: params.steering,
@@ -124,9 +128,14 @@ impl TestbedConfig {
         }
     }
 
-    /// Returns the size of all rings, buffers and traffic, in bytes.
+    /// Returns the size of all rings, buffers and traffic, and of what the application stores, in bytes.
     pub fn memory(&self) -> u64 {
-        self.shared_memory().saturating_add(self.traffic_memory())
+        self.shared_memory().saturating_add(self.private_memory())
+    }
+
+    /// Returns the size of what is in no shared memory, in bytes.
+    fn private_memory(&self) -> u64 {
+        self.traffic_memory().saturating_add(self.application_memory())
     }
 
     /// Returns the size of all rings and buffers, in bytes.
@@ -166,20 +175,6 @@ impl TestbedConfig {
         (self.pipes as usize).div_ceil(self.cores)
     }
 
-    /// Returns what the application returns.
-    pub fn expectation(&self) -> Expectation {
-        match self.interface {
-            Interface::Dpdk => self.dpdk.expectation(),
-            Interface::Pipes
-            | Interface::PipesPerPacket
-            | Interface::PipesPrefetch
-            | Interface::Descriptors
-            | Interface::AfXdp
-            | Interface::AfPacket
-            | Interface::Tap => Expectation::Byte,
-        }
-    }
-
     /// Returns an error if something of PCIe is modelled, which this interface does not support.
     pub(super) fn without_model(&self, interface: &str) -> Result<(), Failure> {
         match self.pcie == PcieModel::default() {
@@ -201,6 +196,7 @@ impl TestbedConfig {
             ));
         }
         self.check_steering()?;
+        self.check_application()?;
         let cpus = Cpus::select(allowed, cores)?;
         match self.interface {
             Interface::Dpdk => self.dpdk.available(self)?,
@@ -213,7 +209,7 @@ impl TestbedConfig {
         // Huge pages are reserved, so nothing else needs them.
         let needed = match pages::of(self)? {
             Pages::Huge if pages::has_short_rings(self) => self.memory(),
-            Pages::Huge => self.traffic_memory(),
+            Pages::Huge => self.private_memory(),
             Pages::Small => self.memory(),
         };
         let free = machine::proc::available_memory();
@@ -221,7 +217,7 @@ impl TestbedConfig {
         if needed > free / 2 {
             return Err(Failure::unavailable(
                 format!(
-                    "its rings and traffic need {} MiB of memory, and {} MiB are free",
+                    "its rings, traffic and application need {} MiB of memory, and {} MiB are free",
                     needed >> 20,
                     free >> 20
                 ),
@@ -310,6 +306,7 @@ mod tests {
         let plain = config(&[]);
         assert_eq!((plain.ring, plain.depth, plain.notifications), (2 << 20, 32768, 16384));
         assert_eq!((plain.pipes, plain.cores, plain.interface), (1, 1, Interface::Pipes));
+        assert_eq!(plain.application, ApplicationKind::Echo);
         assert_eq!((plain.ring, plain.notifications), (RING, NOTIFICATIONS));
         let load = LoadParams::with_defaults(&Point::default()).unwrap().load;
         assert_eq!(load.0 / plain.wire_bits(), 100e9 / 672.0);

@@ -1,8 +1,11 @@
 //! Interfaces of Linux: the commands in two network namespaces, connected by a veth pair.
 #![allow(clippy::unwrap_used, clippy::expect_used)] // In functions that tests share too.
 
+mod applications;
 mod errors;
 mod kill;
+#[path = "../mixture/mod.rs"]
+mod mixture;
 mod packets;
 mod processes;
 

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use crate::testbed::cable::{Wired, flow, frame, number, settle, until};
 use crate::testbed::{
-    TIMEOUT, TestParams, Testbed, alone, closed, counters, flows, nothing_is_lost, ticks, traffic,
+    TIMEOUT, TestParams, Testbed, alone, closed, counters, flows, nothing_is_lost, ticks, touch,
+    traffic,
 };
 use machine::tsc::Tsc;
-use stream::echo::work;
 use stream::generator::{GeneratorCommand, Pace, Trial};
 use stream::host::{ConfigError, Device, RxTxPipe};
 use stream::nic::configuration::Configuration;
@@ -22,7 +22,7 @@ fn echo(device: &Device, pipe: &mut RxTxPipe, destination: u32) -> u64 {
     let (mut packets, mut batch) = (0, pipe.peek().packets());
     for packet in &mut batch {
         assert_eq!(packet[30..34], expected, "a packet of another flow");
-        work(packet, 0);
+        touch(packet);
         packets += 1;
     }
     let bytes = batch.processed();

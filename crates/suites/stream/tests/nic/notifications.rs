@@ -1,11 +1,11 @@
 //! The order of notifications, and the batches in which a program takes them.
 
 use crate::testbed::cable::{Wired, flow, frame};
-use crate::testbed::{TestParams, alone, counters};
-use stream::echo::{Echo, PipesEcho};
+use crate::testbed::{TestParams, alone, counters, echo};
 use stream::host::{Device, NotificationBatch, RxTxPipe, Sizes};
 use stream::nic::PlacementOrder;
 use stream::nic::pipes::Notify;
+use stream::serve::{PipesServer, Server};
 use stream::steering::CorePipes;
 
 /// Size of a batch in Ensō's library.
@@ -94,19 +94,19 @@ fn merged_notifications_return_each_pipe_once() {
 }
 
 #[test]
-fn the_echo_prefetches_the_next_pipe_of_the_batch() {
+fn the_server_prefetches_the_next_pipe_of_the_batch() {
     let _alone = alone();
     let batch = NotificationBatch::Of64;
     let wired = wired(Notify::Reactively, PlacementOrder::WireOrder, batch);
     let flows: Vec<_> = (0..4).map(flow).collect();
     let of_core = CorePipes::per_flow(&flows);
-    let mut echo = PipesEcho::new(&wired.nic.port(), wired.sizes, &of_core, true).unwrap();
+    let mut server = PipesServer::new(&wired.nic.port(), wired.sizes, &of_core, true).unwrap();
     // Of pipes 0 and 3; the others have no packets.
     arrive(&wired, &[0, 3], 2);
-    assert_eq!(echo.poll(|_| {}), Ok(1));
+    assert_eq!(server.poll(&mut echo(0)), Ok(1));
     // The requested notification of pipe 3, whose packet is not freed.
     counters(&wired.nic, |now| now.notifications == 3 && now.out_packets == 1);
-    assert_eq!(echo.poll(|_| {}), Ok(1));
+    assert_eq!(server.poll(&mut echo(0)), Ok(1));
     // Its second notification finds nothing.
-    assert_eq!(echo.poll(|_| {}), Ok(0));
+    assert_eq!(server.poll(&mut echo(0)), Ok(0));
 }

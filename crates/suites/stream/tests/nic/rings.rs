@@ -22,6 +22,8 @@ enum Step {
     Take(usize, usize, usize),
     /// It sends a number of the confirmed flits.
     SendBack(usize, usize),
+    /// It sends a number of the confirmed packets, and frees a number of those that follow.
+    Consume(usize, usize, usize),
     /// It writes packets with these numbers of flits and sends them if they fit.
     Send(Vec<usize>),
 }
@@ -32,6 +34,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => prop::collection::vec((0..PIPES, flits()), 1..40).prop_map(Step::Come),
         3 => (0..PIPES, 0usize..6000, 0usize..40).prop_map(|(pipe, most, packets)| Step::Take(pipe, most, packets)),
         2 => (0..PIPES, 0usize..64).prop_map(|(pipe, flits)| Step::SendBack(pipe, flits)),
+        2 => (0..PIPES, 0usize..4, 0usize..4).prop_map(|(pipe, sent, freed)| Step::Consume(pipe, sent, freed)),
         1 => prop::collection::vec(flits(), 1..8).prop_map(Step::Send),
     ]
 }
@@ -160,6 +163,19 @@ impl Both {
         }
     }
 
+    /// What is freed follows what may still be sent.
+    fn consume(&mut self, pipe: usize, sent: usize, freed: usize) {
+        let model = &mut self.models[pipe];
+        let sent: usize = model.held.iter().take(sent).map(|one| flits(one)).sum();
+        let leaving = model.sent(sent);
+        let freed = model.held.drain(..freed.min(model.held.len()));
+        let freed: usize = freed.map(|one| flits(&one)).sum();
+        self.pipes[pipe].send_and_free(sent * 64).unwrap();
+        self.pipes[pipe].free(freed * 64);
+        assert_eq!(self.pipes[pipe].confirmed(), self.models[pipe].held() * 64);
+        self.leaves(&leaving);
+    }
+
     fn send(&mut self, sizes: &[usize]) {
         let mut packets = Vec::new();
         for flits in sizes {
@@ -179,6 +195,7 @@ impl Both {
             Step::Come(packets) => self.come(packets),
             Step::Take(pipe, most, packets) => return self.take(*pipe, *most, *packets),
             Step::SendBack(pipe, count) => self.send_back(*pipe, *count),
+            Step::Consume(pipe, sent, freed) => self.consume(*pipe, *sent, *freed),
             Step::Send(sizes) => self.send(sizes),
         }
         settle(&self.device);

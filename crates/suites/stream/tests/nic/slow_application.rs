@@ -5,14 +5,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::testbed::{
-    Program, TIMEOUT, TestParams, Testbed, alone, counters, flows, ticks, traffic,
+    self, Program, TIMEOUT, TestParams, Testbed, alone, counters, flows, ticks, traffic,
 };
 use machine::tsc::Tsc;
-use stream::echo::{Echo, PipesEcho, work};
 use stream::generator::{Pace, Report, Trial};
 use stream::host::Sizes;
 use stream::nic::Counters;
 use stream::nic::pipes::Notify;
+use stream::serve::{PipesServer, Server};
 use stream::steering::CorePipes;
 use stream::wire::sample::Sizes as PacketSizes;
 
@@ -32,12 +32,12 @@ fn echo(testbed: &Testbed, pipes: usize, begin: &Arc<AtomicBool>) -> Program<u64
     let (sizes, begin) = (testbed.params.sizes, Arc::clone(begin));
     let of_core = CorePipes::per_flow(&flows(&testbed.traffic)[..pipes]);
     testbed.program(move |port, goes_on, ready| {
-        let mut echo = PipesEcho::new(&port, sizes, &of_core, false).unwrap();
+        let mut server = PipesServer::new(&port, sizes, &of_core, false).unwrap();
         ready();
         let mut packets = 0;
         while goes_on() {
             if begin.load(Ordering::Relaxed) {
-                packets += echo.poll(|packet| work(packet, 1000)).unwrap();
+                packets += server.poll(&mut testbed::echo(1000)).unwrap();
             }
         }
         packets

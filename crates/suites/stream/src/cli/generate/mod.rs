@@ -329,7 +329,7 @@ impl Run<'_> {
             check: self.options.check,
             expectation: self.options.modification.unwrap_or_default(),
             times: self.options.rtt || self.options.rtt_hist.is_some(),
-            threshold: StallThreshold::of_lost_cpu(tsc, 0),
+            threshold: StallThreshold::of_lost_cpu(tsc, Duration::ZERO),
             ..Trial::default()
         };
         let (answer, reports) = sync_channel(1);

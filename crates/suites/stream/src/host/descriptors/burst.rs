@@ -48,6 +48,8 @@ impl<D: Driver> Burst<D> {
             // lengths are limited to that of a buffer; and the burst is borrowed as long as the slice.
             unsafe {
                 let (packet, bytes) = D::Mbuf::packet(object(start, *buffer), *bytes);
+                // Otherwise a loop over `next` compares each address with 0.
+                std::hint::assert_unchecked(!packet.is_null());
                 std::slice::from_raw_parts_mut(packet, bytes)
             }
         })
@@ -66,6 +68,28 @@ impl<D: Driver> Burst<D> {
         }
         self.push(buffer[0], bytes as u32);
         self.packets().last()
+    }
+
+    /// Removes the packets with these indices, in ascending order, and returns their buffers to the pool. The others remain in
+    /// order.
+    ///
+    /// # Panics
+    /// Panics if there is no such packet.
+    #[inline(always)]
+    pub fn remove(&mut self, indices: &[u32]) {
+        let Some(first) = indices.first() else { return };
+        let mut kept = *first as usize;
+        let mut removed = indices.iter().map(|index| *index as usize).peekable();
+        for index in kept..self.count {
+            if removed.next_if_eq(&index).is_none() {
+                self.buffers.swap(kept, index);
+                self.bytes.swap(kept, index);
+                kept += 1;
+            }
+        }
+        assert!(removed.next().is_none(), "a packet that the burst does not have");
+        self.pool.free(&self.buffers[kept..self.count]);
+        self.count = kept;
     }
 
     /// Returns all buffers to the pool.

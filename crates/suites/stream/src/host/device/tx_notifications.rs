@@ -27,7 +27,8 @@ impl TxNotificationState {
 }
 
 impl Shared {
-    /// Requests that the NIC send at least one flit of a ring of this device.
+    /// Requests that the NIC send at least one flit of a ring of this device. Returns the slot of the last request, for
+    /// [`free_after`](Self::free_after).
     #[inline(always)]
     pub(in crate::host) fn send(
         &self,
@@ -35,7 +36,7 @@ impl Shared {
         start: u32,
         flits: u32,
         target: CompletionTarget,
-    ) -> Result<(), NicClosed> {
+    ) -> Result<u32, NicClosed> {
         let mut at = start as usize * FLIT;
         let mut remaining = flits as usize * FLIT;
         loop {
@@ -46,13 +47,28 @@ impl Shared {
             self.tx(slot).request_send(ring.bus() + at as u64, part as u64);
             self.put(slot, if last { target } else { CompletionTarget::None });
             if last {
-                break;
+                self.ring();
+                return Ok(slot);
             }
             remaining -= part;
             at = (at + part) % self.sizes.ring;
         }
-        self.ring();
-        Ok(())
+    }
+
+    /// Frees flits of a pipe that follow those of its last transmission, whose last request was in `slot`: once that is
+    /// complete, which may be now.
+    #[inline(always)]
+    pub(in crate::host) fn free_after(&self, slot: u32, pipe: u32, flits: u32) {
+        let TxNotificationState { head, tail, targets } = &self.tx_notifications;
+        let since_head = |slot: u32| slot.wrapping_sub(head.get()) & self.mask;
+        let is_in_flight = since_head(slot) < since_head(tail.get());
+        // If the slot is used again, then for another pipe: this one's last transmission would be in another slot.
+        match targets[slot as usize].get() {
+            CompletionTarget::Pipe(of, sent) if of == pipe && is_in_flight => {
+                targets[slot as usize].set(CompletionTarget::Pipe(pipe, sent + flits));
+            }
+            _ => self.free(pipe, flits),
+        }
     }
 
     /// Changes the NIC's configuration and waits until it is done.

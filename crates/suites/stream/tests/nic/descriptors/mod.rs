@@ -11,14 +11,16 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 
 use crate::testbed::cable::Wired;
-use crate::testbed::{Program, TestParams, alone, closed, flows, nothing_is_lost, traffic};
-use stream::echo::{DescriptorsEcho, Echo, work};
+use crate::testbed::{
+    self, Program, TestParams, alone, closed, flows, nothing_is_lost, touch, traffic,
+};
 use stream::generator::{Generator, GeneratorCommand, LiveCounters, Report, Trial};
 use stream::host::descriptors::{Burst, Device, Queue, Sizes};
 use stream::nic::Nic;
 use stream::nic::configuration::Configuration;
 use stream::nic::descriptor::LongDescriptor;
 use stream::nic::descriptors::Descriptors;
+use stream::serve::{DescriptorsServer, Server};
 use stream::steering::CorePipes;
 use stream::wire::sample::Sizes as PacketSizes;
 use stream::wire::traffic::Traffic;
@@ -59,11 +61,11 @@ impl Testbed {
     fn echo(&self) -> Program<u64> {
         let (sizes, of_core) = (self.sizes, CorePipes::per_flow(&flows(&self.traffic)));
         Program::new(self.nic.port(), move |port, goes_on, ready| {
-            let mut echo = DescriptorsEcho::new(&port, sizes, &of_core).unwrap();
+            let mut server = DescriptorsServer::new(&port, sizes, &of_core).unwrap();
             ready();
             let mut packets = 0;
             while goes_on() {
-                packets += echo.poll(|packet| work(packet, 0)).unwrap();
+                packets += server.poll(&mut testbed::echo(0)).unwrap();
             }
             packets
         })
@@ -78,7 +80,7 @@ fn wired(sizes: Sizes) -> Wired {
 /// Echoes a burst of received packets. Returns their number.
 fn echo(queue: &mut Queue, burst: &mut Burst) -> u64 {
     let received = queue.receive(burst);
-    burst.packets().for_each(|packet| work(packet, 0));
+    burst.packets().for_each(touch);
     queue.send(burst).unwrap();
     received as u64
 }

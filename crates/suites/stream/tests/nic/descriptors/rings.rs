@@ -25,7 +25,9 @@ enum Step {
     Send(usize, usize),
     /// A packet with this number of flits is written to a burst.
     Add(usize, usize),
-    /// The packets of a burst are dropped.
+    /// The packets of a burst at the bits that are set are dropped.
+    Remove(usize, u32),
+    /// All packets of a burst are dropped.
     Clear(usize),
 }
 
@@ -36,6 +38,7 @@ fn step() -> impl Strategy<Value = Step> {
         4 => (0..QUEUES, 0..BURSTS).prop_map(|(queue, burst)| Step::Receive(queue, burst)),
         2 => (0..QUEUES, 0..BURSTS).prop_map(|(queue, burst)| Step::Send(queue, burst)),
         1 => (0..BURSTS, flits()).prop_map(|(burst, flits)| Step::Add(burst, flits)),
+        2 => (0..BURSTS, any::<u32>()).prop_map(|(burst, bits)| Step::Remove(burst, bits)),
         1 => (0..BURSTS).prop_map(Step::Clear),
     ]
 }
@@ -152,6 +155,12 @@ impl Both {
                     place.copy_from_slice(&packet);
                     self.held[burst].push(packet);
                 }
+            }
+            Step::Remove(burst, bits) => {
+                let indices = (0..self.held[burst].len() as u32).filter(|at| bits >> at & 1 == 1);
+                self.bursts[burst].remove(&indices.collect::<Vec<_>>());
+                let mut bits = (0..).map(|at| bits >> at & 1 == 1);
+                self.held[burst].retain(|_| !bits.next().unwrap());
             }
             Step::Clear(burst) => {
                 self.bursts[burst].clear();

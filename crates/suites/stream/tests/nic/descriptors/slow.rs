@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use applications::Application;
 use machine::tsc::Tsc;
-use stream::echo::work;
 use stream::generator::{Pace, Trial};
 use stream::host::descriptors::{BURST, Device, Sizes};
 use stream::nic::Counters;
@@ -13,7 +13,7 @@ use stream::wire::sample::Sizes as PacketSizes;
 
 use super::{Testbed, assert_whole, wired};
 use crate::testbed::cable::{flow, frame};
-use crate::testbed::{Program, TIMEOUT, alone, counters, flows, ticks, traffic};
+use crate::testbed::{Program, TIMEOUT, alone, counters, echo, flows, ticks, traffic};
 
 #[test]
 fn drops_are_counted_where_they_happen_and_no_buffer_leaks() {
@@ -35,7 +35,7 @@ fn drops_are_counted_where_they_happen_and_no_buffer_leaks() {
         while goes_on() {
             if start.load(Ordering::Relaxed) {
                 packets += queue.receive(&mut burst) as u64;
-                burst.packets().for_each(|packet| work(packet, 1000));
+                echo(1000).process(burst.packets(), |_, _| ());
                 queue.send(&mut burst).unwrap();
             }
         }

@@ -10,13 +10,16 @@ use std::time::{Duration, Instant};
 
 use machine::pin::spawn_pinned;
 use machine::tsc::Tsc;
-use stream::echo::{Echo, PipesEcho, work};
-use stream::generator::{Check, Generator, GeneratorCommand, LiveCounters, Pace, Report, Trial};
+use stream::application::Echo;
+use stream::generator::{
+    Check, Generator, GeneratorCommand, LiveCounters, Pace, Report, TOUCHED, Trial,
+};
 use stream::host::Sizes;
 use stream::nic::flow_table::looked_up;
 use stream::nic::pcie::{LinkRate, PcieModel};
 use stream::nic::pipes::{Notify, Pipes};
 use stream::nic::{Counters, Nic, NicParams, PlacementOrder, Port};
+use stream::serve::{PipesServer, Server};
 use stream::steering::CorePipes;
 use stream::wire::Flow;
 use stream::wire::sample::{SampleTraffic, Sizes as PacketSizes};
@@ -95,6 +98,16 @@ impl TestParams {
     }
 }
 
+/// Returns the echo whose change the generator expects.
+pub(crate) fn echo(nops: u32) -> Echo {
+    Echo { nops }
+}
+
+/// Changes a packet as the echo does.
+pub(crate) fn touch(packet: &mut [u8]) {
+    packet[TOUCHED] = packet[TOUCHED].wrapping_add(1);
+}
+
 /// Returns packets to a number of destinations.
 pub(crate) fn traffic(packets: u32, size: PacketSizes, destinations: u32) -> Arc<Traffic> {
     Arc::new(SampleTraffic { packets, size, sources: 1, destinations }.traffic().unwrap())
@@ -144,11 +157,12 @@ impl Testbed {
         let (params, flows) = (self.params, flows(&self.traffic));
         let of_core = CorePipes::per_flow(&flows);
         self.program(move |port, goes_on, ready| {
-            let mut echo = PipesEcho::new(&port, params.sizes, &of_core, params.prefetch).unwrap();
+            let mut server =
+                PipesServer::new(&port, params.sizes, &of_core, params.prefetch).unwrap();
             ready();
             let mut packets = 0;
             while goes_on() {
-                packets += echo.poll(|packet| work(packet, 0)).unwrap();
+                packets += server.poll(&mut echo(0)).unwrap();
             }
             packets
         })

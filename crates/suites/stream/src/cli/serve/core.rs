@@ -1,28 +1,31 @@
-//! One core of the echo command, and the state that all cores share.
+//! One core of an application, and the state that all cores share.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
+use applications::Application;
 use machine::SysError;
 use machine::tsc::Tsc;
 
+use super::NicInterface;
+use crate::application::WithApplication;
 use crate::core_use::{CoreStats, CoreUse};
-use crate::echo::{DescriptorsEcho, Echo, PipesEcho, work};
 use crate::host::{self, descriptors};
 use crate::iterations::StallThreshold;
 use crate::nic::{InterfaceConfig, Port, ticks};
-use crate::steering::CorePipes;
+use crate::serve::{DescriptorsServer, LinkServer, PipesServer, Server};
 
 /// State that the cores share with the main thread.
 pub(super) struct Shared {
     pub(super) stop: AtomicBool,
-    /// Packets that each core has echoed.
+    /// Packets that each core has processed.
     pub(super) packets: Vec<Count>,
     /// Flows without a rule because the NIC's flow table has no space for it.
     pub(super) unbound: AtomicUsize,
     /// Passed by the cores and the main thread once all cores are ready.
     pub(super) ready: Barrier,
-    /// Passed by the cores once all have stopped echoing.
+    /// Passed by the cores once all have stopped.
     pub(super) end: Barrier,
 }
 
@@ -44,14 +47,9 @@ impl Shared {
         }
     }
 
-    /// Returns the number of packets that each core has echoed.
+    /// Returns the number of packets that each core has processed.
     pub(super) fn each(&self) -> Vec<u64> {
         self.packets.iter().map(|count| count.0.load(Ordering::Relaxed)).collect()
-    }
-
-    /// Returns the number of packets that all cores have echoed.
-    pub(super) fn all(&self) -> u64 {
-        self.packets.iter().map(|count| count.0.load(Ordering::Relaxed)).sum()
     }
 }
 
@@ -93,67 +91,96 @@ impl Drop for Barriers<'_> {
     }
 }
 
-/// One core of the echo.
+/// One core of an application.
 pub(super) struct Core<'a> {
     pub(super) count: &'a AtomicU64,
     pub(super) barriers: Barriers<'a>,
-    pub(super) nops: u32,
+    /// Time that no packet's work exceeds.
+    pub(super) max_work: Duration,
 }
 
 impl Core<'_> {
-    /// Echoes until all cores stop, then calls `last` before its pipes are freed. A core that ends early stops all.
+    /// Processes packets until all cores stop, then calls `last` before the interface is closed. A core that ends early stops
+    /// all.
     pub(super) fn run(
-        mut self,
-        port: &Port,
-        config: InterfaceConfig,
-        of_core: &CorePipes,
-        prefetch: bool,
+        &mut self,
+        server: &mut impl Server,
+        mut application: impl Application,
         last: impl FnOnce(),
-    ) -> Result<CoreRecord, SysError> {
-        let record = match config {
-            InterfaceConfig::Pipes { ring, notifications, .. } => {
-                let sizes = host::Sizes { ring, notifications, ..host::Sizes::default() };
-                self.echo(&mut PipesEcho::new(port, sizes, of_core, prefetch)?, last)
-            }
-            InterfaceConfig::Descriptors { rx, tx, .. } => {
-                let sizes = descriptors::Sizes { rx, tx };
-                self.echo(&mut DescriptorsEcho::new(port, sizes, of_core)?, last)
-            }
-            // Programs attach to such a NIC by vhost-user, or not at all.
-            InterfaceConfig::Virtio { .. } | InterfaceConfig::Link(_) => CoreRecord::default(),
-        };
-        Ok(record)
-    }
-
-    /// Echoes until all cores stop, then calls `last`.
-    pub(super) fn echo(&mut self, echo: &mut impl Echo, last: impl FnOnce()) -> CoreRecord {
+    ) -> CoreRecord {
         let shared = self.barriers.shared;
-        shared.unbound.fetch_add(echo.unbound(), Ordering::Relaxed);
-        let (mut echoed, nops) = (0_u64, self.nops);
-        let of_lost_cpu = |tsc| StallThreshold::of_lost_cpu(tsc, nops);
+        shared.unbound.fetch_add(server.unbound(), Ordering::Relaxed);
+        let (mut processed, max_work) = (0_u64, self.max_work);
+        let of_lost_cpu = |tsc| StallThreshold::of_lost_cpu(tsc, max_work);
         let threshold = Tsc::get().map_or(StallThreshold::NEVER, of_lost_cpu);
         self.barriers.ready();
         let mut record = CoreRecord::default();
         let mut start = ticks();
         while !shared.stop.load(Ordering::Relaxed) {
             // The main thread notices a closed NIC too.
-            let Ok(packets) = echo.poll(|packet| work(packet, nops)) else { break };
+            let Ok(packets) = server.poll(&mut application) else { break };
             let now = ticks();
             record.add(start, now, packets, &threshold);
             start = now;
             if packets > 0 {
-                echoed = echoed.wrapping_add(packets);
-                self.count.store(echoed, Ordering::Relaxed);
+                processed = processed.wrapping_add(packets);
+                self.count.store(processed, Ordering::Relaxed);
             }
         }
         self.barriers.end();
         last();
-        record.end(echo)
+        record.end(server, &application)
+    }
+}
+
+/// Runs an application over the interface of a NIC.
+pub(super) struct OverPort<'a, F> {
+    pub(super) core: Core<'a>,
+    pub(super) port: &'a Port,
+    pub(super) interface: &'a NicInterface,
+    /// Called before the interface is closed.
+    pub(super) last: F,
+}
+
+impl<F: FnOnce()> WithApplication for OverPort<'_, F> {
+    type Output = Result<CoreRecord, SysError>;
+
+    fn run<A: Application>(self, application: A) -> Self::Output {
+        let Self { mut core, port, interface, last } = self;
+        let NicInterface { config, of_core, prefetch } = interface;
+        Ok(match *config {
+            InterfaceConfig::Pipes { ring, notifications, .. } => {
+                let sizes = host::Sizes { ring, notifications, ..host::Sizes::default() };
+                let mut server = PipesServer::new(port, sizes, of_core, *prefetch)?;
+                core.run(&mut server, application, last)
+            }
+            InterfaceConfig::Descriptors { rx, tx, .. } => {
+                let sizes = descriptors::Sizes { rx, tx };
+                core.run(&mut DescriptorsServer::new(port, sizes, of_core)?, application, last)
+            }
+            // Programs attach to such a NIC by vhost-user, or not at all.
+            InterfaceConfig::Virtio { .. } | InterfaceConfig::Link(_) => CoreRecord::default(),
+        })
+    }
+}
+
+/// Runs an application over an interface of Linux.
+pub(super) struct OverLink<'a> {
+    pub(super) core: Core<'a>,
+    pub(super) server: LinkServer,
+}
+
+impl WithApplication for OverLink<'_> {
+    type Output = CoreRecord;
+
+    fn run<A: Application>(self, application: A) -> CoreRecord {
+        let Self { mut core, mut server } = self;
+        core.run(&mut server, application, || {})
     }
 }
 
 /// What a core did from its first packet to its last one.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct CoreRecord {
     pub(super) stats: CoreStats,
     /// Start of the first iteration with packets and end of the last one, in ticks; 0 without packets.
@@ -186,10 +213,10 @@ impl CoreRecord {
     }
 
     /// Adds what is read at the end. The core clock is 0 if it is doubtful.
-    fn end(self, echo: &mut impl Echo) -> Self {
+    fn end(self, server: &mut impl Server, application: &impl Application) -> Self {
         let core_hertz = machine::core_clock::hertz().unwrap_or(0.0);
-        let stats =
-            CoreStats { queues: echo.queues(), misses: echo.misses(), core_hertz, ..self.stats };
+        let (queues, misses, counts) = (server.queues(), server.misses(), application.counts());
+        let stats = CoreStats { queues, misses, core_hertz, counts, ..self.stats };
         Self { stats, ..self }
     }
 
@@ -201,9 +228,9 @@ impl CoreRecord {
 
     /// Returns the core cycles per packet, without polling in vain; `None` without packets, or if a clock is doubtful.
     pub(super) fn cycles_per_packet(&self) -> Option<f64> {
-        let CoreStats { iterations, core_hertz, .. } = self.stats;
+        let CoreStats { iterations, core_hertz, .. } = &self.stats;
         let seconds = self.stats.work() / Tsc::get().ok()?.hertz;
-        let is_known = iterations.packets > 0 && core_hertz > 0.0;
+        let is_known = iterations.packets > 0 && *core_hertz > 0.0;
         is_known.then(|| seconds * core_hertz / iterations.packets as f64)
     }
 }
@@ -212,12 +239,12 @@ impl CoreRecord {
 mod tests {
     use std::sync::Arc;
     use std::sync::mpsc::channel;
-    use std::time::Duration;
 
     use super::*;
+    use crate::application::Echo;
     use crate::host::NicClosed;
 
-    /// An echo that panics at a given step.
+    /// An interface that panics at a given step.
     #[derive(Clone, Copy, PartialEq)]
     enum Panics {
         Nowhere,
@@ -233,8 +260,8 @@ mod tests {
         }
     }
 
-    impl Echo for Panics {
-        fn poll(&mut self, _: impl FnMut(&mut [u8])) -> Result<u64, NicClosed> {
+    impl Server for Panics {
+        fn poll(&mut self, _: &mut impl Application) -> Result<u64, NicClosed> {
             self.here(Self::BeforeEnd);
             Ok(0)
         }
@@ -274,12 +301,14 @@ mod tests {
                 let (shared, ended) = (Arc::clone(&shared), ended.clone());
                 let mut interface = if core == 1 { panics } else { Panics::Nowhere };
                 std::thread::spawn(move || {
-                    let echoed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                    let ended_well = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                         let barriers = Barriers::new(&shared);
                         let count = &shared.packets[core].0;
-                        Core { count, barriers, nops: 0 }.echo(&mut interface, || {});
+                        let echo = Echo { nops: 0 };
+                        let mut core = Core { count, barriers, max_work: Duration::ZERO };
+                        core.run(&mut interface, echo, || {});
                     }));
-                    ended.send((core, echoed.is_ok())).unwrap();
+                    ended.send((core, ended_well.is_ok())).unwrap();
                 });
             }
             // Stands in for the main thread; a hang must fail the test.

@@ -1,0 +1,162 @@
+//! What the commands of the applications print.
+
+use std::io::Write;
+
+use applications::application::Count;
+use serde_json::{Map, Value, json};
+
+use super::core::CoreRecord;
+use super::options::ServeOptions;
+use crate::application::{ApplicationSpec, sum};
+use crate::cli::Error;
+use crate::cli::link::LinkSummary;
+use crate::nic::InterfaceConfig;
+use crate::steering::Steering;
+
+/// What an application did.
+pub(super) struct Run<'a> {
+    pub(super) spec: &'a ApplicationSpec,
+    /// Packets of each core.
+    pub(super) packets: Vec<u64>,
+    pub(super) records: &'a [CoreRecord],
+    pub(super) seconds: f64,
+}
+
+impl Run<'_> {
+    /// Returns the packets of all cores.
+    fn all(&self) -> u64 {
+        self.packets.iter().fold(0, |all, packets| all.saturating_add(*packets))
+    }
+
+    /// Returns what the application has counted on all cores.
+    fn counts(&self) -> Vec<Count> {
+        sum(self.records.iter().map(|record| record.stats.counts.as_slice()))
+    }
+
+    /// Returns the fields of the JSON that do not depend on the interface.
+    fn json(&self) -> Map<String, Value> {
+        let nops = match self.spec {
+            ApplicationSpec::Echo { nops } => json!(nops),
+            ApplicationSpec::MaglevEnso { .. }
+            | ApplicationSpec::Maglev { .. }
+            | ApplicationSpec::KeyValue { .. }
+            | ApplicationSpec::LogMonitor { .. }
+            | ApplicationSpec::Telemetry { .. } => Value::Null,
+        };
+        let counts =
+            self.counts().into_iter().map(|Count { name, value }| (name.into(), value.into()));
+        let fields = [
+            ("application", json!(self.spec.kind().name())),
+            ("options", json!(self.spec.describe(self.records.len()))),
+            ("packets", json!(self.all())),
+            ("counts", Value::Object(counts.collect())),
+            ("core_use", self.records.iter().map(use_json).collect()),
+            ("nops", nops),
+            ("seconds", json!(self.seconds)),
+        ];
+        fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    }
+
+    /// Returns the line with the counts; none if the application counts nothing.
+    fn counts_line(&self) -> String {
+        let counts = self.counts();
+        let each: Vec<_> = counts
+            .iter()
+            .filter(|count| count.value > 0)
+            .map(|it| format!("{} {}", it.value, it.name))
+            .collect();
+        if each.is_empty() { String::new() } else { format!("counts: {}\n", each.join(", ")) }
+    }
+}
+
+/// Prints a run over the interface of a NIC.
+pub(super) fn print(
+    options: &ServeOptions,
+    run: &Run,
+    config: InterfaceConfig,
+    ended: &str,
+) -> Result<(), Error> {
+    let mut out = lab::terminal::stdout();
+    if options.json {
+        let mut result = run.json();
+        let is_ruled = options.steering == Steering::Rules;
+        let fields = [
+            ("cores", json!(run.packets)),
+            ("pipes", json!(options.pipes)),
+            ("steering", json!(options.steering.name())),
+            ("flows", json!(is_ruled.then(|| options.flow_count()))),
+            ("interface", json!(config.to_string())),
+            ("ended", json!(ended)),
+        ];
+        result.extend(fields.map(|(name, value)| (name.to_owned(), value)));
+        writeln!(out, "{}", Value::from(result))?;
+        return Ok(());
+    }
+    let (verb, packets, seconds) = (run.spec.kind().verb(), run.all(), run.seconds);
+    writeln!(out, "{}, {}", run.spec.describe(options.cores()), options.describe(config))?;
+    writeln!(out, "{verb} {packets} packets in {seconds:.1} s; {ended}")?;
+    for ((core, packets), record) in run.packets.iter().enumerate().zip(run.records) {
+        writeln!(out, "  core {core}: {packets}; {}", use_text(record))?;
+    }
+    write!(out, "{}", run.counts_line())?;
+    Ok(())
+}
+
+/// Prints a run over an interface of Linux, on one core.
+pub(super) fn print_link(json: bool, run: &Run, summary: &LinkSummary) -> Result<(), Error> {
+    let mut out = lab::terminal::stdout();
+    if json {
+        let mut result = summary.json();
+        result.extend(run.json());
+        writeln!(out, "{}", Value::from(result))?;
+        return Ok(());
+    }
+    let (verb, packets, seconds) = (run.spec.kind().verb(), run.all(), run.seconds);
+    write!(out, "{}", summary.title())?;
+    writeln!(out, "{verb:>10} {packets} packets in {seconds:.1} s")?;
+    write!(out, "{}", summary.text())?;
+    for record in run.records {
+        writeln!(out, "      core {}", use_text(record))?;
+    }
+    write!(out, "{}", run.counts_line())?;
+    Ok(())
+}
+
+/// Describes how a core spent its time, e.g. `busy 42%, looked for packets for 60% of the time, so it waited for packets; 17
+/// packets per iteration, 8.1 cycles each`.
+fn use_text(record: &CoreRecord) -> String {
+    let used = record.core_use();
+    let Some(packets) = used.packets_per_iteration else { return "no packets".into() };
+    let cycles = record.cycles_per_packet().map(|cycles| format!(", {cycles:.1} cycles each"));
+    let bottleneck = match used.is_saturated() {
+        true => "application-bound: this core had no time left",
+        false => "so it waited for packets",
+    };
+    let (used, cycles) = (used.describe(), cycles.unwrap_or_default());
+    format!("{used}, {bottleneck}; {packets:.1} packets per iteration{cycles}")
+}
+
+fn use_json(record: &CoreRecord) -> Value {
+    let used = record.core_use();
+    json!({
+        "busy": used.busy,
+        "polling": used.polling,
+        "saturated": used.is_saturated(),
+        "packets_per_iteration": used.packets_per_iteration,
+        "cycles_per_packet": record.cycles_per_packet(),
+    })
+}
+
+/// Returns a line of progress, after `at` seconds, of which the last `since` are those of the rate: the packets of all cores
+/// and, of several cores, the rate of each.
+pub(super) fn progress(verb: &str, (at, since): (f64, f64), before: &[u64], now: &[u64]) -> String {
+    let rate = |(now, before): (&u64, &u64)| now.saturating_sub(*before) as f64 / since / 1e6;
+    let each: Vec<f64> = now.iter().zip(before).map(rate).collect();
+    let (all, packets) = (each.iter().sum::<f64>(), now.iter().sum::<u64>());
+    let mut text = format!("{at:6.1} s  {verb} {all:8.3} Mpps  {packets} packets");
+    if each.len() > 1 {
+        let each: Vec<_> = each.iter().map(|rate| format!("{rate:.3}")).collect();
+        text += &format!("  cores {} Mpps", each.join(" "));
+    }
+    text
+}

@@ -1,0 +1,145 @@
+//! The application of a testbed: its options, and which points have one.
+
+// Levels may be any number, and this crate is compiled without overflow checks.
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
+
+use std::time::Duration;
+
+use lab::sample::Failure;
+
+use super::params::Interface;
+use super::testbed_config::TestbedConfig;
+use crate::application::{ApplicationKind, ApplicationSpec, BACKENDS};
+use crate::generator::Expectation;
+use crate::host::descriptors::DriverKind;
+
+/// Number of keys of the store, all of which are stored first: 128 MiB, more than most caches.
+pub const KEYS: usize = 4 << 20;
+
+/// Time to store a key: several times what it takes.
+const PER_KEY: Duration = Duration::from_nanos(100);
+/// Time to compile the rules of the log monitor: several times what it takes.
+const COMPILE: Duration = Duration::from_secs(1);
+
+impl TestbedConfig {
+    /// Returns the application with its options.
+    ///
+    /// # Errors
+    /// Returns `unavailable` if this machine lacks something.
+    pub(super) fn application_spec(&self) -> Result<ApplicationSpec, Failure> {
+        let (nops, backends) = (self.nops, BACKENDS);
+        Ok(match self.application {
+            ApplicationKind::Echo => ApplicationSpec::Echo { nops },
+            ApplicationKind::MaglevEnso => ApplicationSpec::MaglevEnso { backends },
+            ApplicationKind::Maglev => ApplicationSpec::Maglev { backends },
+            ApplicationKind::KeyValue => ApplicationSpec::KeyValue { keys: KEYS, filled: true },
+            ApplicationKind::LogMonitor => ApplicationSpec::log_monitor(&[])?,
+            ApplicationKind::Telemetry => ApplicationSpec::telemetry(),
+        })
+    }
+
+    /// Returns the memory of the application, in bytes.
+    pub(super) fn application_memory(&self) -> u64 {
+        match self.application {
+            ApplicationKind::KeyValue => {
+                ApplicationSpec::KeyValue { keys: KEYS, filled: true }.memory(self.cores)
+            }
+            ApplicationKind::Echo
+            | ApplicationKind::MaglevEnso
+            | ApplicationKind::Maglev
+            | ApplicationKind::LogMonitor
+            | ApplicationKind::Telemetry => 0,
+        }
+    }
+
+    /// Estimates how long the application needs until it can process packets.
+    pub(super) fn application_start(&self) -> Duration {
+        match self.application {
+            // Each core looks at all keys.
+            ApplicationKind::KeyValue => PER_KEY.saturating_mul(KEYS as u32),
+            ApplicationKind::LogMonitor => COMPILE,
+            ApplicationKind::Echo
+            | ApplicationKind::MaglevEnso
+            | ApplicationKind::Maglev
+            | ApplicationKind::Telemetry => Duration::ZERO,
+        }
+    }
+
+    /// Checks that there is the configured application over the configured interface.
+    ///
+    /// # Errors
+    /// Returns `unsupported` if there is not, `unavailable` if this machine lacks something.
+    pub(super) fn check_application(&self) -> Result<(), Failure> {
+        if self.application == ApplicationKind::Echo {
+            return Ok(());
+        }
+        let name = self.application.name();
+        if self.interface == Interface::Dpdk {
+            return Err(Failure::unsupported("the application of dpdk is testpmd; use echo"));
+        }
+        if self.nops > 0 {
+            return Err(Failure::unsupported(format!("only the echo executes NOPs, not {name}")));
+        }
+        let is_default = self.driver.kind() == DriverKind::default();
+        if self.interface == Interface::Descriptors && !is_default {
+            let why = format!("only the echo has other drivers than the default, not {name}");
+            return Err(Failure::unsupported(why));
+        }
+        Ok(self.application.available()?)
+    }
+
+    /// Returns what the application returns.
+    pub fn expectation(&self) -> Expectation {
+        match (self.interface, self.application) {
+            (Interface::Dpdk, _) => self.dpdk.expectation(),
+            (_, ApplicationKind::Echo) => Expectation::Byte,
+            (
+                _,
+                ApplicationKind::MaglevEnso
+                | ApplicationKind::Maglev
+                | ApplicationKind::KeyValue
+                | ApplicationKind::LogMonitor
+                | ApplicationKind::Telemetry,
+            ) => Expectation::Same,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lab::method::Params;
+    use lab::sample::FailureKind;
+
+    use super::super::params::CommonParams;
+    use super::*;
+
+    fn config(levels: &[(&str, &str)]) -> TestbedConfig {
+        let levels = levels.iter().map(|(name, level)| ((*name).to_string(), (*level).into()));
+        TestbedConfig::new(&CommonParams::with_defaults(&levels.collect()).unwrap())
+    }
+
+    #[test]
+    fn only_the_echo_has_every_interface_and_driver() {
+        for (levels, said) in [
+            ([("application", "maglev"), ("interface", "dpdk")], "testpmd"),
+            ([("application", "telemetry"), ("nops", "1")], "NOPs, not telemetry"),
+            ([("application", "key-value"), ("mbuf", "none")], "other drivers"),
+        ] {
+            let levels = [&[("interface", "descriptors")], &levels[..]].concat();
+            let failure = config(&levels).check_application().unwrap_err();
+            assert_eq!(failure.kind, FailureKind::Unsupported, "{failure}");
+            assert!(failure.why.contains(said), "{failure}");
+            let of_echo = levels.into_iter().filter(|(name, _)| *name != "application");
+            config(&of_echo.collect::<Vec<_>>()).check_application().unwrap();
+        }
+    }
+
+    #[test]
+    fn a_store_needs_memory_and_time() {
+        let [echo, store] = ["echo", "key-value"]
+            .map(|name| config(&[("application", name), ("cores", "2"), ("pipes", "2")]));
+        assert_eq!(store.memory() - echo.memory(), 128 << 20);
+        assert!(store.application_start() > echo.application_start());
+        assert_eq!(store.application_spec().unwrap().kind(), ApplicationKind::KeyValue);
+    }
+}
