@@ -44,7 +44,7 @@ int main(int argc, char **argv) {
         tg_packets packets = tg_packets_of(data, (size_t)bytes);
         size_t length;
         while ((packet = tg_packets_next(&packets, &length)) != NULL) {
-            packet[59]++; /* the generator expects this change */
+            packet[43]++; /* the generator expects this change */
             echoed++;
         }
         status = tg_pipe_send(pipe, (size_t)bytes);

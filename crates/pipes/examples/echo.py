@@ -18,7 +18,7 @@ def echo(device, count):
                 continue
             data = pipe.recv()
             for packet in tollgate_pipes.packets(data):
-                packet[59] = (packet[59] + 1) % 256  # the generator expects this change
+                packet[43] = (packet[43] + 1) % 256  # the generator expects this change
                 echoed += 1
             pipe.send(len(data))
     except tollgate_pipes.PipeError as error:

@@ -43,7 +43,7 @@ fn echo(socket: &Path, pipes: u32) -> Result<u64, Box<dyn Error>> {
         let pipe = &mut pipes[index];
         let mut packets = pipe.recv().packets();
         for packet in &mut packets {
-            packet[59] = packet[59].wrapping_add(1); // the generator expects this change
+            packet[43] = packet[43].wrapping_add(1); // the generator expects this change
             echoed += 1;
         }
         let bytes = packets.processed();

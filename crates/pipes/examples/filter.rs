@@ -29,7 +29,7 @@ impl Application for Filter {
         for packet in packets {
             // The last byte of the IPv4 destination address.
             if packet[33].is_multiple_of(2) {
-                packet[59] = packet[59].wrapping_add(1); // the generator expects this change
+                packet[43] = packet[43].wrapping_add(1); // the generator expects this change
                 self.sent += 1;
                 done(packet, Decision::Send);
             } else {

@@ -30,7 +30,7 @@ static int echo(tg_pipe *from, tg_pipe *to, uint8_t *data, size_t bytes) {
     size_t length;
     while ((packet = tg_packets_next(&packets, &length)) != NULL) {
         echoed++;
-        packet[59]++;
+        packet[43]++;
         if (to != NULL) {
             int64_t space = tg_pipe_buffer(to, length, &copy);
             if (space < 0) return (int)space;

@@ -15,7 +15,7 @@ with tollgate_pipes.Device(socket) as device:
     while echoed < count:
         data = pipe.peek(64)
         if data:
-            data[59] = (data[59] + 1) % 256
+            data[43] = (data[43] + 1) % 256
             pipe.confirm(64)
             pipe.send(64)
             echoed += 1
