@@ -1,6 +1,6 @@
 //! Bursts: packets that the generator sends together.
 
-use super::times::Timing;
+use super::times::{Numbering, Timing};
 use super::{Generator, Template};
 use crate::nic::layout::FLIT;
 use crate::wire::mark::{ADDRESSES, Mark, MarkPosition, PAYLOAD};
@@ -84,25 +84,23 @@ impl Burst<'_> {
         let templates = generator.templates.as_slice();
         let round = generator.position.round;
         let mut writer = BurstWriter::<AT> { round, timing: generator.timing.begin_burst() };
-        let mut wire_bytes = 0;
         for run in runs {
             let list = run.list.of(order);
             if run.place.is_null() {
                 std::hint::cold_path();
                 generator.dropped += u64::from(run.count);
-                wire_bytes += dropped_wire_bytes(templates, list, run);
                 continue;
             }
             // SAFETY: the caller guarantees that the lists contain indices of the templates, and that each address has
             // space for its packet.
-            wire_bytes += unsafe {
+            unsafe {
                 match list {
                     [index] => writer.write_one::<V>(templates, *index, run, &mut next),
                     _ => writer.write_list::<V>(templates, list, run, &mut next),
                 }
             };
         }
-        generator.end_burst(self.count, wire_bytes, writer.timing);
+        generator.end_burst(self.count, writer.timing);
     }
 
     /// Writes the packets in the order in which they arrive, with their marks at `AT`.
@@ -119,32 +117,28 @@ impl Burst<'_> {
         let Position { index, round } = generator.position;
         let mut writer = BurstWriter::<AT> { round, timing: generator.timing.begin_burst() };
         // SAFETY: the caller guarantees the same, and there are as many queues as templates.
-        let (wire_bytes, dropped) = unsafe {
+        let dropped = unsafe {
             writer.write_in_order::<V, C>(&generator.templates, index, count, queues, cursors)
         };
         generator.dropped += dropped;
-        generator.end_burst(count, wire_bytes, writer.timing);
+        generator.end_burst(count, writer.timing);
     }
 }
 
 impl Generator {
-    /// Accounts for the packets of a burst, of a given size on the wire in bytes.
+    /// Accounts for the packets of a burst, which follow each other in the traffic.
     #[inline(always)]
-    fn end_burst(&mut self, count: u32, wire_bytes: u64, timing: Timing) {
+    fn end_burst(&mut self, count: u32, timing: Timing) {
         self.timing = timing;
-        self.position.advance(count, self.templates.len() as u32);
+        let (first, all) = (self.position.index as usize, self.templates.len());
+        let rounds = self.position.advance(count, all as u32);
+        // The last entry is that of a whole round.
+        let (before, next) = (&self.wire_before, self.position.index as usize);
+        let wire_bytes = u64::from(rounds) * before[all] + before[next] - before[first];
         self.sent += u64::from(count);
         self.sent_bytes += wire_bytes;
         self.paced.sent(wire_bytes);
     }
-}
-
-/// Returns the size on the wire of dropped packets, in bytes.
-#[cold]
-fn dropped_wire_bytes(templates: &[Template], list: &[u32], run: &PacketRun) -> u64 {
-    let indices = list.iter().cycle().skip(run.at as usize % list.len());
-    let each = indices.map(|index| u64::from(templates[*index as usize].wire_bytes));
-    each.take(run.count as usize).sum()
 }
 
 /// Writes the packets of a burst to memory, with their marks at `AT`.
@@ -155,7 +149,7 @@ struct BurstWriter<const AT: usize> {
 }
 
 impl<const AT: usize> BurstWriter<AT> {
-    /// Writes one packet repeatedly, which keeps it in registers. Returns the size on the wire, in bytes.
+    /// Writes one packet repeatedly, which keeps it in registers.
     ///
     /// # Safety
     /// `index` is an index of `templates`, and there is space for the packets.
@@ -166,31 +160,38 @@ impl<const AT: usize> BurstWriter<AT> {
         index: u32,
         run: &PacketRun,
         mut next: impl FnMut(*mut u8, usize) -> *mut u8,
-    ) -> u64 {
+    ) {
         // SAFETY: the caller guarantees that the index is valid.
         let template = unsafe { *templates.get_unchecked(index as usize) };
-        let step = template.flits as usize * FLIT;
+        let bytes = template.flits as usize * FLIT;
+        let Numbering { each, .. } = template.numbering;
         let mut number = template.numbering.in_round(self.round.wrapping_add(run.at));
         let mut place = run.place;
-        // SAFETY: the source is in the traffic, which the generator keeps.
-        let first = unsafe { V::load(template.source) };
+        // SAFETY: the source is in the traffic, which the generator keeps; the caller guarantees the CPU.
+        let (first, step) = unsafe { (V::load(template.source), V::words::<AT>(Mark::step(each))) };
         let mut left = run.count;
         while left > 0 {
-            let (stamp, count) = self.timing.next(left);
+            let (stamp, mut count) = self.timing.next(left);
             left -= count;
-            for _ in 0..count {
+            while count > 0 {
+                let mark = Mark { index, number, stamp };
+                let steps = mark.steps(each, count);
                 // SAFETY: the caller guarantees the space; `source` has as many flits as the template states.
                 unsafe {
-                    template.put::<V>(V::marked::<AT>(first, Mark { index, number, stamp }), place);
+                    let mut words = V::words::<AT>(mark.words());
+                    for _ in 0..steps {
+                        template.put::<V>(V::marked::<AT>(first, words), place);
+                        words = V::sum(words, step);
+                        place = next(place, bytes);
+                    }
                 }
-                number = number.wrapping_add(template.numbering.each);
-                place = next(place, step);
+                number = number.wrapping_add(each.wrapping_mul(steps));
+                count -= steps;
             }
         }
-        u64::from(template.wire_bytes) * u64::from(run.count)
     }
 
-    /// Writes the packets of a list in turn. Returns the size on the wire, in bytes.
+    /// Writes the packets of a list in turn.
     ///
     /// # Safety
     /// The list contains indices of `templates`, and there is space for the packets.
@@ -201,9 +202,9 @@ impl<const AT: usize> BurstWriter<AT> {
         list: &[u32],
         run: &PacketRun,
         mut next: impl FnMut(*mut u8, usize) -> *mut u8,
-    ) -> u64 {
+    ) {
         let (mut at, mut round) = (run.at as usize, self.round);
-        let (mut place, mut wire_bytes) = (run.place, 0);
+        let mut place = run.place;
         let mut left = run.count;
         while left > 0 {
             let (stamp, count) = self.timing.next(left);
@@ -216,20 +217,16 @@ impl<const AT: usize> BurstWriter<AT> {
                 at += 1;
                 // SAFETY: the caller guarantees that the index is valid.
                 let template = unsafe { templates.get_unchecked(index as usize) };
-                wire_bytes += u64::from(template.wire_bytes);
                 let mark = Mark { index, number: template.numbering.in_round(round), stamp };
-                // SAFETY: the traffic has the template's source, and the caller guarantees space for the packet.
-                unsafe {
-                    template.put::<V>(V::marked::<AT>(V::load(template.source), mark), place);
-                }
+                // SAFETY: the caller guarantees space for the packet.
+                unsafe { template.put_marked::<V, AT>(mark, place) };
                 place = next(place, template.flits as usize * FLIT);
             }
         }
-        wire_bytes
     }
 
     /// Writes the packets from index `first` on in the order in which they arrive, each to the next address of its queue.
-    /// Returns the size of all packets on the wire, in bytes, and the number of packets without an address.
+    /// Returns the number of packets without an address.
     ///
     /// # Safety
     /// There is a queue for each template and a cursor for each queue, whose addresses have space for their packets.
@@ -241,10 +238,10 @@ impl<const AT: usize> BurstWriter<AT> {
         count: u32,
         queues: &[u32],
         cursors: &mut [C],
-    ) -> (u64, u64) {
+    ) -> u64 {
         debug_assert_eq!(queues.len(), templates.len());
         let (mut index, mut round) = (first as usize, self.round);
-        let (mut wire_bytes, mut dropped) = (0, 0);
+        let mut dropped = 0;
         let mut left = count;
         while left > 0 {
             let (stamp, count) = self.timing.next(left);
@@ -255,13 +252,12 @@ impl<const AT: usize> BurstWriter<AT> {
                     let queue = *queues.get_unchecked(index) as usize;
                     (templates.get_unchecked(index), cursors.get_unchecked_mut(queue))
                 };
-                wire_bytes += u64::from(template.wire_bytes);
                 let number = template.numbering.in_round(round);
                 let mark = Mark { index: index as u32, number, stamp };
-                // SAFETY: the traffic has the template's source, and the caller guarantees space for the packet.
+                // SAFETY: the caller guarantees space for the packet.
                 unsafe {
                     if let Some(place) = cursor.next(template.flits as usize * FLIT) {
-                        template.put::<V>(V::marked::<AT>(V::load(template.source), mark), place);
+                        template.put_marked::<V, AT>(mark, place);
                     } else {
                         std::hint::cold_path();
                         dropped += 1;
@@ -269,24 +265,42 @@ impl<const AT: usize> BurstWriter<AT> {
                 }
                 index += 1;
                 if index == templates.len() {
+                    // A branch, which is predicted: conditional moves would take more instructions for each packet.
+                    std::hint::cold_path();
                     (index, round) = (0, round.wrapping_add(1));
                 }
             }
         }
-        (wire_bytes, dropped)
+        dropped
     }
 }
 
 impl Position {
+    /// Advances by some packets. Returns the number of rounds that this completes.
     #[inline(always)]
-    fn advance(&mut self, packets: u32, all: u32) {
+    fn advance(&mut self, packets: u32, all: u32) -> u32 {
         let index = self.index + packets;
-        self.round = self.round.wrapping_add(index / all);
+        let rounds = index / all;
+        self.round = self.round.wrapping_add(rounds);
         self.index = index % all;
+        rounds
     }
 }
 
 impl Template {
+    /// Writes the packet with a mark at `AT`.
+    ///
+    /// # Safety
+    /// The requirements of [`put`](Self::put) apply.
+    #[inline(always)]
+    unsafe fn put_marked<V: Vector, const AT: usize>(&self, mark: Mark, place: *mut u8) {
+        // SAFETY: the source is in the traffic, which the generator keeps; the caller guarantees the remaining conditions.
+        unsafe {
+            let words = V::words::<AT>(mark.words());
+            self.put::<V>(V::marked::<AT>(V::load(self.source), words), place);
+        }
+    }
+
     /// Writes the packet. `first` is its first flit, already marked.
     ///
     /// # Safety

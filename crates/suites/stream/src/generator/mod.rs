@@ -108,6 +108,8 @@ pub struct Generator {
     unread: Option<u64>,
     checked: Checked,
     timing: Timing,
+    /// Size of the packets before each packet of a round on the wire, and of the whole round, in bytes.
+    wire_before: Vec<u64>,
     /// Mean size of a packet on the wire, in bytes.
     wire_bytes: f64,
     /// Packets per flit of the traffic.
@@ -153,6 +155,7 @@ impl Generator {
             unread: None,
             checked: Checked::default(),
             timing: Timing::of_none(),
+            wire_before: Vec::new(),
             wire_bytes: 0.0,
             per_flit: 0.0,
             ticks_per_second: tsc.hertz,
@@ -183,6 +186,12 @@ impl Generator {
         for (template, sequence) in self.templates.iter_mut().zip(&sequences.of_packet) {
             template.numbering.each = before[*sequence as usize];
         }
+        let each = traffic.packets().iter().map(|packet| u64::from(packet.wire_bytes()));
+        let ends = each.scan(0, |end, bytes| {
+            *end += bytes;
+            Some(*end)
+        });
+        self.wire_before = std::iter::once(0).chain(ends).collect();
         self.checked = Checked::new(&traffic, &sequences);
         self.wire_bytes = traffic.total_wire_bytes() as f64 / traffic.len() as f64;
         let flits: u64 = self.templates.iter().map(|template| u64::from(template.flits)).sum();

@@ -118,3 +118,56 @@ fn packets_of_a_burst_have_separate_round_trip_times() {
     assert!(times.len() == 16 && times.count_between(late, u64::MAX / 2) >= 8);
     assert!(times.min() + late <= times.max() + late / 100, "{} {}", times.min(), times.max());
 }
+
+#[test]
+fn a_closed_loop_of_a_receiver_follows_the_space_that_it_frees() {
+    const WINDOW: u64 = 8;
+    const FLITS: usize = 3;
+    let sample = SampleTraffic { packets: 2, size: Sizes::One(150), sources: 1, destinations: 1 };
+    let traffic = Arc::new(sample.traffic().unwrap());
+    let mut generator = Generator::new(traffic, Arc::new(LiveCounters::default())).unwrap();
+    let (answer, report) = sync_channel(1);
+    let trial = Trial {
+        pace: Pace::Closed { window: WINDOW },
+        duration: u64::MAX / 4,
+        drain: u64::MAX / 4,
+        expectation: Expectation::Nothing,
+        ..Trial::default()
+    };
+    generator.command(GeneratorCommand::Start(trial, answer));
+    generator.next_burst(ticks(), 0);
+    let mut memory = [CacheLine([0; FLIT]); 100 * FLITS];
+    // Sends what is due if packets with this many flits are unread.
+    let mut send = |generator: &mut Generator, unread: u64| {
+        generator.on_unread(unread);
+        generator.end_iteration(ticks());
+        let burst = generator.next_burst(ticks(), 100);
+        let count = burst.count();
+        if count > 0 {
+            let (place, list) = (memory.as_mut_ptr().cast(), List { start: 0, len: 2 });
+            let run = PacketRun { place, count, list, at: 0 };
+            // SAFETY: the local memory has space for all packets.
+            unsafe { burst.deliver::<Plain>(&[0, 1], &[run]) };
+        }
+        u64::from(count)
+    };
+    let flits = FLITS as u64;
+    assert_eq!(send(&mut generator, 0), WINDOW);
+    assert_eq!(send(&mut generator, WINDOW * flits), 0);
+    assert_eq!(send(&mut generator, 5 * flits), 3);
+    // A packet of which a part is freed is in flight.
+    assert_eq!(send(&mut generator, WINDOW * flits - 1), 0);
+    assert_eq!(send(&mut generator, 0), WINDOW);
+    generator.command(GeneratorCommand::Stop);
+    generator.on_unread(1);
+    generator.end_iteration(ticks());
+    assert!(report.try_recv().is_err(), "a packet is unread");
+    generator.on_unread(0);
+    generator.end_iteration(ticks());
+    let report = report.try_recv().unwrap();
+    assert_eq!((report.sent, report.received, report.corrupted), (19, 0, 0));
+    assert_eq!(report.sent_bytes, 19 * 170);
+    let consumed = report.consumed_by(17);
+    assert_eq!((consumed.received, consumed.lost()), (17, 2));
+    assert_eq!((consumed.received_bytes, consumed.bytes), (17 * 170, 17 * 146));
+}

@@ -68,10 +68,30 @@ impl Mark {
         !add(add(self.index, self.stamp), self.number)
     }
 
-    /// Returns the first 8 bytes, which identify the packet.
+    /// Returns the words of the mark, in order.
     #[inline(always)]
-    pub(crate) fn identity(self) -> u64 {
-        identity(self.index, self.number)
+    pub fn words(self) -> [u32; 4] {
+        [self.index, self.number, self.stamp, self.balance()]
+    }
+
+    /// Returns what to add to each word for the next packet, whose number is higher by `each`, [for some
+    /// packets](Self::steps).
+    #[inline(always)]
+    pub(crate) fn step(each: u32) -> [u32; 4] {
+        [0, each, 0, each.wrapping_neg()]
+    }
+
+    /// Returns the number of packets from this one on, at most `max`, whose words differ by [`step`](Self::step) from one to
+    /// the next: until a word overflows.
+    #[inline(always)]
+    pub(crate) fn steps(self, each: u32, max: u32) -> u32 {
+        let span = u64::from(each) * u64::from(max);
+        let is_within = u64::from(self.number) + span <= u64::from(u32::MAX);
+        if is_within && span <= u64::from(self.balance()) {
+            return max;
+        }
+        std::hint::cold_path();
+        1
     }
 
     /// Writes the mark to a packet.
@@ -79,8 +99,7 @@ impl Mark {
     /// # Panics
     /// Panics if the packet is shorter than a frame.
     pub fn put(self, position: MarkPosition, packet: &mut [u8]) {
-        let words = [self.index, self.number, self.stamp, self.balance()];
-        let bytes = words.map(u32::to_le_bytes);
+        let bytes = self.words().map(u32::to_le_bytes);
         let place = &mut packet[position.offset()..][..position.length()];
         place.copy_from_slice(&bytes.as_flattened()[..position.length()]);
     }
@@ -218,7 +237,7 @@ mod tests {
                     MarkPosition::Payload => (read_identity::<PAYLOAD>(packet), read_stamp::<PAYLOAD>(packet)),
                     MarkPosition::Addresses => (read_identity::<ADDRESSES>(packet), read_stamp::<ADDRESSES>(packet)),
                 };
-                prop_assert_eq!(read, (mark.identity(), mark.stamp));
+                prop_assert_eq!(read, (identity(mark.index, mark.number), mark.stamp));
             }
             prop_assert_eq!(found, [expected; 2]);
         }
@@ -229,7 +248,25 @@ mod tests {
     unsafe fn store<V: Vector, const AT: usize>(from: &CacheLine, mark: Mark, to: &mut CacheLine) {
         // SAFETY: both are whole cache lines, and the caller guarantees the CPU.
         unsafe {
-            V::store(V::marked::<AT>(V::load(from.0.as_ptr()), mark), to.0.as_mut_ptr());
+            let words = V::words::<AT>(mark.words());
+            V::store(V::marked::<AT>(V::load(from.0.as_ptr()), words), to.0.as_mut_ptr());
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn steps_have_the_words_of_the_next_packets(mark in any_mark(), each in any_word(), max in 1u32..5000) {
+            let steps = mark.steps(each, max);
+            prop_assert!((1..=max).contains(&steps));
+            let step = Mark::step(each);
+            for count in [0, 1, steps / 2, steps - 1].into_iter().filter(|count| *count < steps) {
+                let number = mark.number.wrapping_add(each.wrapping_mul(count));
+                let mut words = mark.words();
+                for (word, step) in words.iter_mut().zip(step) {
+                    *word = word.wrapping_add(step.wrapping_mul(count));
+                }
+                prop_assert_eq!(words, Mark { number, ..mark }.words(), "after {} of {}", count, steps);
+            }
         }
     }
 }

@@ -275,7 +275,7 @@ fn allocate(bytes: usize, what: &str) -> Result<Mapping, SysError> {
             remedy: "use fewer packets".into(),
         });
     }
-    Ok(Mapping::anonymous(bytes)?)
+    Mapping::anonymous(bytes)
 }
 
 /// Returns the number of cache lines of a packet.

@@ -2,13 +2,14 @@
 //! and only few can be pending.
 
 use std::arch::x86_64::{
-    __m256i, _MM_HINT_T0, _mm_prefetch, _mm_set_epi64x, _mm256_blend_epi32, _mm256_load_si256,
-    _mm256_loadu_si256, _mm256_permute4x64_epi64, _mm256_set_m128i, _mm256_setzero_si256,
-    _mm256_store_si256, _mm256_unpackhi_epi64, _mm256_unpacklo_epi64, _mm256_zextsi128_si256,
+    __m256i, _MM_HINT_T0, _mm_prefetch, _mm_set_epi64x, _mm256_add_epi32, _mm256_blend_epi32,
+    _mm256_load_si256, _mm256_loadu_si256, _mm256_permute4x64_epi64, _mm256_set_m128i,
+    _mm256_setzero_si256, _mm256_store_si256, _mm256_unpackhi_epi64, _mm256_unpacklo_epi64,
+    _mm256_zextsi128_si256,
 };
 use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
 
-use super::mark::{ADDRESSES, Mark, PAYLOAD};
+use super::mark::{ADDRESSES, PAYLOAD};
 use super::packet::FLIT;
 
 /// A way to copy flits with a given instruction set.
@@ -28,11 +29,26 @@ pub trait Vector {
     /// The requirements of [`Vector::load`] apply.
     unsafe fn store(flit: Self::Flit, to: *mut u8);
 
-    /// Returns the first flit of a packet with a mark at `AT`: [`PAYLOAD`] or [`ADDRESSES`].
+    /// The words of a mark in registers, where they are in a flit.
+    type Words: Copy;
+
+    /// Returns the words of a mark at `AT`: [`PAYLOAD`] or [`ADDRESSES`], where there is no space for the last one.
     ///
     /// # Safety
     /// The CPU supports the instruction set.
-    unsafe fn marked<const AT: usize>(flit: Self::Flit, mark: Mark) -> Self::Flit;
+    unsafe fn words<const AT: usize>(words: [u32; 4]) -> Self::Words;
+
+    /// Adds to each word, modulo 2^32.
+    ///
+    /// # Safety
+    /// The CPU supports the instruction set.
+    unsafe fn sum(words: Self::Words, step: Self::Words) -> Self::Words;
+
+    /// Returns the first flit of a packet with a mark at `AT`.
+    ///
+    /// # Safety
+    /// The CPU supports the instruction set.
+    unsafe fn marked<const AT: usize>(flit: Self::Flit, words: Self::Words) -> Self::Flit;
 
     /// Copies a flit.
     ///
@@ -57,6 +73,12 @@ pub trait Vector {
     /// # Safety
     /// The requirements of [`Vector::write_words`] apply.
     unsafe fn write_words_apart(first: u64, second: u64, to: *mut u8);
+}
+
+/// Returns two words, the first one in the lower half.
+#[inline(always)]
+fn pair(first: u32, second: u32) -> u64 {
+    u64::from(first) | u64::from(second) << 32
 }
 
 /// Prefetches a cache line for reading. Has no effect on an invalid address.
@@ -94,16 +116,31 @@ impl Vector for Plain {
         unsafe { to.cast::<Self::Flit>().write(flit) };
     }
 
+    type Words = [u32; 4];
+
     #[inline(always)]
-    unsafe fn marked<const AT: usize>(mut flit: Self::Flit, mark: Mark) -> Self::Flit {
+    unsafe fn words<const AT: usize>(words: [u32; 4]) -> Self::Words {
+        words
+    }
+
+    #[inline(always)]
+    unsafe fn sum(words: Self::Words, step: Self::Words) -> Self::Words {
+        std::array::from_fn(|word| words[word].wrapping_add(step[word]))
+    }
+
+    #[inline(always)]
+    unsafe fn marked<const AT: usize>(
+        mut flit: Self::Flit,
+        [index, number, stamp, balance]: Self::Words,
+    ) -> Self::Flit {
         const { assert!(AT == PAYLOAD || AT == ADDRESSES) };
         if AT == PAYLOAD {
-            flit[5] = u64::from(flit[5] as u32) | u64::from(mark.index) << 32;
-            flit[6] = u64::from(mark.number) | u64::from(mark.stamp) << 32;
-            flit[7] = flit[7] >> 32 << 32 | u64::from(mark.balance());
+            flit[5] = pair(flit[5] as u32, index);
+            flit[6] = pair(number, stamp);
+            flit[7] = flit[7] >> 32 << 32 | u64::from(balance);
         } else {
-            flit[0] = mark.identity();
-            flit[1] = flit[1] >> 32 << 32 | u64::from(mark.stamp);
+            flit[0] = pair(index, number);
+            flit[1] = flit[1] >> 32 << 32 | u64::from(stamp);
         }
         flit
     }
@@ -154,20 +191,38 @@ impl Vector for Avx2 {
         }
     }
 
+    type Words = __m256i;
+
     #[inline(always)]
-    unsafe fn marked<const AT: usize>((low, high): Self::Flit, mark: Mark) -> Self::Flit {
+    unsafe fn words<const AT: usize>([index, number, stamp, balance]: [u32; 4]) -> Self::Words {
         const { assert!(AT == PAYLOAD || AT == ADDRESSES) };
-        let pair = |first: u32, second: u32| (u64::from(first) | u64::from(second) << 32) as i64;
+        let pair = |first, second| pair(first, second) as i64;
         // SAFETY: the caller guarantees AVX2.
         unsafe {
             if AT == PAYLOAD {
                 // Words 11 to 14 of the flit: the last one of a lane, and three of the next.
-                let words =
-                    _mm_set_epi64x(pair(mark.balance(), mark.index), pair(mark.number, mark.stamp));
-                (low, _mm256_blend_epi32::<0b0111_1000>(high, _mm256_set_m128i(words, words)))
+                let words = _mm_set_epi64x(pair(balance, index), pair(number, stamp));
+                _mm256_set_m128i(words, words)
             } else {
-                let words = _mm_set_epi64x(i64::from(mark.stamp), mark.identity() as i64);
-                (_mm256_blend_epi32::<0b111>(low, _mm256_zextsi128_si256(words)), high)
+                _mm256_zextsi128_si256(_mm_set_epi64x(i64::from(stamp), pair(index, number)))
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn sum(words: Self::Words, step: Self::Words) -> Self::Words {
+        // SAFETY: the caller guarantees AVX2.
+        unsafe { _mm256_add_epi32(words, step) }
+    }
+
+    #[inline(always)]
+    unsafe fn marked<const AT: usize>((low, high): Self::Flit, words: Self::Words) -> Self::Flit {
+        // SAFETY: the caller guarantees AVX2.
+        unsafe {
+            if AT == PAYLOAD {
+                (low, _mm256_blend_epi32::<0b0111_1000>(high, words))
+            } else {
+                (_mm256_blend_epi32::<0b111>(low, words), high)
             }
         }
     }

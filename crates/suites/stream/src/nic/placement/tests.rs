@@ -49,9 +49,24 @@ impl Vector for Observed {
         unsafe { Plain::store(flit, to) };
     }
 
-    unsafe fn marked<const AT: usize>(flit: Self::Flit, mark: Mark) -> Self::Flit {
+    type Words = <Plain as Vector>::Words;
+
+    unsafe fn words<const AT: usize>(words: [u32; 4]) -> Self::Words {
+        words
+    }
+
+    unsafe fn sum(words: Self::Words, step: Self::Words) -> Self::Words {
         // SAFETY: the caller guarantees the same.
-        unsafe { Plain::marked::<AT>(flit, Mark { stamp: 0, ..mark }) }
+        unsafe { Plain::sum(words, step) }
+    }
+
+    unsafe fn marked<const AT: usize>(
+        flit: Self::Flit,
+        [index, number, ..]: Self::Words,
+    ) -> Self::Flit {
+        let mark = Mark { index, number, stamp: 0 };
+        // SAFETY: the caller guarantees the same.
+        unsafe { Plain::marked::<AT>(flit, mark.words()) }
     }
 
     unsafe fn write_words(words: &[u64; 4], to: *mut u8) {
