@@ -291,8 +291,12 @@ impl ApplicationSpec {
     ) -> Result<O::Output, ApplicationError> {
         Ok(match self {
             Self::Echo { nops } => operation.run_echo(Echo { nops: *nops }),
-            Self::MaglevEnso { backends } => operation.run(EnsoMaglev::new(&addresses(*backends))?),
-            Self::Maglev { backends } => operation.run(CompleteMaglev::new(&addresses(*backends))?),
+            Self::MaglevEnso { backends } => {
+                operation.run(EnsoMaglev::new(&backend_addresses(*backends))?)
+            }
+            Self::Maglev { backends } => {
+                operation.run(CompleteMaglev::new(&backend_addresses(*backends))?)
+            }
             Self::KeyValue { keys, filled } => operation.run(partition(*keys, *filled, number)?),
             Self::LogMonitor { rules } => operation.run(LogMonitor::new(rules)?),
             Self::Telemetry { one_in, seed } => {
@@ -308,8 +312,8 @@ const PER_NOP: Duration = Duration::from_nanos(2);
 const SHORT_WORK: Duration = Duration::from_micros(2);
 const LONG_WORK: Duration = Duration::from_micros(50);
 
-/// Returns addresses of backends.
-fn addresses(backends: u32) -> Vec<Ipv4Addr> {
+/// Returns the addresses of Maglev's backends.
+pub(crate) fn backend_addresses(backends: u32) -> Vec<Ipv4Addr> {
     const FIRST: u32 = 0x0a01_0000;
     (0..backends).map(|number| FIRST.wrapping_add(number).into()).collect()
 }

@@ -10,7 +10,6 @@ use lab::sample::Failure;
 use super::params::Interface;
 use super::testbed_config::TestbedConfig;
 use crate::application::{ApplicationKind, ApplicationSpec, BACKENDS};
-use crate::generator::Expectation;
 use crate::host::descriptors::DriverKind;
 
 /// Number of keys of the store, all of which are stored first: 128 MiB, more than most caches.
@@ -87,22 +86,6 @@ impl TestbedConfig {
         }
         Ok(self.application.available()?)
     }
-
-    /// Returns what the application returns.
-    pub fn expectation(&self) -> Expectation {
-        match (self.interface, self.application) {
-            (Interface::Dpdk, _) => self.dpdk.expectation(),
-            (_, ApplicationKind::Echo) => Expectation::Byte,
-            (
-                _,
-                ApplicationKind::MaglevEnso
-                | ApplicationKind::Maglev
-                | ApplicationKind::KeyValue
-                | ApplicationKind::LogMonitor
-                | ApplicationKind::Telemetry,
-            ) => Expectation::Same,
-        }
-    }
 }
 
 #[cfg(test)]
@@ -138,7 +121,7 @@ mod tests {
     fn a_store_needs_memory_and_time() {
         let [echo, store] = ["echo", "key-value"]
             .map(|name| config(&[("application", name), ("cores", "2"), ("pipes", "2")]));
-        assert_eq!(store.memory() - echo.memory(), 128 << 20);
+        assert_eq!((echo.application_memory(), store.application_memory()), (0, 128 << 20));
         assert!(store.application_start() > echo.application_start());
         assert_eq!(store.application_spec().unwrap().kind(), ApplicationKind::KeyValue);
     }

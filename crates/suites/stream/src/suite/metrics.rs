@@ -7,6 +7,7 @@ use machine::tsc::Tsc;
 use super::ceiling::Ceiling;
 use super::testbed::TrialReport;
 use super::testbed_config::TestbedConfig;
+use crate::generator::Expectation;
 use crate::wire::sample::{MIN_SIZE, Sizes};
 
 /// Unit of packet rates.
@@ -32,7 +33,7 @@ const fn lost(name: &'static str, about: &'static str) -> Metric {
 
 /// All metrics of the suite.
 pub const METRICS: &[Metric] = &[
-    rate("rate", "echoed packets, from the first sent to the last received"),
+    rate("rate", "echoed packets, or consumed ones, from the first sent to the last received"),
     Metric::new("wire_rate", BITS, Better::Higher, "rate on the wire, with preamble and gap"),
     share("of_ceiling", Better::Higher, "rate as a share of the sample's ceiling").from_time(),
     rate(
@@ -89,6 +90,12 @@ pub const METRICS: &[Metric] = &[
         "1",
         Better::Lower,
         "lost packets that testpmd dropped because its transmit ring was full",
+    ),
+    Metric::new(
+        "missing_values",
+        "1",
+        Better::Lower,
+        "values that the key-value store no longer has, of those requested; all are found with check all",
     ),
     Metric::time("application_waited", "time that testpmd's threads waited for their CPUs"),
     lost("lost_not_sent", "lost packets that the generator did not send in time"),
@@ -182,6 +189,12 @@ pub(super) fn from_trial(trial: &TrialReport, tsc: &Tsc) -> Measurement {
     let named =
         [&interruptions(trial, tsc)[..], &utilisation(trial, tsc), &pcie_bytes(trial)].concat();
     let measurement = named.into_iter().fold(measurement, |all, (name, one)| all.value(name, one));
+    let measurement = match trial.report.expectation {
+        Expectation::Answers => measurement.value("missing_values", trial.report.missing as f64),
+        Expectation::Same | Expectation::Byte | Expectation::Images | Expectation::Nothing => {
+            measurement
+        }
+    };
     match busy_shares(trial) {
         Some(shares) => measurement.covariate(BUSY_CORES, shares),
         None => measurement,

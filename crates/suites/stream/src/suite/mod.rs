@@ -21,6 +21,9 @@ pub mod testbed_config;
 mod tests;
 pub mod traffic;
 mod utilisation;
+pub mod workload;
+#[cfg(test)]
+mod workload_tests;
 
 use std::time::Duration;
 

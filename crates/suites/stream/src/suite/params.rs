@@ -13,6 +13,7 @@ use super::dpdk::DpdkParams;
 use super::driver::DriverParams;
 use super::pages::PageLevel;
 use super::traffic::Flows;
+use super::workload::WorkloadParams;
 use crate::application::ApplicationKind;
 use crate::generator::Check;
 use crate::host::NotificationBatch;
@@ -107,7 +108,9 @@ pub struct CommonParams {
     /// what processes the packets: echo (adds 1 to a byte), maglev-enso (as in Ensō's evaluation, without checksums), maglev, key-value, log-monitor (sends nothing) or telemetry
     #[factor(default = "echo")]
     pub(super) application: ApplicationKind,
-    /// packet size on the wire with its check sequence, in bytes: 64 to 1518, or imix (64, 594 and 1518 B as 7:4:1)
+    #[factor(flatten)]
+    pub(super) workload: WorkloadParams,
+    /// packet size on the wire with its check sequence, in bytes: 64 to 1518, or imix (64, 594 and 1518 B as 7:4:1); packets of requests and log lines have their own
     #[factor(default = "64")]
     pub(super) packet_bytes: Sizes,
     /// number of flows of the traffic: per-pipe (one for each pipe or queue), or 1 to 65536

@@ -15,7 +15,9 @@ use super::params::Interface;
 use super::testbed_config::{Cpus, TestbedConfig};
 use crate::application::CoreNumber;
 use crate::core_use::CoreStats;
-use crate::generator::{Generator, GeneratorCommand, LiveCounters, Pace, Report, Trial};
+use crate::generator::{
+    Expectation, Generator, GeneratorCommand, LiveCounters, Pace, Report, Trial,
+};
 use crate::host::descriptors::Sizes;
 use crate::iterations::StallThreshold;
 use crate::nic::descriptor::{Descriptor, LongDescriptor, RxSize};
@@ -104,7 +106,7 @@ impl Testbed {
         let traffic = Arc::new(config.traffic()?);
         let generator = Generator::new(Arc::clone(&traffic), Arc::new(LiveCounters::default()));
         let generator = generator.map_err(|why| failed(&why))?;
-        let rules = config.rules(&traffic);
+        let rules = config.rules();
         let pages = pages::of(config)?;
         let testbed = |applications, nic| Self {
             applications,
@@ -164,11 +166,13 @@ impl Testbed {
         Ok(())
     }
 
-    /// Runs a closed loop: sends a packet whenever one is echoed, with `window` packets in flight, for `duration`.
+    /// Runs a closed loop: sends a packet whenever one is echoed or consumed, with `window` packets in flight, for `duration`.
     ///
     /// # Errors
-    /// Returns `failed` if a part has stopped, `check` if an echoed packet is wrong.
+    /// Returns `failed` if a part has stopped, `check` if an echoed packet is wrong, `unsupported` if the NIC does not know when
+    /// packets are consumed.
     pub(super) fn closed(&self, window: u64, duration: Duration) -> Result<TrialReport, Failure> {
+        self.config.check_closed_loop()?;
         let pace = Pace::Closed { window };
         let (duration, drain) = (self.tsc.ticks(duration), self.tsc.ticks(CLOSED_DRAIN));
         let trial = self.run(Trial { pace, duration, drain, ..self.trial() })?;
@@ -220,13 +224,13 @@ impl Testbed {
         }
         let (application, testpmd) = self.stats()?;
         let nic = self.nic.current_counters().since(&before);
-        let Report { received, corrupted, late, .. } = report;
-        if corrupted + late > 0 {
-            return Err(Failure::check(format!(
-                "of {received} echoed packets, {corrupted} were corrupted and {late} were duplicates \
-                 or out of order in their pipe"
-            )));
-        }
+        check(&report)?;
+        let report = match report.expectation {
+            Expectation::Nothing => report.consumed_by(processed(&application)),
+            Expectation::Same | Expectation::Byte | Expectation::Images | Expectation::Answers => {
+                report
+            }
+        };
         Ok(TrialReport { report, asked: 0, is_closed: false, nic, application, testpmd })
     }
 
@@ -273,6 +277,29 @@ impl Testbed {
             }
         }
     }
+}
+
+/// Checks that what returned is what should.
+fn check(report: &Report) -> Result<(), Failure> {
+    let Report { received, corrupted, late, .. } = report;
+    match (report.expectation, corrupted + late) {
+        (_, 0) => Ok(()),
+        (Expectation::Nothing, _) => Err(Failure::check(format!(
+            "{received} packets returned from an application that should consume all"
+        ))),
+        (Expectation::Same | Expectation::Byte | Expectation::Images | Expectation::Answers, _) => {
+            Err(Failure::check(format!(
+                "of {received} echoed packets, {corrupted} were corrupted and {late} were duplicates \
+             or out of order in their pipe"
+            )))
+        }
+    }
+}
+
+/// Returns the number of packets that the application has counted.
+fn processed(cores: &[CoreStats]) -> u64 {
+    let counts = cores.iter().flat_map(|core| &core.counts);
+    counts.filter(|count| count.name == "packets").map(|count| count.value).sum()
 }
 
 /// Returns the statistics of each core since the last call.

@@ -13,6 +13,7 @@ use super::driver::DriverParams;
 use super::pages::PageLevel;
 use super::params::{CommonParams, Depth, Interface};
 use super::traffic::Flows;
+use super::workload::WorkloadParams;
 use super::{links, pages};
 use crate::application::ApplicationKind;
 use crate::generator::Check;
@@ -35,6 +36,8 @@ pub struct TestbedConfig {
     pub interface: Interface,
     /// What processes them.
     pub application: ApplicationKind,
+    /// The traffic of the application.
+    pub workload: WorkloadParams,
     /// Packet sizes on the wire with check sequence, in bytes.
     pub packet_bytes: Sizes,
     /// Number of flows.
@@ -74,10 +77,11 @@ pub struct TestbedConfig {
 impl TestbedConfig {
     /// Chooses the ring size for the packets of a point.
     pub fn new(params: &CommonParams) -> Self {
+        let packet_bytes = params.workload.sizes(params.application, params.packet_bytes);
         let (ring, depth) = match params.depth {
             Depth::Ring => (params.ring, u32::try_from(params.ring / FLIT).unwrap_or(u32::MAX)),
             Depth::Packets(depth) => {
-                let flits = Self::mean_flits(params.packet_bytes) * f64::from(depth);
+                let flits = Self::mean_flits(packet_bytes) * f64::from(depth);
                 let flits = flits.ceil() as usize;
                 let ring = flits.checked_next_power_of_two().unwrap_or(flits);
                 (ring.saturating_mul(FLIT), depth)
@@ -86,7 +90,8 @@ impl TestbedConfig {
         Self {
             interface: params.interface,
             application: params.application,
-            packet_bytes: params.packet_bytes,
+            workload: params.workload,
+            packet_bytes,
             flows: params.flows,
             steering: params.steering,
             pipes: params.pipes,
@@ -197,6 +202,7 @@ impl TestbedConfig {
         }
         self.check_steering()?;
         self.check_application()?;
+        self.check_workload()?;
         let cpus = Cpus::select(allowed, cores)?;
         match self.interface {
             Interface::Dpdk => self.dpdk.available(self)?,

@@ -148,7 +148,7 @@ fn testbed(levels: &[(&str, &str)], slower: Duration) -> Option<(Testbed, Arc<At
 }
 
 /// One test at a time: all use the same CPUs.
-fn alone() -> MutexGuard<'static, ()> {
+pub(super) fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }

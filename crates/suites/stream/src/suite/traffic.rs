@@ -13,8 +13,9 @@ use crate::nic::fallback::hash;
 use crate::nic::flow_table::{CAPACITY, looked_up};
 use crate::steering::Steering;
 use crate::wire::Flow;
-use crate::wire::sample::{CHECK_SEQUENCE, MAX_SIZE, MIN_SIZE, SampleTraffic, Sizes};
+use crate::wire::sample::{CHECK_SEQUENCE, MAX_SIZE, MIN_SIZE, Sizes};
 use crate::wire::traffic::{CACHE_LINE, Packet, Traffic, WIRE_OVERHEAD, lines_of};
+use crate::workload::destination;
 
 /// Maximum number of flows.
 const MAX_FLOWS: u32 = 65_536;
@@ -66,14 +67,6 @@ fn sizes(text: &str) -> Result<String, String> {
 }
 
 impl TestbedConfig {
-    /// Returns the number of flows.
-    pub(super) fn flow_count(&self) -> u32 {
-        match self.flows {
-            Flows::PerPipe => self.pipes,
-            Flows::Count(count) => count,
-        }
-    }
-
     /// Returns the mean size of a packet on the wire, with preamble and gap, in bits.
     pub fn wire_bits(&self) -> f64 {
         let overhead = WIRE_OVERHEAD.saturating_sub(u32::from(CHECK_SEQUENCE));
@@ -85,15 +78,10 @@ impl TestbedConfig {
         sizes.mean(|size| lines_of(size.saturating_sub(CHECK_SEQUENCE)) as f64)
     }
 
-    /// Returns the number of packets: each flow gets a whole cycle of sizes.
-    fn packet_count(&self) -> u32 {
-        self.flow_count().saturating_mul(self.packet_bytes.cycle())
-    }
-
-    /// Returns the size of the traffic in memory, in bytes.
+    /// Returns the size of the traffic and its images in memory, in bytes.
     pub(super) fn traffic_memory(&self) -> u64 {
         let lines = Self::mean_flits(self.packet_bytes) * f64::from(self.packet_count());
-        (lines * CACHE_LINE as f64) as u64
+        ((lines * CACHE_LINE as f64) as u64).saturating_mul(self.traffic_copies())
     }
 
     /// Checks that packets can be directed to the pipes or queues as configured.
@@ -128,33 +116,12 @@ impl TestbedConfig {
         }
     }
 
-    /// Generates the traffic, with what the application is expected to return.
+    /// Generates the traffic, with what the application is expected to return. It is replayed endlessly.
     ///
     /// # Errors
     /// Returns why it cannot be generated.
     pub(super) fn traffic(&self) -> Result<Traffic, Failure> {
-        let traffic = self.in_order(self.sample()?)?;
-        match self.interface {
-            Interface::Dpdk => Ok(self.dpdk.with_expected(traffic)?),
-            Interface::Pipes
-            | Interface::PipesPerPacket
-            | Interface::PipesPrefetch
-            | Interface::Descriptors
-            | Interface::AfXdp
-            | Interface::AfPacket
-            | Interface::Tap => Ok(traffic),
-        }
-    }
-
-    /// Generates packets: as in the Ensō evaluation those of all flows in turn, replayed endlessly.
-    fn sample(&self) -> Result<Traffic, Failure> {
-        let sample = SampleTraffic {
-            packets: self.packet_count(),
-            size: self.packet_bytes,
-            sources: 1,
-            destinations: self.flow_count(),
-        };
-        sample.traffic().map_err(|why| Failure::failed(why.to_string()))
+        self.with_expected(self.in_order(self.packets()?)?)
     }
 
     /// Sets which packets return in the order in which they are sent: those of each pipe or queue.
@@ -163,19 +130,18 @@ impl TestbedConfig {
         if self.interface.link().is_some() {
             return Ok(traffic);
         }
-        let by = |number: fn(&Self, &Packet, u32) -> u32| {
-            let packets = traffic.packets().iter().zip(0..);
-            let pipe = |(packet, index)| number(self, packet, index).checked_rem(self.pipes);
-            packets.map(pipe).map(|pipe| pipe.unwrap_or(0)).collect()
+        let by = |number: fn(&Flow) -> u32| {
+            let pipe = |packet: &Packet| number(&packet.flow).checked_rem(self.pipes);
+            traffic.packets().iter().map(pipe).map(|pipe| pipe.unwrap_or(0)).collect()
         };
         // What goes to one pipe returns in order, so all packets of a pipe are a sequence.
         match self.steering {
             Steering::Rules => {
-                let pipes = by(|config, _, index| index.checked_rem(config.flow_count()).unwrap_or(0));
+                let pipes = by(destination);
                 Ok(traffic.with_sequences(pipes))
             }
             Steering::Hash => {
-                let pipes = by(|_, packet, _| hash(&packet.flow));
+                let pipes = by(hash);
                 Ok(traffic.with_sequences(pipes))
             }
             Steering::RoundRobin => traffic.for_round_robin(self.pipes).ok_or_else(|| {
@@ -187,13 +153,12 @@ impl TestbedConfig {
         }
     }
 
-    /// Returns the rules of the traffic, one per flow, in the order of their first packets; none if packets are directed
-    /// without rules.
-    pub(super) fn rules(&self, traffic: &Traffic) -> Vec<Flow> {
+    /// Returns the rules of the traffic, one per flow in order; none if packets are directed without rules.
+    pub(super) fn rules(&self) -> Vec<Flow> {
         match self.steering {
             Steering::Rules => {
-                let first = traffic.packets().iter().take(self.flow_count() as usize);
-                first.map(|packet| looked_up(&packet.flow, packet.syn)).collect()
+                let flows = (0..self.flow_count()).map(|number| self.flow(number));
+                flows.map(|(flow, syn)| looked_up(&flow, syn)).collect()
             }
             Steering::Hash | Steering::RoundRobin => Vec::new(),
         }
@@ -220,7 +185,7 @@ mod tests {
     /// Returns the pipe of each packet of `rounds` rounds, as the NIC directs them.
     fn steered(config: &TestbedConfig, traffic: &Traffic, rounds: usize) -> Vec<Option<u32>> {
         let mut table = FlowTable::default();
-        for (flow, pipe) in config.rules(traffic).iter().zip((0..config.pipes).cycle()) {
+        for (flow, pipe) in config.rules().iter().zip((0..config.pipes).cycle()) {
             table.insert(*flow, pipe).unwrap();
         }
         let policy = config.steering.policy();
@@ -251,18 +216,55 @@ mod tests {
             let levels = levels.each_ref().map(|(name, level)| (*name, level.as_str()));
             let config = config(&levels);
             prop_assume!(config.check_steering().is_ok());
+            check(&config, 3);
+        }
+    }
+
+    /// Checks that each sequence is that of a pipe, and that size and number of packets are those of the configuration.
+    fn check(config: &TestbedConfig, rounds: usize) {
+        let traffic = config.traffic().unwrap();
+        let sequences = traffic.sequences().unwrap();
+        let (mut of_pipe, mut packets) = (BTreeMap::new(), BTreeMap::<u32, u32>::new());
+        for (index, pipe) in steered(config, &traffic, rounds).into_iter().enumerate() {
+            let pipe = pipe.expect("a pipe");
+            let sequence = sequences[index % traffic.len()];
+            assert_eq!(*of_pipe.entry(pipe).or_insert(sequence), sequence);
+            *packets.entry(sequence).or_default() += 1;
+        }
+        assert_eq!(of_pipe.len(), packets.len(), "no two pipes share one");
+        let bits = traffic.total_wire_bytes() as f64 * 8.0 / traffic.len() as f64;
+        assert!((bits - config.wire_bits()).abs() < 1e-6);
+        let flits = traffic.packets().iter().map(|packet| lines_of(packet.length)).sum::<usize>();
+        let mean = TestbedConfig::mean_flits(config.packet_bytes);
+        assert!((flits as f64 / traffic.len() as f64 - mean).abs() < 1e-6);
+    }
+
+    #[test]
+    fn the_traffic_of_each_application_reaches_the_pipes_in_order() {
+        for (application, workload, steering) in [
+            ("maglev", "cached", "rules"),
+            ("maglev-enso", "syn-flood", "rules"),
+            ("telemetry", "zipf-0.99", "rules"),
+            ("telemetry", "uniform", "hash"),
+            ("key-value", "uniform", "rules"),
+            ("log-monitor", "in-turn", "rules"),
+        ] {
+            let levels = [
+                ("application", application),
+                ("workload", workload),
+                ("steering", steering),
+                ("pipes", "3"),
+                ("cores", "2"),
+                ("requests_per_packet", "40"),
+            ];
+            let config = config(&levels);
+            config.check_steering().unwrap();
+            config.check_workload().unwrap();
+            check(&config, 1);
             let traffic = config.traffic().unwrap();
-            let sequences = traffic.sequences().unwrap();
-            let (mut of_pipe, mut packets) = (BTreeMap::new(), BTreeMap::<u32, u32>::new());
-            for (index, pipe) in steered(&config, &traffic, 3).into_iter().enumerate() {
-                let pipe = pipe.expect("a pipe");
-                let sequence = sequences[index % traffic.len()];
-                prop_assert_eq!(*of_pipe.entry(pipe).or_insert(sequence), sequence);
-                *packets.entry(sequence).or_default() += 1;
-            }
-            prop_assert_eq!(of_pipe.len(), packets.len(), "no two pipes share one");
-            let bits = traffic.total_wire_bytes() as f64 * 8.0 / traffic.len() as f64;
-            prop_assert!((bits - config.wire_bits()).abs() < 1e-6);
+            assert_eq!(traffic.len() as u32, config.packet_count(), "{application}");
+            let has_images = traffic.word().is_some();
+            assert_eq!(config.traffic_copies() == 2, has_images, "{application}");
         }
     }
 

@@ -19,9 +19,9 @@ use crate::wire::traffic::{Traffic, TrafficBuilder, lines_of};
 /// Maximum number of requests in a packet.
 pub const MAX_PER_PACKET: u16 = ((MAX_LENGTH as usize - HEADERS - HEADER) / REQUEST) as u16;
 
-/// Number of requests of the traffic. With keys of equal popularity nearly all are different, and need more memory than
-/// caches have.
-const REQUESTS: u32 = 1 << 20;
+/// Number of requests of the traffic. With keys of equal popularity most are different, and need two lines of memory each: more
+/// than most caches have.
+const REQUESTS: u32 = 1 << 19;
 
 /// Offset of the 8 bytes with the status of the first request and the most of its value.
 pub const WORD: usize = HEADERS + HEADER + STATUS;

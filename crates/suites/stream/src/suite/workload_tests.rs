@@ -1,0 +1,96 @@
+//! Each application with its traffic over real interfaces: whatever returns is what its reference expects.
+
+use std::time::{Duration, Instant};
+
+use lab::method::Params;
+use lab::sample::{Failure, FailureKind};
+use machine::tsc::Tsc;
+
+use super::params::CommonParams;
+use super::testbed::{Testbed, TrialReport};
+use super::testbed_config::{Cpus, TestbedConfig};
+use super::tests::alone;
+
+const BUDGET: Duration = Duration::from_millis(2);
+/// Time limit of anything on a busy machine, on which the core clock may be doubtful.
+const SOON: Duration = Duration::from_secs(60);
+/// Packets in flight, of which the longest ones fit a ring of 1024 packets of 64 B.
+const WINDOW: u64 = 20;
+
+/// Repeats what is void.
+fn valid<T>(mut run: impl FnMut() -> Result<T, Failure>) -> Result<T, Failure> {
+    let start = Instant::now();
+    loop {
+        match run() {
+            Err(why) if why.kind == FailureKind::Void && start.elapsed() < SOON => {}
+            result => return result,
+        }
+    }
+}
+
+/// Runs a closed loop with all bytes checked.
+fn closed(levels: &[(&str, &str)], cpus: &Cpus, tsc: &Tsc) -> Result<TrialReport, Failure> {
+    let levels = [&[("check", "all"), ("depth", "1024"), ("pipes", "2")], levels].concat();
+    let levels = levels.iter().map(|(name, level)| ((*name).to_string(), (*level).into()));
+    let config = TestbedConfig::new(&CommonParams::with_defaults(&levels.collect()).unwrap());
+    config.check_application()?;
+    config.check_workload()?;
+    let testbed = valid(|| Testbed::new(&config, cpus, tsc))?;
+    let start = Instant::now();
+    loop {
+        // On a busy machine a loop may not run in a short trial.
+        let trial = valid(|| testbed.closed(WINDOW, BUDGET))?;
+        if trial.report.sent > 10 * WINDOW || start.elapsed() > SOON {
+            return Ok(trial);
+        }
+    }
+}
+
+#[test]
+fn what_an_application_returns_is_what_its_reference_expects() {
+    let test = "stream: applications with their traffic";
+    let Some(tsc) = machine::untested::tsc(test) else { return };
+    let cpus = Cpus::select(&machine::topology::allowed_cpus(), 1);
+    let cpus = cpus.inspect_err(|why| machine::untested::note(test, why));
+    let Ok(cpus) = cpus else { return };
+    let _alone = alone();
+    for (application, workload) in [
+        ("echo", "cached"),
+        ("echo", "syn-flood"),
+        ("maglev-enso", "cached"),
+        ("maglev", "syn-flood"),
+        ("key-value", "zipf-0.99"),
+        ("telemetry", "uniform"),
+        ("log-monitor", "in-turn"),
+    ] {
+        for interface in ["pipes", "descriptors"] {
+            let levels = [
+                ("application", application),
+                ("workload", workload),
+                ("interface", interface),
+                ("requests_per_packet", "3"),
+            ];
+            let trial = match closed(&levels, &cpus, tsc) {
+                Ok(trial) => trial,
+                Err(why) if why.kind == FailureKind::Unavailable => {
+                    machine::untested::note(test, &why);
+                    continue;
+                }
+                Err(why) => {
+                    let is_refused = (application, interface) == ("log-monitor", "descriptors");
+                    assert!(
+                        is_refused && why.kind == FailureKind::Unsupported,
+                        "{levels:?}: {why}"
+                    );
+                    continue;
+                }
+            };
+            let report = &trial.report;
+            assert!(report.sent > WINDOW, "{levels:?}");
+            assert_eq!((trial.lost(), report.dropped), (0, 0), "{levels:?}: {report:?}");
+            // Few buckets of the store overflow.
+            let max = if application == "key-value" { report.sent / 5 } else { 0 };
+            assert!(report.missing <= max, "{levels:?}: {report:?}");
+        }
+    }
+}
