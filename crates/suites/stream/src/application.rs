@@ -196,11 +196,11 @@ impl ApplicationSpec {
     /// # Errors
     /// Returns why a file cannot be used, or that Hyperscan is missing.
     pub fn log_monitor(files: &[PathBuf]) -> Result<Self, ApplicationError> {
-        let library = Hyperscan::load()?;
         let filters = match files {
             [] => log::filters()?,
             files => files.iter().map(|file| Filter::read(file)).collect::<Result<_, _>>()?,
         };
+        let library = Hyperscan::load()?;
         Ok(Self::LogMonitor { rules: Rules::new(&library, &filters)? })
     }
 
@@ -241,15 +241,18 @@ impl ApplicationSpec {
 
     /// Describes the application on `cores` cores, e.g. `maglev, 1000 backends`.
     pub fn describe(&self, cores: usize) -> String {
+        let s = |count: u64| if count == 1 { "" } else { "s" };
         let options = match self {
             Self::Echo { nops } => format!("{nops} NOPs per packet"),
             Self::MaglevEnso { backends } | Self::Maglev { backends } => {
-                format!("{backends} backends")
+                format!("{backends} backend{}", s(u64::from(*backends)))
             }
             Self::KeyValue { keys, .. } => {
                 format!("{keys} keys in {}", format_bytes(self.memory(cores)))
             }
-            Self::LogMonitor { rules } => format!("{} rule files", rules.files()),
+            Self::LogMonitor { rules } => {
+                format!("{} rule file{}", rules.files(), s(rules.files() as u64))
+            }
             Self::Telemetry { one_in, .. } => format!("1 in {one_in} packets per row"),
         };
         format!("{}, {options}", self.kind())

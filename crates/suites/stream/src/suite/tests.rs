@@ -16,6 +16,7 @@ use super::stall;
 use super::testbed::{Testbed, TrialReport};
 use super::testbed_config::{Cpus, TestbedConfig};
 use super::utilisation::Bottleneck;
+use crate::application::sum;
 use crate::core_use::CoreUse;
 use crate::generator::{Generator, GeneratorCommand};
 use crate::nic::ticks;
@@ -329,6 +330,28 @@ fn all_packets_return_with_any_flows_steering_and_sizes_over_any_interface() {
             assert_eq!(trial.lost(), 0, "{levels:?}: {trial:?}");
             let is_ruled = config.steering == Steering::Rules;
             assert_eq!(testbed.flows_without_rule(), is_ruled.then_some(0));
+        }
+    }
+}
+
+#[test]
+fn applications_count_the_packets_of_each_trial() {
+    let _alone = alone();
+    for interface in [Interface::Pipes, Interface::Descriptors] {
+        for application in ["maglev-enso", "maglev", "telemetry"] {
+            let interface = level(interface);
+            let levels =
+                [("interface", interface), ("application", application), ("check", "none")];
+            let Some((testbed, _)) = testbed(&levels, Duration::ZERO) else { return };
+            let mut all = trials(|| testbed.closed(WINDOW, BUDGET));
+            let Some(trial) = all.find(|trial| trial.report.received > 1024) else {
+                let why = "other programs have the CPUs";
+                return machine::untested::note("stream: applications in trials", &why);
+            };
+            assert_eq!(trial.lost(), 0, "{levels:?}: {trial:?}");
+            let counts = sum(trial.application.iter().map(|core| core.counts.as_slice()));
+            let packets = counts.iter().find(|count| count.name == "packets").unwrap();
+            assert_eq!(packets.value, trial.report.received, "{levels:?}: {counts:?}");
         }
     }
 }

@@ -9,6 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use lab::suite::{Lab, SuiteCommand, UsageError};
 use serde_json::Value;
 
+mod applications;
 mod traffic;
 
 static LAB: Lab = Lab { suites: &[&stream::SUITE], version: "test" };
@@ -392,6 +393,8 @@ fn errors_are_one_line() {
     failed("echo 1 8192 0 --nic nic --ring 1GiB", &["8 TiB", "smaller"]);
     refused("echo 1 4 0 --nic nic --flows 3", &["--flows", "3 flows leave some of 4 pipes"]);
     refused("echo 1 4 0 --nic nic --flows 8 --steering hash", &["--flows", "hash"]);
+    refused("log-monitor --nic nic --rules none.conf", &["none.conf", "readable file"]);
+    failed("key-value --nic nic --keys 1099511627776", &["keys need", "fewer keys"]);
     refused("generate 2_64_1_2.pcap 1 --cpu 65535", &["--cpu 65535", "use one of"]);
     refused("pcap 2_63_1_2.pcap", &["63 B"]);
     refused("pcap two.pcap", &["two.pcap", "2_64_1_2.pcap"]);
@@ -442,6 +445,12 @@ fn invalid_arguments_are_refused() {
         "echo 1 1 0 --flows 8193",
         "echo 1 1 0 --interval 2h",
         "echo 1 1 0 --steering random",
+        "maglev --backends 0",
+        "maglev --backends 6554",
+        "maglev 1 1 0",
+        "key-value --keys 10 --memory 1MiB",
+        "key-value --keys 0",
+        "telemetry --one-in 0",
         "search --rounds 0",
         "search --rounds 4294967295",
         "pcap --packets 4294967296",

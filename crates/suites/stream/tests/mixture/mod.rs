@@ -116,7 +116,7 @@ fn icmp(number: usize) -> Vec<u8> {
 fn requests(first: usize, count: usize) -> Vec<u8> {
     let operation = |rank: usize| {
         let key = key_of((rank % (2 * KEYS)) as u64);
-        if rank % 3 == 0 {
+        if rank.is_multiple_of(3) {
             Operation::Set { key, value: value_of(key) }
         } else {
             Operation::Get { key }

@@ -6,10 +6,12 @@ use applications::kv::keys_within;
 use applications::maglev::table::MAX_BACKENDS;
 use applications::telemetry::ONE_IN;
 use clap::Args;
+use clap::builder::RangedI64ValueParser;
 use lab::quantity;
+use lab::suite::UsageError;
 
 use super::options::ServeOptions;
-use crate::application::{ApplicationSpec, BACKENDS, SEED};
+use crate::application::{ApplicationError, ApplicationSpec, BACKENDS, SEED};
 use crate::cli::Error;
 use crate::suite::params::MAX_NOPS;
 
@@ -42,7 +44,7 @@ pub(crate) struct KeyValueOptions {
     #[command(flatten)]
     serve: ServeOptions,
     /// Number of keys of all cores, each of which has one partition [default: as many as --memory permits, at most 192 Mi]
-    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u64).range(1..=MAX_KEYS), conflicts_with = "memory")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = RangedI64ValueParser::<u64>::new().range(1..=MAX_KEYS), conflicts_with = "memory")]
     keys: Option<u64>,
     /// Memory of the store [default: a quarter of the free memory]
     #[arg(long, value_name = "BYTES", allow_hyphen_values = true, value_parser = quantity::bytes)]
@@ -76,7 +78,7 @@ pub(crate) struct TelemetryOptions {
 }
 
 /// Maximum number of keys: as many as a partition addresses.
-const MAX_KEYS: u64 = 1 << 40;
+const MAX_KEYS: i64 = 1 << 40;
 
 /// A command that runs an application.
 pub(crate) trait Serve {
@@ -123,7 +125,12 @@ impl Serve for KeyValueOptions {
 
 impl Serve for LogMonitorOptions {
     fn application(&self) -> Result<(&ServeOptions, ApplicationSpec), Error> {
-        Ok((&self.serve, ApplicationSpec::log_monitor(&self.rules)?))
+        let spec = ApplicationSpec::log_monitor(&self.rules);
+        let spec = spec.map_err(|why| match why {
+            ApplicationError::Rules(why) => Error::from(UsageError::new(why.to_string())),
+            why => why.into(),
+        })?;
+        Ok((&self.serve, spec))
     }
 }
 

@@ -77,10 +77,10 @@ impl<D: Driver> Burst<D> {
     /// Panics if there is no such packet.
     #[inline(always)]
     pub fn remove(&mut self, indices: &[u32]) {
-        let Some(first) = indices.first() else { return };
-        let mut kept = *first as usize;
         let mut removed = indices.iter().map(|index| *index as usize).peekable();
-        for index in kept..self.count {
+        let Some(first) = removed.peek().copied() else { return };
+        let mut kept = first;
+        for index in first..self.count {
             if removed.next_if_eq(&index).is_none() {
                 self.buffers.swap(kept, index);
                 self.bytes.swap(kept, index);
