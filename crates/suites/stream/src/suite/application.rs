@@ -10,10 +10,14 @@ use applications::application::Count;
 use lab::sample::Failure;
 use machine::SysError;
 use machine::pin::spawn_pinned;
+use machine::tsc::Tsc;
 
+use super::alone;
 use super::params::Interface;
 use super::testbed_config::TestbedConfig;
-use crate::application::{ApplicationSpec, CoreNumber, Echo, WithApplication, since};
+use crate::application::{
+    ApplicationKind, ApplicationSpec, CoreNumber, Echo, WithApplication, since,
+};
 use crate::core_use::CoreStats;
 use crate::host;
 use crate::host::descriptors::{Driver, WithDriver};
@@ -21,6 +25,7 @@ use crate::iterations::{LoopTimes, PacketCost, StallThreshold};
 use crate::nic::{Port, ticks};
 use crate::serve::{DescriptorsServer, LinkServer, PipesServer, Server};
 use crate::steering::CorePipes;
+use crate::wire::traffic::Traffic;
 
 /// Request number that ends the loop.
 const END: u32 = u32::MAX;
@@ -33,6 +38,24 @@ pub(super) struct ApplicationCore {
     requests: Arc<AtomicU32>,
     answers: Receiver<Answer>,
     thread: Option<JoinHandle<()>>,
+}
+
+/// The application of a core.
+pub(super) struct CoreApplication {
+    pub(super) spec: ApplicationSpec,
+    pub(super) number: CoreNumber,
+    /// The traffic on which its work alone is measured first, if at all.
+    pub(super) alone_on: Option<Arc<Traffic>>,
+}
+
+impl CoreApplication {
+    /// Returns the application of a core. Its work alone is measured unless it is the echo, which has none, or one of several
+    /// cores, which gets only a part of the traffic.
+    pub(super) fn new(spec: &ApplicationSpec, number: CoreNumber, traffic: &Arc<Traffic>) -> Self {
+        let is_measured = number == CoreNumber::ONLY && spec.kind() != ApplicationKind::Echo;
+        let alone_on = is_measured.then(|| Arc::clone(traffic));
+        Self { spec: spec.clone(), number, alone_on }
+    }
 }
 
 /// What a core processes packets of.
@@ -51,13 +74,14 @@ impl ApplicationCore {
     pub(super) fn start(
         cpu: usize,
         config: &TestbedConfig,
-        (spec, number): (&ApplicationSpec, CoreNumber),
+        application: CoreApplication,
         port: CorePort,
         threshold: StallThreshold,
     ) -> Result<Self, Failure> {
-        let (config, spec) = (config.clone(), spec.clone());
+        let config = config.clone();
+        let CoreApplication { spec, number, alone_on } = application;
         Self::start_with(cpu, threshold, move |run| {
-            Ok(spec.with(number, RunCore { config: &config, port, run })??)
+            Ok(spec.with(number, RunCore { config: &config, port, alone_on, run })??)
         })
     }
 
@@ -72,7 +96,12 @@ impl ApplicationCore {
     ) -> Result<Self, Failure> {
         let requests = Arc::new(AtomicU32::new(0));
         let (answer, answers) = sync_channel(1);
-        let run = Loop { requests: Arc::clone(&requests), answer: answer.clone(), threshold };
+        let run = Loop {
+            requests: Arc::clone(&requests),
+            answer: answer.clone(),
+            threshold,
+            alone: None,
+        };
         let body = move || {
             if let Err(why) = set_up_and_run(run) {
                 // `start_with` waits for this.
@@ -117,6 +146,8 @@ struct Loop {
     requests: Arc<AtomicU32>,
     answer: SyncSender<Answer>,
     threshold: StallThreshold,
+    /// See [`CoreStats::alone`].
+    alone: Option<f64>,
 }
 
 impl Loop {
@@ -124,7 +155,7 @@ impl Loop {
     /// registers of the timed loop.
     #[inline(never)]
     fn run(self, mut server: impl Server, mut application: impl Application) {
-        let Self { requests, answer, threshold } = self;
+        let Self { requests, answer, threshold, alone } = self;
         let mut answered = 0;
         // Reports that the loop runs.
         if answer.send(Ok(CoreStats::default())).is_err() {
@@ -143,6 +174,7 @@ impl Loop {
                 std::hint::cold_path();
                 answered = request;
                 let taken = record.take(&mut server, &application);
+                let taken = taken.map(|stats| CoreStats { alone, ..stats });
                 if request == END || answer.send(taken).is_err() {
                     return;
                 }
@@ -156,14 +188,18 @@ impl Loop {
 struct RunCore<'a> {
     config: &'a TestbedConfig,
     port: CorePort,
+    alone_on: Option<Arc<Traffic>>,
     run: Loop,
 }
 
 impl WithApplication for RunCore<'_> {
     type Output = Result<(), SysError>;
 
-    fn run<A: Application>(self, application: A) -> Self::Output {
-        let Self { config, port, run } = self;
+    fn run<A: Application>(self, mut application: A) -> Self::Output {
+        let Self { config, port, alone_on, mut run } = self;
+        if let (Some(traffic), Ok(tsc)) = (alone_on, Tsc::get()) {
+            run.alone = alone::ticks_per_packet(&mut application, &traffic, tsc);
+        }
         let (port, of_core) = match port {
             CorePort::Nic(port, of_core) => (port, of_core),
             CorePort::Link(server) => {
@@ -275,7 +311,8 @@ impl Record {
         let now = application.counts();
         let counts = since(&now, &std::mem::replace(&mut self.counts, now.clone()));
         let (queues, misses, has_learnt) = (server.queues(), server.misses(), self.has_learnt);
-        Ok(CoreStats { iterations, queues, misses, core_hertz, has_learnt, counts })
+        let alone = None;
+        Ok(CoreStats { iterations, queues, misses, core_hertz, has_learnt, counts, alone })
     }
 }
 
@@ -339,7 +376,7 @@ mod tests {
         let (requests, stall) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicBool::new(false)));
         let (answer, answers) = sync_channel(1);
         let threshold = StallThreshold::new(tsc);
-        let run = Loop { requests: Arc::clone(&requests), answer, threshold };
+        let run = Loop { requests: Arc::clone(&requests), answer, threshold, alone: None };
         let each = tsc.ticks(Duration::from_nanos(300));
         let slow = Slow { each, polls: 0, stall: Arc::clone(&stall) };
         let thread = std::thread::spawn(move || run.run(slow, Echo { nops: 0 }));

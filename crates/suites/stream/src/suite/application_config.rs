@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use lab::sample::Failure;
 
+use super::alone;
 use super::params::Interface;
 use super::testbed_config::TestbedConfig;
 use crate::application::{ApplicationKind, ApplicationSpec, BACKENDS};
@@ -54,13 +55,13 @@ impl TestbedConfig {
     /// Estimates how long the application needs until it can process packets.
     pub(super) fn application_start(&self) -> Duration {
         match self.application {
+            ApplicationKind::Echo => Duration::ZERO,
             // Each core looks at all keys.
-            ApplicationKind::KeyValue => PER_KEY.saturating_mul(KEYS as u32),
-            ApplicationKind::LogMonitor => COMPILE,
-            ApplicationKind::Echo
-            | ApplicationKind::MaglevEnso
-            | ApplicationKind::Maglev
-            | ApplicationKind::Telemetry => Duration::ZERO,
+            ApplicationKind::KeyValue => alone::BUDGET + PER_KEY.saturating_mul(KEYS as u32),
+            ApplicationKind::LogMonitor => alone::BUDGET + COMPILE,
+            ApplicationKind::MaglevEnso | ApplicationKind::Maglev | ApplicationKind::Telemetry => {
+                alone::BUDGET
+            }
         }
     }
 

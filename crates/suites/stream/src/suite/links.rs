@@ -9,7 +9,7 @@ use machine::SysError;
 use machine::tsc::Tsc;
 use rustix::thread::{CapabilitySet, capabilities};
 
-use super::application::{ApplicationCore, CorePort};
+use super::application::{ApplicationCore, CoreApplication, CorePort};
 use super::testbed_config::{Cpus, TestbedConfig};
 use crate::application::{ApplicationSpec, CoreNumber};
 use crate::generator::GeneratorCommand;
@@ -89,7 +89,7 @@ pub(super) fn available(config: &TestbedConfig) -> Result<(), Failure> {
 /// Returns why a part cannot run.
 pub(super) fn start(
     kind: LinkKind,
-    (config, spec): (&TestbedConfig, &ApplicationSpec),
+    (config, application): (&TestbedConfig, CoreApplication),
     cpus: &Cpus,
     tsc: &Tsc,
     wire: impl Wire<Command = GeneratorCommand>,
@@ -104,7 +104,7 @@ pub(super) fn start(
     let nic = nic.map_err(|why| Failure::failed(why.to_string()))?;
     let port = CorePort::Link(Box::new(LinkServer::new(there, of_core)));
     let (cpu, threshold) = (cpus.applications[0], StallThreshold::new(tsc));
-    let core = ApplicationCore::start(cpu, config, (spec, CoreNumber::ONLY), port, threshold)?;
+    let core = ApplicationCore::start(cpu, config, application, port, threshold)?;
     Ok((nic, core, Links { mode, statuses }))
 }
 

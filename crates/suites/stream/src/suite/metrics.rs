@@ -97,6 +97,17 @@ pub const METRICS: &[Metric] = &[
         Better::Lower,
         "values that the key-value store no longer has, of those requested; all are found with check all",
     ),
+    cycles(
+        "work_cycles_per_packet",
+        "core cycles that the application alone needs per packet in memory, without an interface",
+    ),
+    cycles("io_cycles_per_packet", "cycles_per_packet without work_cycles_per_packet"),
+    share(
+        "of_alone",
+        Better::Higher,
+        "rate as a share of that of the application alone on packets in memory",
+    )
+    .from_time(),
     Metric::time("application_waited", "time that testpmd's threads waited for their CPUs"),
     lost("lost_not_sent", "lost packets that the generator did not send in time"),
     lost("lost_no_rule", "lost packets for which the NIC had no rule"),
@@ -168,6 +179,7 @@ const LIMITED: &[&str] = &[
     "rate",
     "wire_rate",
     "of_ceiling",
+    "of_alone",
     "cycles_with_polling",
     "delivered",
     "lost",
@@ -242,13 +254,17 @@ pub(super) fn utilisation(trial: &TrialReport, tsc: &Tsc) -> Vec<(&'static str, 
     named.extend(trial.losses().named().map(|(name, _, packets)| (name, packets as f64)));
     let testpmd = trial.testpmd.as_ref();
     let waited = testpmd.and_then(|testpmd| testpmd.waited);
+    let (cycles, work) = (trial.cycles_per_packet(tsc), trial.work_cycles(tsc));
     let if_known = [
         ("busy_application", trial.application_busy()),
         ("polling_application", polling),
         ("application_dropped", testpmd.map(|testpmd| testpmd.forward.dropped as f64)),
         ("application_waited", waited.map(|ticks| tsc.nanoseconds(ticks as f64))),
-        ("cycles_per_packet", trial.cycles_per_packet(tsc)),
+        ("cycles_per_packet", cycles),
         ("cycles_with_polling", trial.cycles_with_polling(tsc)),
+        ("work_cycles_per_packet", work),
+        ("io_cycles_per_packet", cycles.zip(work).map(|(all, work)| all - work)),
+        ("of_alone", trial.of_alone()),
         ("nic_cycles_per_packet", trial.report.cycles_per_packet(tsc.hertz)),
         ("packets_per_iteration_nic", nic.packets_per_iteration),
         ("packets_per_iteration_application", trial.packets_per_iteration()),

@@ -3,6 +3,7 @@
 // A new level of a factor must not compile until every match defines it.
 #![deny(clippy::wildcard_enum_match_arm)]
 
+mod alone;
 mod application;
 pub mod application_config;
 pub mod ceiling;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use lab::sample::Failure;
 use machine::tsc::Tsc;
 
-use super::application::{ApplicationCore, CorePort};
+use super::application::{ApplicationCore, CoreApplication, CorePort};
 use super::dpdk::{self, Testpmd, TestpmdStats};
 use super::links::{self, Links};
 use super::pages;
@@ -123,7 +123,8 @@ impl Testbed {
         }
         let spec = config.application_spec()?;
         if let Some(kind) = config.interface.link() {
-            let started = links::start(kind, (config, &spec), cpus, tsc, wire(generator));
+            let application = CoreApplication::new(&spec, CoreNumber::ONLY, &traffic);
+            let started = links::start(kind, (config, application), cpus, tsc, wire(generator));
             let (nic, application, links) = started?;
             return Ok(testbed(Applications::Link(application, links), nic));
         }
@@ -138,7 +139,8 @@ impl Testbed {
             .zip(CoreNumber::all(config.cores))
             .map(|((of_core, cpu), number)| {
                 let port = CorePort::Nic(nic.port().with_pages(pages), of_core);
-                ApplicationCore::start(*cpu, config, (&spec, number), port, threshold)
+                let application = CoreApplication::new(&spec, number, &traffic);
+                ApplicationCore::start(*cpu, config, application, port, threshold)
             })
             .collect::<Result<_, _>>()?;
         Ok(testbed(Applications::Threads(applications), nic))

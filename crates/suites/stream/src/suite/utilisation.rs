@@ -165,6 +165,18 @@ impl TrialReport {
         (packets > 0).then(|| cycles / packets as f64)
     }
 
+    /// Returns the core cycles that the application alone needs per packet; `None` if that was not measured.
+    pub(super) fn work_cycles(&self, tsc: &Tsc) -> Option<f64> {
+        let [core] = &self.application[..] else { return None };
+        Some(core.alone? / tsc.hertz * core.core_hertz)
+    }
+
+    /// Returns the rate as a share of that of the application alone; `None` if that was not measured.
+    pub(super) fn of_alone(&self) -> Option<f64> {
+        let [core] = &self.application[..] else { return None };
+        Some(self.report.rate() * core.alone?)
+    }
+
     /// Returns the core cycles that the application's cores spend per echoed packet, without stalls; `None` without packets,
     /// or if it is unknown.
     pub(super) fn cycles_with_polling(&self, tsc: &Tsc) -> Option<f64> {
