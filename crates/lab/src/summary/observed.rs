@@ -500,11 +500,9 @@ mod tests {
             ..Observed::default()
         };
         let floors = Floors::of(&observed);
-        for (state, share) in [
-            (Some(Sharing::Alone), 1.01_f64),
-            (Some(Sharing::Shared), 1.2),
-            (None, 1.2),
-        ] {
+        for (state, share) in
+            [(Some(Sharing::Alone), 1.01_f64), (Some(Sharing::Shared), 1.2), (None, 1.2)]
+        {
             for floor in [floors.near(&[&point], state), floors.of_point(&point, state)] {
                 assert!((floor.unwrap().floor - share.ln()).abs() < 1e-9, "{state:?}: {floor:?}");
             }

@@ -155,7 +155,10 @@ pub(super) fn reason(reason: &Reason) -> String {
                 0 => String::new(),
                 changed => format!(", and {changed} in which that changed"),
             };
-            format!("{} on a core alone and {shared} on a shared one{changed}", count(*alone, "round"))
+            format!(
+                "{} on a core alone and {shared} on a shared one{changed}",
+                count(*alone, "round")
+            )
         }
         Reason::TooFewBoots { boots: [above, below], needed } => format!(
             "different boots measured the two sides ({above} and {below}); each requires {needed}"

@@ -11,7 +11,6 @@ use rustix::thread::{CapabilitySet, capabilities};
 
 use super::application::{ApplicationCore, CoreApplication, CorePort};
 use super::testbed_config::{Cpus, TestbedConfig};
-use crate::application::{ApplicationSpec, CoreNumber};
 use crate::generator::GeneratorCommand;
 use crate::iterations::StallThreshold;
 use crate::link::interface::create_veth;

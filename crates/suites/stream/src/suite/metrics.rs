@@ -27,6 +27,10 @@ const fn time_share(name: &'static str, about: &'static str) -> Metric {
     share(name, Better::Neither, about).from_time()
 }
 
+const fn cycles(name: &'static str, about: &'static str) -> Metric {
+    Metric::new(name, "cycles", Better::Lower, about)
+}
+
 const fn lost(name: &'static str, about: &'static str) -> Metric {
     Metric::new(name, "1", Better::Lower, about)
 }
@@ -41,22 +45,16 @@ pub const METRICS: &[Metric] = &[
         "64 B lines that one core writes, the other adds 1 to, and the first reads back",
     ),
     rate("ceiling_one_way", "64 B lines that one core writes and the other reads"),
-    Metric::new(
+    cycles(
         "cycles_per_packet",
-        "cycles",
-        Better::Lower,
         "core cycles per packet of the application's cores, without polling in vain",
     ),
-    Metric::new(
+    cycles(
         "cycles_with_polling",
-        "cycles",
-        Better::Lower,
         "core cycles per echoed packet of the application's cores, polling included",
     ),
-    Metric::new(
+    cycles(
         "nic_cycles_per_packet",
-        "cycles",
-        Better::Lower,
         "core cycles of NIC and generator to send a packet and take it back, without polling in vain",
     ),
     time_share("busy_nic", "time of the NIC's core in iterations with packets"),
