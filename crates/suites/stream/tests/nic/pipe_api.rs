@@ -209,3 +209,38 @@ fn transmit_pipes_can_be_allocated_and_freed() {
     settle(&device);
     assert_eq!(kept.extend().len(), 64 * 64);
 }
+
+#[test]
+fn freed_bytes_are_free_only_after_those_before_them_are_sent() {
+    let _alone = alone();
+    let wired = Wired::new(TestParams::ring(64));
+    let device = wired.device();
+    let mut pipe = device.rx_tx_pipe().unwrap();
+    pipe.bind(flow(0)).unwrap();
+    // 60 of 64 flits: 40 that are sent, 20 that are not.
+    let sent: Vec<_> =
+        [20, 20, 20].iter().zip(0..).map(|(flits, it)| frame(0, of_flits(*flits), it)).collect();
+    wired.arrive(sent.clone());
+    until(&device, || pipe.peek().len() == 60 * 64);
+    pipe.recv();
+    pipe.send_and_free(40 * 64).unwrap();
+    pipe.free(20 * 64);
+    assert_eq!(pipe.confirmed(), 0);
+    for expected in &sent[..2] {
+        assert_eq!(wired.departed().bytes, *expected);
+    }
+    // The device has not processed the completion: what it has not freed does not move the others.
+    wired.arrive(vec![frame(0, of_flits(4), 3)]);
+    assert_eq!(wired.counters(4).ring_full, 1, "3 flits are free");
+    settle(&device);
+    wired.arrive(vec![frame(0, of_flits(20), 4), frame(0, of_flits(20), 5)]);
+    until(&device, || pipe.peek().len() == 40 * 64);
+    // Nothing is being sent, so these are free at once.
+    pipe.recv();
+    pipe.free(40 * 64);
+    let freed = wired.counters(6).head_updates;
+    wired.arrive((6..9).map(|it| frame(0, of_flits(21), it)).collect());
+    let now = wired.counters(9);
+    assert_eq!((now.ring_full, now.head_updates, now.to_memory), (1, freed, 8));
+    assert!(wired.nothing_departed());
+}
