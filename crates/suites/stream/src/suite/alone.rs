@@ -15,8 +15,10 @@ use crate::wire::traffic::Traffic;
 const MEMORY: usize = 256 << 10;
 /// Time of all passes.
 pub(super) const BUDGET: Duration = Duration::from_millis(5);
-/// Minimum number of passes.
-const PASSES: usize = 5;
+/// Minimum number of passes, also if the thread lost its CPU.
+const PASSES: usize = 20;
+/// Passes before these, in which the application touches its memory for the first time.
+const WARM_UP: usize = 2;
 
 /// Returns the ticks that the application needs per packet: the median of passes over packets that were just written to
 /// memory, in whole flits as in a pipe. `None` without a packet that fits.
@@ -30,14 +32,14 @@ pub(super) fn ticks_per_packet(
     let memory = &mut memory[skip..][..MEMORY];
     let (mut next, mut lengths, mut passes) = (0, Vec::new(), Vec::new());
     let end = ticks() + tsc.ticks(BUDGET);
-    while passes.len() < PASSES || ticks() < end {
+    while passes.len() < WARM_UP + PASSES || ticks() < end {
         fill(memory, traffic, &mut next, &mut lengths);
         if lengths.is_empty() {
             return None;
         }
         passes.push(pass(application, memory, &lengths) as f64 / lengths.len() as f64);
     }
-    median(&passes)
+    median(&passes[WARM_UP..])
 }
 
 /// Fills the memory with the packets of the traffic that follow.
