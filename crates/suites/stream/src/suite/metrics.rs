@@ -99,7 +99,7 @@ pub const METRICS: &[Metric] = &[
         "work_cycles_per_packet",
         "core cycles that the application alone needs per packet in memory, without an interface",
     ),
-    cycles("io_cycles_per_packet", "cycles_per_packet without work_cycles_per_packet"),
+    cycles("io_cycles_per_packet", "cycles_per_packet minus work_cycles_per_packet"),
     share(
         "of_alone",
         Better::Higher,
