@@ -321,9 +321,10 @@ pub(crate) fn backend_addresses(backends: u32) -> Vec<Ipv4Addr> {
     (0..backends).map(|number| FIRST.wrapping_add(number).into()).collect()
 }
 
-/// Returns the size of each partition.
+/// Returns the size of each partition: for twice its keys, so that hardly any bucket overflows, and the log keeps all keys of a
+/// partition that has more than its share, and values that are set again.
 fn partition_size(keys: usize, cores: usize) -> Size {
-    Size::of_keys(keys.div_ceil(cores.max(1)))
+    Size::of_keys(keys.div_ceil(cores.max(1)).saturating_mul(2))
 }
 
 /// Creates the key-value store of a core.
@@ -332,7 +333,8 @@ fn partition(keys: usize, filled: bool, number: CoreNumber) -> Result<KeyValue, 
     let mut store = KeyValue::new(partition_size(keys, cores.into()), core, cores)?;
     if filled {
         let partition = store.partition();
-        for key in (0..keys as u64).map(key_of) {
+        // The most popular keys last, because a bucket that is full evicts its oldest entry.
+        for key in (0..keys as u64).rev().map(key_of) {
             let hash = KeyHash::new(key);
             if hash.partition(cores) == core {
                 partition.set(hash, key, value_of(key));

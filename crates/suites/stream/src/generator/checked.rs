@@ -276,7 +276,7 @@ impl Checked {
             received: self.received,
             corrupted: if is_unexpected { self.received } else { self.corrupted },
             late: self.late,
-            missing: self.missing,
+            missing: (self.check != Check::None).then_some(self.missing),
             received_bytes: on_wire(self.bytes, self.received),
             bytes: self.bytes,
             times: self.times.take().map(Times::end),

@@ -144,7 +144,7 @@ fn report(
 
 /// Returns what was received, corrupted and late, and the values that were missing.
 fn counts(report: &Report) -> [u64; 4] {
-    [report.received, report.corrupted, report.late, report.missing]
+    [report.received, report.corrupted, report.late, report.missing.unwrap_or(0)]
 }
 
 #[test]

@@ -68,8 +68,9 @@ pub struct Report {
     pub corrupted: u64,
     /// Packets echoed after a later one of their sequence, or twice.
     pub late: u64,
-    /// Values that answers of the key-value store state to be missing, if every byte is checked.
-    pub missing: u64,
+    /// Values that answers of the key-value store state to be missing: all if every byte is checked, those of answers whose first
+    /// value is missing if one word is; `None` if neither is.
+    pub missing: Option<u64>,
     /// Echoed bytes, without check sequences.
     pub bytes: u64,
     /// Sent bytes on the wire, with check sequences, preambles and gaps.

@@ -1,7 +1,7 @@
 //! One core of the application, and the statistics of its loop.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
@@ -37,8 +37,14 @@ type Answer = Result<CoreStats, Failure>;
 pub(super) struct ApplicationCore {
     requests: Arc<AtomicU32>,
     answers: Receiver<Answer>,
+    processed: Arc<Processed>,
     thread: Option<JoinHandle<()>>,
 }
+
+/// Packets that a core has processed, on a cache line of its own because its loop writes it often.
+#[derive(Default)]
+#[repr(align(128))]
+struct Processed(AtomicU64);
 
 /// The application of a core.
 pub(super) struct CoreApplication {
@@ -96,9 +102,11 @@ impl ApplicationCore {
     ) -> Result<Self, Failure> {
         let requests = Arc::new(AtomicU32::new(0));
         let (answer, answers) = sync_channel(1);
+        let processed = Arc::<Processed>::default();
         let run = Loop {
             requests: Arc::clone(&requests),
             answer: answer.clone(),
+            processed: Arc::clone(&processed),
             threshold,
             alone: None,
         };
@@ -111,9 +119,14 @@ impl ApplicationCore {
         let thread = spawn_pinned(cpu, body).map_err(|why| {
             Failure::failed(format!("run the application on CPU {cpu}: {why}; name an allowed CPU"))
         })?;
-        let core = Self { requests, answers, thread: Some(thread) };
+        let core = Self { requests, answers, processed, thread: Some(thread) };
         core.answer()?;
         Ok(core)
+    }
+
+    /// Returns the number of packets that the loop has processed by now.
+    pub(super) fn processed(&self) -> u64 {
+        self.processed.0.load(Ordering::Relaxed)
     }
 
     /// Returns the loop's statistics since the last call. The loop answers in an iteration without packets.
@@ -145,6 +158,7 @@ impl Drop for ApplicationCore {
 struct Loop {
     requests: Arc<AtomicU32>,
     answer: SyncSender<Answer>,
+    processed: Arc<Processed>,
     threshold: StallThreshold,
     /// See [`CoreStats::alone`].
     alone: Option<f64>,
@@ -155,8 +169,8 @@ impl Loop {
     /// registers of the timed loop.
     #[inline(never)]
     fn run(self, mut server: impl Server, mut application: impl Application) {
-        let Self { requests, answer, threshold, alone } = self;
-        let mut answered = 0;
+        let Self { requests, answer, processed, threshold, alone } = self;
+        let (mut answered, mut all) = (0, 0_u64);
         // Reports that the loop runs.
         if answer.send(Ok(CoreStats::default())).is_err() {
             return;
@@ -170,6 +184,10 @@ impl Loop {
             let elapsed = now - last;
             last = now;
             record.add(elapsed, packets);
+            if packets > 0 {
+                all += packets;
+                processed.0.store(all, Ordering::Relaxed);
+            }
             if request != answered && (packets == 0 || request == END) {
                 std::hint::cold_path();
                 answered = request;
@@ -376,7 +394,13 @@ mod tests {
         let (requests, stall) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicBool::new(false)));
         let (answer, answers) = sync_channel(1);
         let threshold = StallThreshold::new(tsc);
-        let run = Loop { requests: Arc::clone(&requests), answer, threshold, alone: None };
+        let run = Loop {
+            requests: Arc::clone(&requests),
+            answer,
+            processed: Arc::default(),
+            threshold,
+            alone: None,
+        };
         let each = tsc.ticks(Duration::from_nanos(300));
         let slow = Slow { each, polls: 0, stall: Arc::clone(&stall) };
         let thread = std::thread::spawn(move || run.run(slow, Echo { nops: 0 }));

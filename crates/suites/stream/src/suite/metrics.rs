@@ -93,7 +93,7 @@ pub const METRICS: &[Metric] = &[
         "missing_values",
         "1",
         Better::Lower,
-        "values that the key-value store no longer has, of those requested; all are found with check all",
+        "requested values that the key-value store has evicted; with check one-word only of packets whose first value is missing",
     ),
     cycles(
         "work_cycles_per_packet",
@@ -199,11 +199,18 @@ pub(super) fn from_trial(trial: &TrialReport, tsc: &Tsc) -> Measurement {
     let named =
         [&interruptions(trial, tsc)[..], &utilisation(trial, tsc), &pcie_bytes(trial)].concat();
     let measurement = named.into_iter().fold(measurement, |all, (name, one)| all.value(name, one));
-    let measurement = match trial.report.expectation {
-        Expectation::Answers => measurement.value("missing_values", trial.report.missing as f64),
-        Expectation::Same | Expectation::Byte | Expectation::Images | Expectation::Nothing => {
-            measurement
+    let measurement = match (trial.report.expectation, trial.report.missing) {
+        (Expectation::Answers, Some(missing)) => {
+            measurement.value("missing_values", missing as f64)
         }
+        (
+            Expectation::Answers
+            | Expectation::Same
+            | Expectation::Byte
+            | Expectation::Images
+            | Expectation::Nothing,
+            _,
+        ) => measurement,
     };
     match busy_shares(trial) {
         Some(shares) => measurement.covariate(BUSY_CORES, shares),
@@ -253,6 +260,7 @@ pub(super) fn utilisation(trial: &TrialReport, tsc: &Tsc) -> Vec<(&'static str, 
     let testpmd = trial.testpmd.as_ref();
     let waited = testpmd.and_then(|testpmd| testpmd.waited);
     let (cycles, work) = (trial.cycles_per_packet(tsc), trial.work_cycles(tsc));
+    let io = cycles.zip(work).map(|(all, work)| all - work);
     let if_known = [
         ("busy_application", trial.application_busy()),
         ("polling_application", polling),
@@ -261,7 +269,7 @@ pub(super) fn utilisation(trial: &TrialReport, tsc: &Tsc) -> Vec<(&'static str, 
         ("cycles_per_packet", cycles),
         ("cycles_with_polling", trial.cycles_with_polling(tsc)),
         ("work_cycles_per_packet", work),
-        ("io_cycles_per_packet", cycles.zip(work).map(|(all, work)| all - work)),
+        ("io_cycles_per_packet", io.filter(|io| *io >= 0.0)),
         ("of_alone", trial.of_alone()),
         ("nic_cycles_per_packet", trial.report.cycles_per_packet(tsc.hertz)),
         ("packets_per_iteration_nic", nic.packets_per_iteration),

@@ -33,6 +33,10 @@ use crate::wire::traffic::Traffic;
 const WAIT: Duration = Duration::from_micros(200);
 /// Wait for the last packets of an offered load; later ones are lost.
 const DRAIN: Duration = Duration::from_millis(5);
+/// Minimum wait for the last packets of an offered load that the application consumes, and the same as a share of the duration. What
+/// is in a ring then was not carried: an application that is slower than the load fills the ring first.
+const CONSUMED_DRAIN: Duration = Duration::from_micros(100);
+const CONSUMED_SHARE: u32 = 100;
 /// Wait for the last packets of a closed loop, which loses none.
 const CLOSED_DRAIN: Duration = Duration::from_secs(1);
 /// Maximum delay of the last packet of an offered load, besides stalls of the NIC; later ones count as not sent in time.
@@ -196,11 +200,22 @@ impl Testbed {
             pace: Pace::bits(load, self.tsc.hertz),
             count: asked,
             duration: self.tsc.ticks(duration + MAX_DELAY),
+            drain: self.tsc.ticks(self.drain(duration)),
             times,
             ..self.trial()
         };
         // Includes packets that the generator did not send because it stalled.
         Ok(TrialReport { asked, ..self.run(trial)? })
+    }
+
+    /// Returns the wait for the last packets of an offered load.
+    fn drain(&self, duration: Duration) -> Duration {
+        match self.config.expectation() {
+            Expectation::Nothing => CONSUMED_DRAIN.max(duration / CONSUMED_SHARE),
+            Expectation::Same | Expectation::Byte | Expectation::Images | Expectation::Answers => {
+                DRAIN
+            }
+        }
     }
 
     fn trial(&self) -> Trial {
@@ -217,18 +232,20 @@ impl Testbed {
 
     fn run(&self, trial: Trial) -> Result<TrialReport, Failure> {
         self.clear()?;
-        let before = self.nic.current_counters();
+        let (before, processed_before) = (self.nic.current_counters(), self.processed());
         let (answer, report) = std::sync::mpsc::sync_channel(1);
         self.nic.command(GeneratorCommand::Start(trial, answer));
         let report = report.recv().map_err(|_| Failure::failed("the NIC stopped early"))?;
         if let Applications::Link(_, links) = &self.applications {
             links.check()?;
         }
+        // Before the statistics, which the loop answers only once it has emptied its rings.
+        let processed = self.processed() - processed_before;
         let (application, testpmd) = self.stats()?;
         let nic = self.nic.current_counters().since(&before);
         check(&report)?;
         let report = match report.expectation {
-            Expectation::Nothing => report.consumed_by(processed(&application)),
+            Expectation::Nothing => report.consumed_by(processed),
             Expectation::Same | Expectation::Byte | Expectation::Images | Expectation::Answers => {
                 report
             }
@@ -257,6 +274,15 @@ impl Testbed {
         match &self.applications {
             Applications::Threads(_) => self.nic.pages(),
             Applications::Link(..) | Applications::Testpmd(_) => self.pages.name().into(),
+        }
+    }
+
+    /// Returns the number of packets that the application has processed by now; 0 if it is testpmd, which returns them all.
+    fn processed(&self) -> u64 {
+        match &self.applications {
+            Applications::Threads(threads) => threads.iter().map(ApplicationCore::processed).sum(),
+            Applications::Link(thread, _) => thread.processed(),
+            Applications::Testpmd(_) => 0,
         }
     }
 
@@ -291,17 +317,11 @@ fn check(report: &Report) -> Result<(), Failure> {
         ))),
         (Expectation::Same | Expectation::Byte | Expectation::Images | Expectation::Answers, _) => {
             Err(Failure::check(format!(
-                "of {received} echoed packets, {corrupted} were corrupted and {late} were duplicates \
-             or out of order in their pipe"
+                "of {received} returned packets, {corrupted} were corrupted and {late} were \
+                 duplicates or out of order in their pipe"
             )))
         }
     }
-}
-
-/// Returns the number of packets that the application has counted.
-fn processed(cores: &[CoreStats]) -> u64 {
-    let counts = cores.iter().flat_map(|core| &core.counts);
-    counts.filter(|count| count.name == "packets").map(|count| count.value).sum()
 }
 
 /// Returns the statistics of each core since the last call.

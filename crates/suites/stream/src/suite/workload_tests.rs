@@ -70,14 +70,15 @@ fn what_an_application_returns_is_what_its_reference_expects() {
                 ("interface", interface),
                 ("requests_per_packet", "3"),
             ];
+            let is_refused = (application, interface) == ("log-monitor", "descriptors");
             let trial = match closed(&levels, &cpus, tsc) {
+                Ok(_) if is_refused => panic!("{levels:?} is not refused"),
                 Ok(trial) => trial,
                 Err(why) if why.kind == FailureKind::Unavailable => {
                     machine::untested::note(test, &why);
                     continue;
                 }
                 Err(why) => {
-                    let is_refused = (application, interface) == ("log-monitor", "descriptors");
                     assert!(
                         is_refused && why.kind == FailureKind::Unsupported,
                         "{levels:?}: {why}"
@@ -88,9 +89,9 @@ fn what_an_application_returns_is_what_its_reference_expects() {
             let report = &trial.report;
             assert!(report.sent > WINDOW, "{levels:?}");
             assert_eq!((trial.lost(), report.dropped), (0, 0), "{levels:?}: {report:?}");
-            // Few buckets of the store overflow.
-            let max = if application == "key-value" { report.sent / 5 } else { 0 };
-            assert!(report.missing <= max, "{levels:?}: {report:?}");
+            // Of three values per packet, few are of buckets that overflow.
+            let max = if application == "key-value" { 3 * report.sent / 200 } else { 0 };
+            assert!(report.missing.unwrap_or(0) <= max, "{levels:?}: {report:?}");
         }
     }
 }
