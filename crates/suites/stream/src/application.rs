@@ -28,6 +28,9 @@ use crate::generator::TOUCHED;
 /// Number of Maglev's backends by default, as in Ensō's evaluation.
 pub const BACKENDS: u32 = 1000;
 
+/// Number of keys of the store in experiments, all of which are stored first: 128 MiB, more than most caches.
+pub const KEYS: usize = 4 << 20;
+
 /// Seed of telemetry by default.
 pub const SEED: u64 = 1;
 

@@ -10,12 +10,8 @@ use lab::sample::Failure;
 use super::alone;
 use super::params::Interface;
 use super::testbed_config::TestbedConfig;
-use crate::application::{ApplicationKind, ApplicationSpec, BACKENDS};
+use crate::application::{ApplicationKind, ApplicationSpec, BACKENDS, KEYS};
 use crate::host::descriptors::DriverKind;
-
-/// Number of keys of the store, all of which are stored first. The store has 256 MiB, more than the L2 cache of any core;
-/// one that exceeds every L3 cache would take longer to fill than a sample lasts.
-pub const KEYS: usize = 4 << 20;
 
 /// Time to store a key: several times what it takes.
 const PER_KEY: Duration = Duration::from_nanos(100);

@@ -7,6 +7,7 @@ mod alone;
 mod application;
 pub mod application_config;
 pub mod ceiling;
+mod counts;
 pub mod dpdk;
 pub mod driver;
 mod links;
@@ -22,7 +23,7 @@ pub mod testbed_config;
 mod tests;
 pub mod traffic;
 mod utilisation;
-pub mod workload;
+mod workload;
 #[cfg(test)]
 mod workload_tests;
 

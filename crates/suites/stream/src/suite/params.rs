@@ -12,8 +12,6 @@ use lab::quantity;
 use super::dpdk::DpdkParams;
 use super::driver::DriverParams;
 use super::pages::PageLevel;
-use super::traffic::Flows;
-use super::workload::WorkloadParams;
 use crate::application::ApplicationKind;
 use crate::generator::Check;
 use crate::host::NotificationBatch;
@@ -25,6 +23,7 @@ use crate::nic::pcie::{LinkRate, PcieModel};
 use crate::nic::pipes::Notify;
 use crate::steering::Steering;
 use crate::wire::sample::Sizes;
+use crate::workload::params::{Flows, WorkloadParams};
 
 /// Ring sizes, in bytes.
 const RINGS: std::ops::RangeInclusive<usize> = 4096..=64 << 20;

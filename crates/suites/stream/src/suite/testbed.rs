@@ -4,16 +4,18 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use applications::application::Count;
 use lab::sample::Failure;
 use machine::tsc::Tsc;
 
 use super::application::{ApplicationCore, CoreApplication, CorePort};
+use super::counts::ExpectedCounts;
 use super::dpdk::{self, Testpmd, TestpmdStats};
 use super::links::{self, Links};
 use super::pages;
 use super::params::Interface;
 use super::testbed_config::{Cpus, TestbedConfig};
-use crate::application::CoreNumber;
+use crate::application::{CoreNumber, sum};
 use crate::core_use::CoreStats;
 use crate::generator::{
     Expectation, Generator, GeneratorCommand, LiveCounters, Pace, Report, Trial,
@@ -28,6 +30,7 @@ use crate::steering::{CorePipes, Steering};
 use crate::wire::Wire;
 use crate::wire::packet::FLIT;
 use crate::wire::traffic::Traffic;
+use crate::workload::application_traffic::Generated;
 
 /// Wait before the first packet of a trial, in which packets of earlier trials return.
 const WAIT: Duration = Duration::from_micros(200);
@@ -54,6 +57,8 @@ pub(super) struct Testbed {
     nic: Nic<GeneratorCommand>,
     config: TestbedConfig,
     traffic: Arc<Traffic>,
+    /// What the application should count in a trial.
+    expected_counts: ExpectedCounts,
     pages: Pages,
     tsc: Tsc,
     /// Which iterations of the NIC's loop are stalls; the warm-up teaches what its packets cost.
@@ -107,16 +112,18 @@ impl Testbed {
         wire: impl FnOnce(Generator) -> W,
     ) -> Result<Self, Failure> {
         let failed = |why: &dyn std::fmt::Display| Failure::failed(why.to_string());
-        let traffic = Arc::new(config.traffic()?);
+        let Generated { traffic, matching } = config.traffic()?;
+        let traffic = Arc::new(traffic);
         let generator = Generator::new(Arc::clone(&traffic), Arc::new(LiveCounters::default()));
         let generator = generator.map_err(|why| failed(&why))?;
-        let rules = config.rules();
+        let rules = config.application_traffic().rules();
         let pages = pages::of(config)?;
         let testbed = |applications, nic| Self {
             applications,
             nic,
             config: config.clone(),
             traffic: Arc::clone(&traffic),
+            expected_counts: ExpectedCounts::new(config, matching),
             pages,
             tsc: *tsc,
             threshold: StallThreshold::NEVER,
@@ -182,7 +189,7 @@ impl Testbed {
         let pace = Pace::Closed { window };
         let (duration, drain) = (self.tsc.ticks(duration), self.tsc.ticks(CLOSED_DRAIN));
         let trial = self.run(Trial { pace, duration, drain, ..self.trial() })?;
-        Ok(TrialReport { asked: trial.report.sent, is_closed: true, ..trial })
+        Ok(TrialReport { asked: trial.report.sent, ..trial })
     }
 
     /// Runs an open loop: sends at `load` bit/s on the wire for `duration`, with round-trip times if `times`.
@@ -244,13 +251,16 @@ impl Testbed {
         let (application, testpmd) = self.stats()?;
         let nic = self.nic.current_counters().since(&before);
         check(&report)?;
+        let counts = sum(application.iter().map(|core| core.counts.as_slice()));
+        let is_closed = matches!(trial.pace, Pace::Closed { .. });
+        self.expected_counts.check(&report, is_closed, &counts)?;
         let report = match report.expectation {
             Expectation::Nothing => report.consumed_by(processed),
             Expectation::Same | Expectation::Byte | Expectation::Images | Expectation::Answers => {
                 report
             }
         };
-        Ok(TrialReport { report, asked: 0, is_closed: false, nic, application, testpmd })
+        Ok(TrialReport { report, asked: 0, is_closed, nic, application, testpmd })
     }
 
     /// Returns how packets pass the kernel, e.g. `AF_XDP, copy mode, native XDP`; `None` if they do not.

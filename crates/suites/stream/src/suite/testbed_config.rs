@@ -12,8 +12,6 @@ use super::dpdk::DpdkParams;
 use super::driver::DriverParams;
 use super::pages::PageLevel;
 use super::params::{CommonParams, Depth, Interface};
-use super::traffic::Flows;
-use super::workload::WorkloadParams;
 use super::{links, pages};
 use crate::application::ApplicationKind;
 use crate::generator::Check;
@@ -25,6 +23,7 @@ use crate::nic::pcie::PcieModel;
 use crate::nic::{InterfaceConfig, Pages, PlacementOrder};
 use crate::steering::Steering;
 use crate::wire::sample::Sizes;
+use crate::workload::params::{Flows, WorkloadParams};
 
 /// Maximum number of descriptors of a transmit ring: as many as Ensō's program for DPDK uses, whatever the receive ring.
 pub(crate) const MAX_TX_RING: u32 = 1024;

@@ -1,4 +1,4 @@
-//! The traffic of a testbed: its flows and sizes, and which packets reach each pipe or queue.
+//! The traffic of a testbed: its sizes and memory, and how it reaches the pipes or queues.
 
 // Levels may be any number, and this crate is compiled without overflow checks.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
@@ -9,45 +9,10 @@ use lab::sample::Failure;
 use super::params::Interface;
 use super::testbed_config::TestbedConfig;
 use crate::nic::PlacementOrder;
-use crate::nic::fallback::hash;
-use crate::nic::flow_table::{CAPACITY, looked_up};
+use crate::nic::flow_table::CAPACITY;
 use crate::steering::Steering;
-use crate::wire::Flow;
 use crate::wire::sample::{CHECK_SEQUENCE, MAX_SIZE, MIN_SIZE, Sizes};
-use crate::wire::traffic::{CACHE_LINE, Packet, Traffic, WIRE_OVERHEAD, lines_of};
-use crate::workload::destination;
-
-/// Maximum number of flows.
-const MAX_FLOWS: u32 = 65_536;
-
-/// Number of flows of the traffic.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Flows {
-    /// One for each pipe or queue.
-    PerPipe,
-    /// This number.
-    Count(u32),
-}
-
-impl LevelType for Flows {
-    const LEVELS: Levels = Levels::Checked(flows);
-
-    fn from_level(level: &str) -> Option<Self> {
-        match level {
-            "per-pipe" => Some(Self::PerPipe),
-            count => count.parse().ok().map(Self::Count),
-        }
-    }
-}
-
-fn flows(text: &str) -> Result<String, String> {
-    let count = text.parse::<u32>().ok().filter(|count| (1..=MAX_FLOWS).contains(count));
-    match count {
-        Some(count) => Ok(count.to_string()),
-        None if text == "per-pipe" => Ok(text.into()),
-        None => Err(format!("'{text}' is not 'per-pipe' or a number from 1 to {MAX_FLOWS}")),
-    }
-}
+use crate::wire::traffic::{CACHE_LINE, WIRE_OVERHEAD, lines_of};
 
 /// Sizes as levels: `64` to `1518`, or `imix`.
 impl LevelType for Sizes {
@@ -80,7 +45,8 @@ impl TestbedConfig {
 
     /// Returns the size of the traffic and its images in memory, in bytes.
     pub(super) fn traffic_memory(&self) -> u64 {
-        let lines = Self::mean_flits(self.packet_bytes) * f64::from(self.packet_count());
+        let lines = Self::mean_flits(self.packet_bytes)
+            * f64::from(self.application_traffic().packet_count());
         ((lines * CACHE_LINE as f64) as u64).saturating_mul(self.traffic_copies())
     }
 
@@ -89,7 +55,7 @@ impl TestbedConfig {
     /// # Errors
     /// Returns what cannot be.
     pub(super) fn check_steering(&self) -> Result<(), Failure> {
-        let (flows, pipes) = (self.flow_count(), self.pipes);
+        let (flows, pipes) = (self.application_traffic().flow_count(), self.pipes);
         let is_grouped =
             matches!(self.packet_bytes, Sizes::One(_)) && self.steering != Steering::RoundRobin;
         if self.placement == PlacementOrder::ByPipe && !is_grouped {
@@ -115,54 +81,6 @@ impl TestbedConfig {
             (Steering::Rules | Steering::Hash | Steering::RoundRobin, _) => Ok(()),
         }
     }
-
-    /// Generates the traffic, with what the application is expected to return. It is replayed endlessly.
-    ///
-    /// # Errors
-    /// Returns why it cannot be generated.
-    pub(super) fn traffic(&self) -> Result<Traffic, Failure> {
-        self.with_expected(self.in_order(self.packets()?)?)
-    }
-
-    /// Sets which packets return in the order in which they are sent: those of each pipe or queue.
-    fn in_order(&self, traffic: Traffic) -> Result<Traffic, Failure> {
-        // The kernel guarantees the order of a flow only.
-        if self.interface.link().is_some() {
-            return Ok(traffic);
-        }
-        let by = |number: fn(&Flow) -> u32| {
-            let pipe = |packet: &Packet| number(&packet.flow).checked_rem(self.pipes);
-            traffic.packets().iter().map(pipe).map(|pipe| pipe.unwrap_or(0)).collect()
-        };
-        // What goes to one pipe returns in order, so all packets of a pipe are a sequence.
-        match self.steering {
-            Steering::Rules => {
-                let pipes = by(destination);
-                Ok(traffic.with_sequences(pipes))
-            }
-            Steering::Hash => {
-                let pipes = by(hash);
-                Ok(traffic.with_sequences(pipes))
-            }
-            Steering::RoundRobin => traffic.for_round_robin(self.pipes).ok_or_else(|| {
-                let pipes = self.pipes;
-                Failure::unsupported(format!(
-                    "round-robin over {pipes} pipes replays too many packets; use a multiple of {pipes} flows"
-                ))
-            }),
-        }
-    }
-
-    /// Returns the rules of the traffic, one per flow in order; none if packets are directed without rules.
-    pub(super) fn rules(&self) -> Vec<Flow> {
-        match self.steering {
-            Steering::Rules => {
-                let flows = (0..self.flow_count()).map(|number| self.flow(number));
-                flows.map(|(flow, syn)| looked_up(&flow, syn)).collect()
-            }
-            Steering::Hash | Steering::RoundRobin => Vec::new(),
-        }
-    }
 }
 
 #[cfg(test)]
@@ -176,6 +94,7 @@ mod tests {
     use super::*;
     use crate::nic::fallback::{Fallback, Policy};
     use crate::nic::flow_table::FlowTable;
+    use crate::wire::traffic::Traffic;
 
     fn config(levels: &[(&str, &str)]) -> TestbedConfig {
         let levels = levels.iter().map(|(name, level)| ((*name).to_string(), (*level).into()));
@@ -185,7 +104,9 @@ mod tests {
     /// Returns the pipe of each packet of `rounds` rounds, as the NIC directs them.
     fn steered(config: &TestbedConfig, traffic: &Traffic, rounds: usize) -> Vec<Option<u32>> {
         let mut table = FlowTable::default();
-        for (flow, pipe) in config.rules().iter().zip((0..config.pipes).cycle()) {
+        for (flow, pipe) in
+            config.application_traffic().rules().iter().zip((0..config.pipes).cycle())
+        {
             table.insert(*flow, pipe).unwrap();
         }
         let policy = config.steering.policy();
@@ -222,7 +143,7 @@ mod tests {
 
     /// Checks that each sequence is that of a pipe, and that size and number of packets are those of the configuration.
     fn check(config: &TestbedConfig, rounds: usize) {
-        let traffic = config.traffic().unwrap();
+        let traffic = config.traffic().unwrap().traffic;
         let sequences = traffic.sequences().unwrap();
         let (mut of_pipe, mut packets) = (BTreeMap::new(), BTreeMap::<u32, u32>::new());
         for (index, pipe) in steered(config, &traffic, rounds).into_iter().enumerate() {
@@ -261,8 +182,12 @@ mod tests {
             config.check_steering().unwrap();
             config.check_workload().unwrap();
             check(&config, 1);
-            let traffic = config.traffic().unwrap();
-            assert_eq!(traffic.len() as u32, config.packet_count(), "{application}");
+            let traffic = config.traffic().unwrap().traffic;
+            assert_eq!(
+                traffic.len() as u32,
+                config.application_traffic().packet_count(),
+                "{application}"
+            );
             let has_images = traffic.word().is_some();
             assert_eq!(config.traffic_copies() == 2, has_images, "{application}");
         }

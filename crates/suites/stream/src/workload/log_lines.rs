@@ -1,5 +1,7 @@
 //! Traffic for the log monitor: streams of log lines in full TCP segments.
 
+use std::ops::RangeInclusive;
+
 use applications::log;
 use rand::seq::IndexedRandom;
 use rand::{Rng, RngExt, SeedableRng};
@@ -42,8 +44,45 @@ pub struct LogLines {
 pub struct LogTraffic {
     /// The packets. Lines extend over packets, but each stream ends with a whole line.
     pub traffic: Traffic,
-    /// Number of matching lines.
-    pub matching: u64,
+    /// Which of them complete matching lines.
+    pub matching: MatchingLines,
+}
+
+/// How many matching lines packets complete, from the first packet of the traffic on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MatchingLines {
+    /// Lines whose ends are before each packet of a round and, last, in the whole round.
+    before: Vec<u64>,
+    /// Number of streams.
+    streams: u64,
+}
+
+impl MatchingLines {
+    /// Counts the lines that each packet completes.
+    fn new(of_packet: &[u64], streams: u32) -> Self {
+        let mut before = vec![0];
+        before.extend(of_packet.iter().scan(0, |all, lines| {
+            *all += lines;
+            Some(*all)
+        }));
+        Self { before, streams: streams.into() }
+    }
+
+    /// Returns the number of matching lines that end in the first `packets` packets, replayed endlessly.
+    pub fn ended_in(&self, packets: u64) -> u64 {
+        let (round, of_round) = (self.before.len() as u64 - 1, self.before.last());
+        let rounds = packets / round.max(1);
+        let rest = self.before.get((packets % round.max(1)) as usize);
+        rounds * of_round.copied().unwrap_or(0) + rest.copied().unwrap_or(0)
+    }
+
+    /// Returns how many lines a monitor finds in the first `packets` packets if it gets each stream in order, after packets
+    /// that ended anywhere. The first line of each stream continues what was there, so that it may match or not. The last one
+    /// may match before it ends.
+    pub fn found_in(&self, packets: u64) -> RangeInclusive<u64> {
+        let (ended, cut) = (self.ended_in(packets), self.streams.min(packets));
+        ended.saturating_sub(cut)..=ended + 2 * cut
+    }
 }
 
 impl LogLines {
@@ -65,11 +104,13 @@ impl LogLines {
         let streams = self.streams.max(1);
         let segments = Self::segments(streams) as usize;
         let mut random = Pcg64Mcg::seed_from_u64(SEED);
-        let mut matching = 0;
-        let texts: Vec<_> = (0..streams)
-            .map(|_| {
-                let (text, count) = self.stream(segments * PAYLOAD, &mut random);
-                matching += count;
+        let mut of_packet = vec![0; segments * streams as usize];
+        let texts: Vec<_> = (0..streams as usize)
+            .map(|stream| {
+                let (text, ends) = self.stream(segments * PAYLOAD, &mut random);
+                for end in ends {
+                    of_packet[end / PAYLOAD * streams as usize + stream] += 1;
+                }
                 text
             })
             .collect();
@@ -83,6 +124,7 @@ impl LogLines {
                 builder.push(&frame, Head { flow, syn: false });
             }
         }
+        let matching = MatchingLines::new(&of_packet, streams);
         Ok(LogTraffic { traffic: builder.finish(), matching })
     }
 
@@ -91,13 +133,13 @@ impl LogLines {
         Flow { protocol: TCP, ..SampleTraffic::flow_to(stream) }
     }
 
-    /// Returns whole lines of this many bytes together, and how many of them match.
-    fn stream(&self, bytes: usize, random: &mut impl Rng) -> (Vec<u8>, u64) {
+    /// Returns whole lines of this many bytes together, and the index of the last byte of each line that matches.
+    fn stream(&self, bytes: usize, random: &mut impl Rng) -> (Vec<u8>, Vec<usize>) {
         let of = |wanted: bool| -> Vec<_> {
             log::samples().filter(|(matches, _)| *matches == wanted).map(|(_, line)| line).collect()
         };
         let lines = [of(false), of(true)];
-        let (mut text, mut matching) = (Vec::with_capacity(bytes), 0);
+        let (mut text, mut ends) = (Vec::with_capacity(bytes), Vec::new());
         loop {
             let matches = random.random_bool(self.matching.clamp(0.0, 1.0));
             // Neither list is empty.
@@ -107,14 +149,16 @@ impl LogLines {
             }
             text.extend_from_slice(line.as_bytes());
             text.push(b'\n');
-            matching += u64::from(matches);
+            if matches {
+                ends.push(text.len() - 1);
+            }
         }
         // A last line without words, which no rule matches.
         if text.len() < bytes {
             text.resize(bytes - 1, b'-');
             text.push(b'\n');
         }
-        (text, matching)
+        (text, ends)
     }
 }
 
@@ -138,17 +182,44 @@ mod tests {
             let lines = LogLines { matching, streams };
             let LogTraffic { traffic, matching } = lines.traffic().unwrap();
             let mut monitor = LogMonitor::new(&rules).unwrap();
-            for round in 1..=2 {
-                for index in 0..traffic.len() {
-                    let mut packet = traffic.bytes(index).to_vec();
-                    monitor.process(std::iter::once(packet.as_mut_slice()), |_, decision| {
-                        assert_eq!(decision, Decision::Consume);
-                    });
-                }
+            let all = traffic.len() as u64;
+            // As exact after each packet as lines are cut: one of each stream may match before it ends.
+            for packets in 1..=2 * all {
+                let mut packet = traffic.bytes(((packets - 1) % all) as usize).to_vec();
+                monitor.process(std::iter::once(packet.as_mut_slice()), |_, decision| {
+                    assert_eq!(decision, Decision::Consume);
+                });
                 let found: u64 = monitor.matches().map(|(_, lines)| lines).sum();
-                assert_eq!(found, round * matching, "{lines:?}");
+                let ended = matching.ended_in(packets);
+                let cut = u64::from(streams).min(packets);
+                assert!((ended..=ended + cut).contains(&found), "{lines:?}: {packets}");
+                assert!(packets % all != 0 || found == ended, "{lines:?}: a whole round");
             }
         }
+    }
+
+    #[test]
+    fn a_monitor_that_starts_anywhere_finds_as_many_lines() {
+        let library = match Hyperscan::load() {
+            Ok(library) => library,
+            Err(why) => return machine::untested::note("stream: log lines from anywhere", &why),
+        };
+        let rules = Rules::new(&library, &filters().unwrap()).unwrap();
+        let lines = LogLines { matching: 0.3, streams: 3 };
+        let LogTraffic { traffic, matching } = lines.traffic().unwrap();
+        let mut monitor = LogMonitor::new(&rules).unwrap();
+        let mut before = 0;
+        for packets in [1_usize, 2, 7, 100, 1001, 1, 3] {
+            for index in 0..packets {
+                let mut packet = traffic.bytes(index).to_vec();
+                monitor.process(std::iter::once(packet.as_mut_slice()), |_, _| ());
+            }
+            let all: u64 = monitor.matches().map(|(_, lines)| lines).sum();
+            let range = matching.found_in(packets as u64);
+            assert!(range.contains(&(all - before)), "{packets}: {} of {range:?}", all - before);
+            before = all;
+        }
+        assert!(!matching.found_in(1000).contains(&0), "finding nothing is no mistake at the ends");
     }
 
     #[test]
@@ -172,7 +243,7 @@ mod tests {
             assert!(f64::from(cut) > 0.5 * traffic.len() as f64, "{cut} lines");
             let total: usize =
                 text.iter().map(|text| text.split(|byte| *byte == b'\n').count()).sum();
-            let share = matching as f64 / total as f64;
+            let share = matching.ended_in(traffic.len() as u64) as f64 / total as f64;
             assert!((share - 0.25).abs() < 0.02, "{share}");
             assert!(text.iter().all(|text| text.ends_with(b"\n")));
         }

@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 
 use applications::hash;
-use applications::maglev::table::{Table, TableError};
+use applications::maglev::table::Table;
 use applications::packet::{Headers, rewrite};
 
 use super::WorkloadError;
@@ -69,7 +69,7 @@ pub fn with_expected(
     traffic: Traffic,
     backends: &[Ipv4Addr],
     checksums: bool,
-) -> Result<Traffic, MaglevError> {
+) -> Result<Traffic, WorkloadError> {
     let table = Table::new(backends, |_| true)?;
     let balance = |packet: &mut [u8]| {
         // A packet that cannot be parsed is dropped by Maglev; the generator sends none.
@@ -83,17 +83,6 @@ pub fn with_expected(
         }
     };
     Ok(traffic.with_expected(WORD, balance)?)
-}
-
-/// Why the expected packets cannot be computed.
-#[derive(Debug, thiserror::Error)]
-pub enum MaglevError {
-    /// There is no such table.
-    #[error(transparent)]
-    Table(#[from] TableError),
-    /// Memory is exhausted.
-    #[error(transparent)]
-    Memory(#[from] machine::SysError),
 }
 
 #[cfg(test)]

@@ -4,12 +4,19 @@
 //! All traffic is generated before it is sent, from a fixed seed, and replayed endlessly. Packets to destination *i*, counted
 //! from the first address, are flow *i* of the NIC's rules.
 
+// A new level of a factor must not compile until every match defines it.
+#![deny(clippy::wildcard_enum_match_arm)]
+
+pub mod application_traffic;
 pub mod log_lines;
 pub mod maglev;
 pub mod pairs;
+pub mod params;
 pub mod requests;
 
+use applications::maglev::table::TableError;
 use applications::zipf::ZipfError;
+use lab::sample::Failure;
 use machine::SysError;
 
 use crate::wire::packet::Flow;
@@ -30,9 +37,33 @@ pub enum WorkloadError {
     /// More requests than a packet has space for, or none.
     #[error("{0} requests per packet; use 1 to {max}", max = requests::MAX_PER_PACKET)]
     Requests(u16),
+    /// There is no such traffic of the application.
+    #[error("{0}")]
+    Unsuitable(&'static str),
+    /// Packets that are distributed round-robin reach the same pipe again only after too many.
+    #[error("round-robin over {0} pipes replays too many packets; use a multiple of {0} flows")]
+    RoundRobin(u32),
+    /// There is no table of these backends.
+    #[error(transparent)]
+    Backends(#[from] TableError),
     /// Memory is exhausted.
     #[error(transparent)]
     Memory(#[from] SysError),
+}
+
+impl From<WorkloadError> for Failure {
+    fn from(why: WorkloadError) -> Self {
+        match why {
+            WorkloadError::Unsuitable(_) | WorkloadError::RoundRobin(_) => {
+                Self::unsupported(why.to_string())
+            }
+            WorkloadError::Memory(why) => why.into(),
+            WorkloadError::Sample(_)
+            | WorkloadError::Zipf(_)
+            | WorkloadError::Requests(_)
+            | WorkloadError::Backends(_) => Self::failed(why.to_string()),
+        }
+    }
 }
 
 /// Returns the number of a packet's destination, counted from the first address.
