@@ -3,6 +3,9 @@
 use crate::generator::Report;
 use crate::nic::Counters;
 
+/// Metric of the packets that the application did not return; of one that returns none it is unknown on the NIC's side.
+pub const NOT_ECHOED: &str = "lost_not_echoed";
+
 /// Packets of a trial that were not echoed, by cause.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Losses {
@@ -39,7 +42,7 @@ impl Losses {
             ("lost_no_rule", "no rule", no_rule),
             ("lost_ring_full", "ring full", ring_full),
             ("lost_notifications_full", "notification buffer full", notifications_full),
-            ("lost_not_echoed", "not echoed", not_echoed),
+            (NOT_ECHOED, "not echoed", not_echoed),
         ]
     }
 }

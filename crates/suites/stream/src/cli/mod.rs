@@ -23,6 +23,7 @@ mod pcap;
 mod rate;
 mod search;
 mod serve;
+mod workload;
 
 /// An error to print.
 pub(crate) type Error = Box<dyn std::error::Error + Send + Sync>;
@@ -39,7 +40,7 @@ struct Options {
 enum Command {
     /// Write pcap files of sample traffic
     Pcap(pcap::Options),
-    /// Run the NIC and replay a packet file on its wire, or through an interface of Linux
+    /// Run the NIC and replay a packet file, or an application's traffic, on its wire; or a file through an interface of Linux
     Generate(generate::Options),
     /// Run the echo, which sends packets back to a NIC in another process, or through an interface of Linux
     Echo(serve::EchoOptions),

@@ -20,6 +20,7 @@ use lab::suite::Lab;
 use lab::suite::UsageError;
 
 use super::Error;
+use super::workload::WorkloadOptions;
 use crate::SUITE;
 use crate::losses::Losses;
 use crate::suite::params::SearchParams;
@@ -45,7 +46,10 @@ pub(crate) struct Options {
     /// Interface between NIC and application: pipes, pipes-per-packet, pipes-prefetch, descriptors or dpdk
     #[arg(long, default_value = "pipes")]
     interface: String,
-    /// Packet size on the wire, including the FCS, in bytes; or imix (64, 594 and 1518 B as 7:4:1)
+    #[command(flatten)]
+    workload: WorkloadOptions,
+    /// Packet size on the wire, including the FCS, in bytes; or imix (64, 594 and 1518 B as 7:4:1). Packets of requests
+    /// and log lines have their own
     #[arg(long, value_name = "BYTES", default_value = "64", allow_negative_numbers = true)]
     packet_bytes: String,
     /// Application cores
@@ -75,7 +79,7 @@ pub(crate) struct Options {
     /// How much of each echoed packet to verify: none, one-word or all
     #[arg(long, default_value = "one-word")]
     check: String,
-    /// NOP instructions per packet
+    /// NOP instructions per packet of the echo
     #[arg(long, value_name = "N", default_value = "0", allow_negative_numbers = true)]
     nops: String,
     /// Highest rate to try, in Gbps
@@ -147,8 +151,10 @@ impl Options {
             Ok(cores) => cores.saturating_mul(2).to_string(),
             Err(_) => self.cores.clone(),
         };
+        let application = self.workload.application.unwrap_or_default();
         let levels = [
             ("interface", self.interface.clone()),
+            ("application", application.name().to_owned()),
             ("packet_bytes", self.packet_bytes.clone()),
             ("cores", self.cores.clone()),
             ("pipes", self.pipes.clone().unwrap_or_else(two_per_core)),
@@ -163,7 +169,8 @@ impl Options {
         let level = |(name, text): (&str, String)| {
             find(SearchParams::FACTORS, name)?.level(&text).map(|level| (name.to_string(), level))
         };
-        let point = levels.into_iter().map(level).collect::<Result<_, String>>();
+        let levels = levels.into_iter().chain(self.workload.levels(application)?);
+        let point = levels.map(level).collect::<Result<_, String>>();
         Ok(point.map_err(UsageError::new)?)
     }
 

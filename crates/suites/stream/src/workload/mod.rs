@@ -19,8 +19,12 @@ use applications::zipf::ZipfError;
 use lab::sample::Failure;
 use machine::SysError;
 
+use crate::application::ApplicationKind;
+use crate::nic::flow_table::looked_up;
 use crate::wire::packet::Flow;
-use crate::wire::sample::{FIRST, SampleError};
+use crate::wire::sample::{FIRST, SampleError, SampleTraffic};
+use log_lines::LogLines;
+use maglev::SynFlood;
 
 /// Seed of all generated traffic.
 const SEED: u64 = 1;
@@ -69,4 +73,22 @@ impl From<WorkloadError> for Failure {
 /// Returns the number of a packet's destination, counted from the first address.
 pub fn destination(flow: &Flow) -> u32 {
     flow.destination.to_bits().wrapping_sub(FIRST.to_bits())
+}
+
+/// A rule for packets to a destination, counted from the first address.
+type Rule = fn(u32) -> Flow;
+
+/// Returns the rules that a command of an application has for each destination, so that it receives what `generate` sends it:
+/// one for each kind of packet that the NIC looks up differently.
+pub(crate) fn rules_of_command(application: ApplicationKind) -> &'static [Rule] {
+    const UDP: Rule = |to| looked_up(&SampleTraffic::flow_to(to), false);
+    const NEW_CONNECTION: Rule = |to| looked_up(&SynFlood::flow_to(to), true);
+    const LOG_STREAM: Rule = |to| looked_up(&LogLines::flow_to(to), false);
+    match application {
+        ApplicationKind::Echo | ApplicationKind::KeyValue => &[UDP],
+        ApplicationKind::MaglevEnso | ApplicationKind::Maglev | ApplicationKind::Telemetry => {
+            &[UDP, NEW_CONNECTION]
+        }
+        ApplicationKind::LogMonitor => &[UDP, LOG_STREAM],
+    }
 }

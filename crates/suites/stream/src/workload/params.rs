@@ -1,5 +1,7 @@
 //! The levels of a workload: which flows, keys and lines the packets of an application have.
 
+use std::fmt;
+
 use lab::factor::{LevelType, Levels};
 use lab::method::Params;
 
@@ -37,6 +39,18 @@ impl LevelType for Workload {
     }
 }
 
+impl fmt::Display for Workload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::InTurn => f.write_str("in-turn"),
+            Self::Cached => f.write_str("cached"),
+            Self::SynFlood => f.write_str("syn-flood"),
+            Self::Uniform => f.write_str("uniform"),
+            Self::Zipf(exponent) => write!(f, "zipf-{exponent}"),
+        }
+    }
+}
+
 /// Parses `zipf-<exponent>`.
 fn exponent(level: &str) -> Option<f64> {
     let exponent = level.strip_prefix("zipf-")?.parse().ok()?;
@@ -45,8 +59,7 @@ fn exponent(level: &str) -> Option<f64> {
 
 fn workload(text: &str) -> Result<String, String> {
     match Workload::from_level(text) {
-        Some(Workload::Zipf(exponent)) => Ok(format!("zipf-{exponent}")),
-        Some(_) => Ok(text.into()),
+        Some(workload) => Ok(workload.to_string()),
         None => Err(format!(
             "'{text}' is not in-turn, cached, syn-flood, uniform, or zipf-<exponent> of 0.01 to 4"
         )),

@@ -1,7 +1,8 @@
-//! `tollgate stream generate`: the NIC, and a generator that replays a packet file on its wire.
+//! `tollgate stream generate`: the NIC, and a generator that replays a packet file or the traffic of an application on its wire.
 
 mod output;
 mod testbed;
+mod traffic;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -20,7 +21,7 @@ use super::Error;
 use super::link::{LinkOptions, LinkWatch};
 use super::rate::Rate;
 use super::{Interrupted, say, until};
-use crate::generator::{Check, Expectation, GeneratorCommand, LiveCounters, Report, Trial};
+use crate::generator::{Check, Expectation, GeneratorCommand, LiveCounters, Pace, Report, Trial};
 use crate::iterations::StallThreshold;
 use crate::nic::Counters;
 use crate::nic::layout::PIPES;
@@ -30,8 +31,10 @@ use crate::suite::params::MAX_MODELLED;
 use crate::suite::testbed_config::Cpus;
 use crate::wire::pcap;
 use crate::wire::traffic::Traffic;
+use crate::workload::application_traffic::ApplicationTraffic;
 use output::{Interval, RunResult};
 use testbed::Testbed;
+use traffic::{Source, TrafficOptions};
 
 /// Wait for the last packets once all are sent.
 const DRAIN: Duration = Duration::from_secs(1);
@@ -51,13 +54,17 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Options of `tollgate stream generate`.
 #[derive(Debug, Args)]
+#[command(override_usage = "tollgate stream generate [OPTIONS] <PCAP> <RATE>\n       \
+    tollgate stream generate [OPTIONS] --application <NAME> <RATE>")]
 pub(crate) struct Options {
-    /// Packet file, replayed in a loop
-    #[arg(value_name = "PCAP")]
-    pcap: PathBuf,
+    /// Packet file, replayed in a loop; omit it with --application
+    #[arg(value_name = "PCAP", allow_negative_numbers = true)]
+    first: PathBuf,
     /// Rate in Gbps on the wire, including preamble and gap, or in packets per second, e.g. 148.8Mpps
-    #[arg(allow_negative_numbers = true)]
-    rate: Rate,
+    #[arg(value_name = "RATE", allow_negative_numbers = true)]
+    second: Option<Rate>,
+    #[command(flatten)]
+    traffic: TrafficOptions,
     /// Stop after N packets [default: Ctrl-C or 24 h]
     #[arg(long, value_name = "N", allow_negative_numbers = true,
         value_parser = RangedI64ValueParser::<u64>::new().range(1..))]
@@ -79,7 +86,7 @@ pub(crate) struct Options {
     counters: bool,
     /// Verify the order of packets within each of N pipes, over which the program has them distributed packet by packet
     /// (echo --steering round-robin), instead of within each flow
-    #[arg(long, value_name = "N", conflicts_with = "interface", allow_negative_numbers = true,
+    #[arg(long, value_name = "N", conflicts_with_all = ["interface", "application"], allow_negative_numbers = true,
         value_parser = clap::value_parser!(u32).range(1..=i64::from(PIPES)))]
     round_robin: Option<u32>,
     /// CPU of the NIC and generator [default: one of the two nearest allowed CPUs]
@@ -101,7 +108,7 @@ pub(crate) struct Options {
     #[arg(long, value_enum, default_value = "none")]
     modelled_link: LinkRate,
     /// Interface of Linux, e.g. veth0, through which packets are sent and received instead of the NIC
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["nic", "modelled_doorbell", "modelled_transfer", "modelled_mmio", "modelled_link"])]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["application", "nic", "modelled_doorbell", "modelled_transfer", "modelled_mmio", "modelled_link"])]
     interface: Option<String>,
     /// What the program at the other end of the interface changes in each packet; byte is what 'stream echo' does
     #[arg(long, value_enum, requires = "interface")]
@@ -131,11 +138,10 @@ fn modelled(text: &str) -> Result<Duration, String> {
 /// # Errors
 /// Returns one line: what, the cause, and the fix.
 pub(crate) fn main(options: &Options) -> Result<i32, Error> {
-    let traffic = pcap::read(&options.pcap).map_err(|why| match why.is_usage() {
-        true => Error::from(UsageError::new(why.to_string())),
-        false => why.into(),
-    })?;
-    let traffic = Arc::new(options.with_order(traffic)?);
+    let (source, rate) = options.source()?;
+    let expectation = source.expectation().or(options.modification).unwrap_or_default();
+    let Source { traffic, application, matching } = source;
+    let traffic = Arc::new(traffic);
     let has_counters = options.interface.is_none();
     let create = |path| output::Save::create(path, has_counters);
     let saved = options.save.as_deref().map(create).transpose()?;
@@ -165,7 +171,7 @@ pub(crate) fn main(options: &Options) -> Result<i32, Error> {
     };
     let testbed = Arc::new(testbed);
     let server = match &watch {
-        None => Some(options.serve(&testbed, &interrupted)?),
+        None => Some(options.serve(application.as_ref(), &testbed, &interrupted)?),
         Some(_) => None,
     };
     let mut save_error = None;
@@ -177,7 +183,8 @@ pub(crate) fn main(options: &Options) -> Result<i32, Error> {
             interrupted: &interrupted,
             testbed: &testbed,
             live: &live,
-            wire_bytes,
+            pace: rate.pace(wire_bytes, Tsc::get()?.hertz),
+            expectation,
             link: watch.as_ref(),
         };
         run.run(saved, &mut save_error)?
@@ -186,7 +193,8 @@ pub(crate) fn main(options: &Options) -> Result<i32, Error> {
     drop(server);
     let (failure, link) =
         (watch.as_ref().and_then(LinkWatch::failure), watch.as_mut().map(LinkWatch::summary));
-    let result = RunResult { config: testbed.config(), modelled: pcie, link, ..result };
+    let config = testbed.config();
+    let result = RunResult { config, modelled: pcie, link, application, matching, ..result };
     // A failing file must not lose the result.
     print(options, &result)?;
     if let (Some(path), Some(why)) = (&options.save, save_error) {
@@ -204,6 +212,43 @@ pub(crate) fn main(options: &Options) -> Result<i32, Error> {
 }
 
 impl Options {
+    /// Returns what is sent, and at which rate.
+    ///
+    /// # Errors
+    /// Returns a usage error if a file cannot be read, or there is no such traffic.
+    fn source(&self) -> Result<(Source, Rate), Error> {
+        let given = self.first.display();
+        let Some(application) = self.traffic.application() else {
+            self.traffic.check_unused()?;
+            let Some(rate) = self.second else {
+                let why = format!(
+                    "{given}: is the only argument; give a packet file and a rate, or a rate and --application NAME"
+                );
+                return Err(UsageError::new(why).into());
+            };
+            let traffic = pcap::read(&self.first).map_err(|why| match why.is_usage() {
+                true => Error::from(UsageError::new(why.to_string())),
+                false => why.into(),
+            })?;
+            let traffic = self.with_order(traffic)?;
+            return Ok((Source { traffic, application: None, matching: None }, rate));
+        };
+        if self.second.is_some() {
+            let why = format!("{given}: --application replaces the packet file; omit one of them");
+            return Err(UsageError::new(why).into());
+        }
+        let rate: Result<Rate, _> = self.first.to_string_lossy().parse();
+        let rate = rate.map_err(|why| UsageError::new(format!("{given}: {why}")))?;
+        let of = self.traffic.of(application)?;
+        let has_times = self.rtt || self.rtt_hist.is_some();
+        if has_times && of.expectation() == Expectation::Nothing {
+            let why =
+                format!("--rtt: {application} returns no packet, so no time is measured; omit it");
+            return Err(UsageError::new(why).into());
+        }
+        Ok((Source::generate(of)?, rate))
+    }
+
     /// Returns the traffic with the order that is to be verified.
     fn with_order(&self, traffic: Traffic) -> Result<Traffic, Error> {
         let Some(pipes) = self.round_robin else { return Ok(traffic) };
@@ -242,8 +287,11 @@ impl Options {
         }
     }
 
-    /// Returns the command of an echo that suits the traffic and the NIC.
-    fn echo_command(&self) -> String {
+    /// Returns the command of an application that suits the traffic and the NIC.
+    fn application_command(&self, application: Option<&ApplicationTraffic>) -> String {
+        if let Some(of) = application {
+            return traffic::command(of, self.nic.as_deref());
+        }
         let mut command = match self.round_robin {
             Some(pipes) => format!("tollgate stream echo 1 {pipes} 0 --steering round-robin"),
             None => "tollgate stream echo 1 2 0".into(),
@@ -255,7 +303,12 @@ impl Options {
     }
 
     /// Starts the server for programs, and waits until one is ready.
-    fn serve(&self, testbed: &Arc<Testbed>, interrupted: &Interrupted) -> Result<Server, Error> {
+    fn serve(
+        &self,
+        application: Option<&ApplicationTraffic>,
+        testbed: &Arc<Testbed>,
+        interrupted: &Interrupted,
+    ) -> Result<Server, Error> {
         let path = self.nic.clone().map_or_else(super::default_socket, Ok)?;
         let free = machine::proc::available_memory();
         let limits = Limits {
@@ -273,7 +326,7 @@ impl Options {
         say(&format!(
             "NIC at {}; sending starts once a program is ready: {}",
             path.display(),
-            self.echo_command()
+            self.application_command(application)
         ));
         until(self.interval, || server.ready() > 0 || interrupted.is_set(), |_, _| {});
         Ok(server)
@@ -307,7 +360,9 @@ struct Run<'a> {
     interrupted: &'a Interrupted,
     testbed: &'a Testbed,
     live: &'a LiveCounters,
-    wire_bytes: f64,
+    pace: Pace,
+    /// What the program returns.
+    expectation: Expectation,
     /// The link, if there is one in place of programs.
     link: Option<&'a LinkWatch>,
 }
@@ -321,13 +376,13 @@ impl Run<'_> {
     ) -> Result<RunResult, Error> {
         let tsc = Tsc::get()?;
         let trial = Trial {
-            pace: self.options.rate.pace(self.wire_bytes, tsc.hertz),
+            pace: self.pace,
             count: self.options.count.unwrap_or(u64::MAX),
             duration: tsc.ticks(MAX_DURATION),
             wait: tsc.ticks(WAIT),
             drain: tsc.ticks(DRAIN),
             check: self.options.check,
-            expectation: self.options.modification.unwrap_or_default(),
+            expectation: self.expectation,
             times: self.options.rtt || self.options.rtt_hist.is_some(),
             threshold: StallThreshold::of_lost_cpu(tsc, Duration::ZERO),
             ..Trial::default()
@@ -354,7 +409,8 @@ impl Run<'_> {
             },
             |at, since| {
                 let now = (self.live.read(), self.testbed.counters());
-                let interval = Interval { at, since, before, now, hertz: tsc.hertz };
+                let returns = self.expectation != Expectation::Nothing;
+                let interval = Interval { at, since, before, now, hertz: tsc.hertz, returns };
                 before = now;
                 say(&interval.text(self.options.counters));
                 if let Some(Err(why)) = saved.as_mut().map(|saved| saved.line(&interval)) {

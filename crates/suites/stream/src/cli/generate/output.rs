@@ -9,10 +9,12 @@ use serde_json::{Map, Value, json};
 
 use crate::cli::Error;
 use crate::cli::link::LinkSummary;
-use crate::generator::{CounterSnapshot, Report};
-use crate::losses::Losses;
+use crate::generator::{CounterSnapshot, Expectation, Report};
+use crate::losses::{Losses, NOT_ECHOED};
 use crate::nic::pcie::PcieModel;
 use crate::nic::{Counters, InterfaceConfig};
+use crate::workload::application_traffic::ApplicationTraffic;
+use crate::workload::log_lines::MatchingLines;
 
 /// Progress since the last line.
 pub(super) struct Interval {
@@ -24,6 +26,8 @@ pub(super) struct Interval {
     pub(super) now: (CounterSnapshot, Counters),
     /// Ticks per second.
     pub(super) hertz: f64,
+    /// Whether the program returns packets.
+    pub(super) returns: bool,
 }
 
 /// Values of one direction in an interval.
@@ -49,8 +53,9 @@ impl Interval {
         ]
     }
 
-    fn outstanding(&self) -> u64 {
-        self.now.0.sent.saturating_sub(self.now.0.received)
+    /// Returns the packets that have not returned; `None` if none should.
+    fn outstanding(&self) -> Option<u64> {
+        self.returns.then(|| self.now.0.sent.saturating_sub(self.now.0.received))
     }
 
     /// Returns the mean of the round-trip times in the interval, in ns; `None` if none was measured.
@@ -66,14 +71,18 @@ impl Interval {
         let [sent, received] =
             self.directions().map(|one| format!("{:8.3} Mpps {:7.3} Gbps", one.mpps, one.gbps));
         let now = self.now.1;
-        let mut text = format!(
-            "{:6.1} s  sent {sent}  received {received}  lost or in flight {}  dropped by the NIC {}  \
-             corrupted {}",
-            self.at,
-            self.outstanding(),
-            now.dropped(),
-            self.now.0.corrupted
-        );
+        let (at, dropped) = (self.at, now.dropped());
+        let mut text = match self.outstanding() {
+            Some(outstanding) => format!(
+                "{at:6.1} s  sent {sent}  received {received}  lost or in flight {outstanding}  \
+                 dropped by the NIC {dropped}  corrupted {}",
+                self.now.0.corrupted
+            ),
+            None => format!(
+                "{at:6.1} s  sent {sent}  dropped by the NIC {dropped}  returned {}",
+                self.now.0.received
+            ),
+        };
         if let Some(ns) = self.round_trip() {
             text += &format!("  round trip {ns:.0} ns");
         }
@@ -138,7 +147,7 @@ impl Save {
             interval.at,
             sent.packets,
             received.packets,
-            interval.outstanding(),
+            interval.outstanding().map(|packets| packets.to_string()).unwrap_or_default(),
             counters.dropped(),
             now.corrupted,
             now.late,
@@ -171,8 +180,26 @@ pub(super) struct RunResult {
     pub(super) config: Option<InterfaceConfig>,
     /// What was modelled of PCIe.
     pub(super) modelled: PcieModel,
+    /// The application of which the traffic was; `None` if it came from a file.
+    pub(super) application: Option<ApplicationTraffic>,
+    /// The lines that a log monitor finds.
+    pub(super) matching: Option<MatchingLines>,
     /// The link, if packets passed one in place of the NIC's interface.
     pub(super) link: Option<LinkSummary>,
+}
+
+/// Describes traffic, e.g. `of maglev, workload cached, 16 flows to 2 pipes by rules`.
+fn describe(of: &ApplicationTraffic) -> String {
+    let s = |count: u32| if count == 1 { "" } else { "s" };
+    let (flows, pipes) = (of.flow_count(), of.pipes);
+    format!(
+        "of {}, workload {}, {flows} flow{} to {pipes} pipe{} by {}",
+        of.application,
+        of.workload.workload,
+        s(flows),
+        s(pipes),
+        of.steering
+    )
 }
 
 /// Quantiles of the round-trip times that are printed.
@@ -206,28 +233,41 @@ impl RunResult {
         named
     }
 
+    /// Returns whether the program returns packets.
+    fn returns(&self) -> bool {
+        self.report.expectation != Expectation::Nothing
+    }
+
+    /// Returns the matching lines that end in the packets that were sent; `None` if these are no log lines.
+    fn matching_lines(&self) -> Option<u64> {
+        self.matching.as_ref().map(|matching| matching.ended_in(self.report.sent))
+    }
+
+    /// Returns the number of lost packets that is known: of a program that returns none, those that the NIC dropped.
+    fn known_losses(&self) -> u64 {
+        if self.returns() { self.report.lost() } else { self.report.dropped }
+    }
+
     pub(super) fn text(&self) -> String {
-        let Report { sent, dropped, received, corrupted, late, .. } = &self.report;
+        let Report { sent, received, .. } = &self.report;
         let config = self.config.map_or("no program connected".into(), |config| config.to_string());
         let mut text = match &self.link {
             Some(link) => link.title(),
             None => format!("NIC: {config}; modelled: {}\n", self.modelled),
         };
+        if let Some(of) = &self.application {
+            text += &format!("{:>10} {}\n", "traffic", describe(of));
+        }
         let lines = ["sent", "received"].into_iter().zip([sent, received]).zip(self.rates());
-        for ((what, packets), (mpps, gbps)) in lines {
+        let shown = if self.returns() { 2 } else { 1 };
+        for ((what, packets), (mpps, gbps)) in lines.take(shown) {
             text += &format!("{what:>10} {packets} packets, {mpps:.3} Mpps, {gbps:.3} Gbps\n");
         }
-        text += &format!(
-            "{:>10} {} packets, of them {dropped} dropped by the NIC{}\n",
-            "lost",
-            self.report.lost(),
-            self.causes()
-        );
+        text += &self.losses_text();
         let core = if self.link.is_some() { "core" } else { "NIC core" };
         text += &format!("{core:>10} {}\n", self.nic_text());
         text += &format!("{:>10} {}\n", "bottleneck", self.bottleneck());
-        text +=
-            &format!("{:>10} {corrupted} packets, and {late} late or duplicated\n", "corrupted");
+        text += &self.checks_text();
         if let Some(times) = self.report.times.as_ref().filter(|times| !times.is_empty()) {
             let named = self.times(times).into_iter().map(|(name, ns)| format!("{name} {ns:.0}"));
             let named = named.collect::<Vec<_>>().join(", ");
@@ -246,8 +286,42 @@ impl RunResult {
         text
     }
 
+    /// Returns the line about lost packets, as far as they are known.
+    fn losses_text(&self) -> String {
+        let (dropped, causes) = (self.report.dropped, self.causes());
+        match self.returns() {
+            true => format!(
+                "{:>10} {} packets, of them {dropped} dropped by the NIC{causes}\n",
+                "lost",
+                self.report.lost()
+            ),
+            false => format!(
+                "{:>10} {dropped} packets by the NIC{causes}; the program states what it processed\n",
+                "dropped"
+            ),
+        }
+    }
+
+    /// Returns the lines about what was verified.
+    fn checks_text(&self) -> String {
+        let Report { received, corrupted, late, missing, .. } = &self.report;
+        if !self.returns() {
+            let lines = self.matching_lines().map_or(String::new(), |lines| {
+                format!("{:>10} {lines} matching lines end in the sent packets\n", "expected")
+            });
+            return format!("{lines}{:>10} {received} packets; none should\n", "returned");
+        }
+        let missing = match self.report.expectation {
+            Expectation::Answers => format!("; {missing} values are missing"),
+            Expectation::Same | Expectation::Byte | Expectation::Images | Expectation::Nothing => {
+                String::new()
+            }
+        };
+        format!("{:>10} {corrupted} packets, and {late} late or duplicated{missing}\n", "corrupted")
+    }
+
     pub(super) fn json(&self) -> Value {
-        let Report { sent, dropped, received, corrupted, late, times, .. } = &self.report;
+        let Report { sent, dropped, received, corrupted, late, missing, times, .. } = &self.report;
         let [(sent_mpps, sent_gbps), (received_mpps, received_gbps)] = self.rates();
         let counters: Map<String, Value> = self
             .counters
@@ -255,12 +329,9 @@ impl RunResult {
             .into_iter()
             .map(|(name, count)| (name.into(), count.into()))
             .collect();
-        let losses: Map<String, Value> = self
-            .losses()
-            .named()
-            .into_iter()
-            .map(|(_, cause, packets)| (cause.into(), packets.into()))
-            .collect();
+        let known = self.losses_by_cause().into_iter();
+        let losses: Map<String, Value> =
+            known.map(|(cause, packets)| (cause.into(), packets.into())).collect();
         let times = times.as_ref().filter(|times| !times.is_empty());
         let times = times.map(|times| {
             self.times(times)
@@ -273,12 +344,16 @@ impl RunResult {
             "modelled": self.modelled.to_string(),
             "sent": sent,
             "received": received,
-            "lost": self.report.lost(),
+            "lost": self.returns().then(|| self.report.lost()),
             "dropped": dropped,
             "lost_by_cause": losses,
             "nic_core": self.nic_json(),
             "corrupted": corrupted,
             "late": late,
+            "missing": missing,
+            "matching_lines": self.matching_lines(),
+            "application": self.application.map(|of| of.application.name()),
+            "traffic": self.application.as_ref().map(describe),
             "sent_mpps": sent_mpps,
             "received_mpps": received_mpps,
             "sent_gbps": sent_gbps,
@@ -296,16 +371,18 @@ impl RunResult {
         result
     }
 
-    /// Returns the lost packets by cause. The generator sends all packets, however late.
-    fn losses(&self) -> Losses {
-        Losses::of(self.report.sent, &self.report, &self.counters)
+    /// Returns the lost packets by cause, as far as it is known. The generator sends all packets, however late.
+    fn losses_by_cause(&self) -> Vec<(&'static str, u64)> {
+        let losses = Losses::of(self.report.sent, &self.report, &self.counters);
+        let is_known = |name: &str| self.returns() || name != NOT_ECHOED;
+        let known = losses.named().into_iter().filter(|(name, ..)| is_known(name));
+        known.map(|(_, cause, packets)| (cause, packets)).collect()
     }
 
     /// Lists the causes of lost packets, e.g. ` (ring full 12, not echoed 3)`; empty if none was lost.
     fn causes(&self) -> String {
-        let named = self.losses().named().into_iter().filter(|(.., packets)| *packets > 0);
-        let causes: Vec<_> =
-            named.map(|(_, cause, packets)| format!("{cause} {packets}")).collect();
+        let named = self.losses_by_cause().into_iter().filter(|(_, packets)| *packets > 0);
+        let causes: Vec<_> = named.map(|(cause, packets)| format!("{cause} {packets}")).collect();
         if causes.is_empty() { String::new() } else { format!(" ({})", causes.join(", ")) }
     }
 
@@ -314,7 +391,7 @@ impl RunResult {
         let used = self.report.core_use();
         let is_saturated = used.packets_per_iteration.is_some() && used.is_saturated();
         if self.link.is_some() {
-            return match (is_saturated, self.report.lost() > 0) {
+            return match (is_saturated, self.known_losses() > 0) {
                 (true, _) => "sender-bound: the core that sends and receives had no time left",
                 (false, true) => "not sender-bound: its core had time left",
                 (false, false) => "none: the load was carried",
@@ -322,8 +399,10 @@ impl RunResult {
         }
         if is_saturated {
             "NIC-bound: the core of NIC and generator had no time left"
-        } else if self.report.lost() > 0 {
-            "not NIC-bound: its core had time left; 'stream echo' states whether the application had"
+        } else if self.known_losses() > 0 {
+            "not NIC-bound: its core had time left; the application's command states whether it had"
+        } else if !self.returns() {
+            "none on this side: the NIC dropped nothing"
         } else {
             "none: the load was carried"
         }

@@ -51,7 +51,7 @@ fn serve(
     interface: Interface,
 ) -> Result<i32, Error> {
     let config = options.config(interface)?;
-    let of_cores = options.pipes_of_cores()?;
+    let of_cores = options.pipes_of_cores(spec.kind())?;
     let path = options.nic.clone().map_or_else(super::default_socket, Ok)?;
     let interrupted = Interrupted::listen()?;
     let connection = connect(&path, config, &interrupted)?;
@@ -68,7 +68,8 @@ fn serve(
     if !stopped() && connection.ready().is_ok() {
         let described = spec.describe(options.cores());
         say(&format!("ready: {described}, {}", options.describe(config)));
-        report_unbound(shared.unbound.load(Ordering::Relaxed), options.flow_count());
+        let rules = options.rule_count(spec.kind());
+        report_unbound(shared.unbound.load(Ordering::Relaxed), rules);
     }
     let (start, mut before, verb) = (Instant::now(), shared.each(), spec.kind().verb());
     until(
@@ -133,7 +134,7 @@ fn cpus(nic: usize, cores: usize) -> Result<Vec<usize>, Error> {
 }
 
 /// Reports flows for which the NIC has no rule.
-fn report_unbound(unbound: usize, flows: u32) {
+fn report_unbound(unbound: usize, flows: usize) {
     if unbound > 0 {
         say(&format!(
             "{unbound} of {flows} flows have no rule, so their packets are dropped: the NIC's flow table is full; \

@@ -9,17 +9,18 @@ use lab::factor::LevelType;
 use lab::quantity;
 use lab::suite::UsageError;
 
+use crate::application::ApplicationKind;
 use crate::cli::Error;
 use crate::cli::link::LinkOptions;
 use crate::host::descriptors::{DriverKind, Sizes};
 use crate::link::interface::is_name;
 use crate::nic::InterfaceConfig;
-use crate::nic::flow_table::{CAPACITY, looked_up};
+use crate::nic::flow_table::CAPACITY;
 use crate::nic::layout::{NOTIFICATIONS, PIPES, RING};
 use crate::steering::{CorePipes, Steering};
 use crate::suite::params::Interface;
 use crate::suite::testbed_config::MAX_TX_RING;
-use crate::wire::sample::SampleTraffic;
+use crate::workload::rules_of_command;
 
 /// Maximum size of all rings together unless `--ring` is given, in bytes.
 const MAX_DEFAULT_RINGS: usize = 1 << 30;
@@ -153,11 +154,19 @@ impl ServeOptions {
         self.flows.unwrap_or(self.cores.saturating_mul(self.pipes))
     }
 
-    /// Returns the pipes of each core, with their flows.
+    /// Returns the number of rules of an application.
+    pub(super) fn rule_count(&self, application: ApplicationKind) -> usize {
+        (self.flow_count() as usize).saturating_mul(rules_of_command(application).len())
+    }
+
+    /// Returns the pipes of each core, with the rules of an application.
     ///
     /// # Errors
     /// Returns a usage error if flows are given that have no rule, or pipes would have no flow.
-    pub(super) fn pipes_of_cores(&self) -> Result<Vec<CorePipes>, Error> {
+    pub(super) fn pipes_of_cores(
+        &self,
+        application: ApplicationKind,
+    ) -> Result<Vec<CorePipes>, Error> {
         let (pipes, flows) = (self.cores.saturating_mul(self.pipes), self.flow_count());
         if self.flows.is_some() && self.steering != Steering::Rules {
             let why =
@@ -170,10 +179,18 @@ impl ServeOptions {
             );
             return Err(UsageError::new(why).into());
         }
-        let rule = |to| looked_up(&SampleTraffic::flow_to(to), false);
-        let rules: Vec<_> = (0..flows).map(rule).collect();
-        let per_core = self.pipes as usize;
-        Ok(CorePipes::of_cores(&rules, pipes as usize, per_core, self.steering))
+        let of_cores = |rule| {
+            let rules: Vec<_> = (0..flows).map(rule).collect();
+            CorePipes::of_cores(&rules, pipes as usize, self.pipes as usize, self.steering)
+        };
+        let mut kinds = rules_of_command(application).iter().map(of_cores);
+        let mut cores = kinds.next().unwrap_or_default();
+        for more in kinds {
+            for (core, other) in cores.iter_mut().zip(more) {
+                core.rules.extend(other.rules);
+            }
+        }
+        Ok(cores)
     }
 
     /// Describes cores, pipes and interface, e.g. `1 core with 2 pipes each, ...`.
