@@ -4,7 +4,6 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use applications::application::Count;
 use lab::sample::Failure;
 use machine::tsc::Tsc;
 

@@ -311,11 +311,16 @@ impl RunResult {
             });
             return format!("{lines}{:>10} {received} packets; none should\n", "returned");
         }
-        let missing = match self.report.expectation {
-            Expectation::Answers => format!("; {missing} values are missing"),
-            Expectation::Same | Expectation::Byte | Expectation::Images | Expectation::Nothing => {
-                String::new()
-            }
+        let missing = match (self.report.expectation, missing) {
+            (Expectation::Answers, Some(missing)) => format!("; {missing} values are missing"),
+            (
+                Expectation::Answers
+                | Expectation::Same
+                | Expectation::Byte
+                | Expectation::Images
+                | Expectation::Nothing,
+                _,
+            ) => String::new(),
         };
         format!("{:>10} {corrupted} packets, and {late} late or duplicated{missing}\n", "corrupted")
     }
