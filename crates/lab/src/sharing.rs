@@ -43,12 +43,24 @@ impl Sharing {
     }
 
     /// Returns the state in which some groups of rounds are judged together, e.g. the rounds of a point, or the pairs
-    /// of every two levels of a trend: [common](Self::common) to all groups if possible. `None` means any state: each
-    /// group has enough rounds only in both states together, whose mixture then widens its interval. Groups that are too
-    /// small for an interval do not count.
+    /// of every two levels of a trend: [common](Self::common) to all groups if possible. `None` if each group has enough
+    /// rounds only in both states together, whose mixture widens its interval; otherwise the state of which the group with
+    /// the fewest rounds has the most. Groups that are too small for an interval do not count; `None`, which then means any
+    /// state, if no group counts.
     pub fn chosen(groups: &[SharingCounts]) -> Option<Self> {
         let is_judged = |group: &&SharingCounts| group.total() >= INTERVAL_ROUNDS;
-        Self::common(&groups.iter().filter(is_judged).copied().collect::<Vec<_>>())
+        let judged: Vec<_> = groups.iter().filter(is_judged).copied().collect();
+        let fewest = |state: Self| judged.iter().map(|group| group.of(state)).min();
+        let by_frequency = || {
+            // Of equally frequent ones, the last is the maximum.
+            let states = [Self::Changed, Self::Shared, Self::Alone].into_iter();
+            states.max_by_key(|state| fewest(*state))
+        };
+        let common = Self::common(&judged);
+        if common.is_some() || judged.iter().all(SharingCounts::needs_both) {
+            return common;
+        }
+        by_frequency()
     }
 
     /// Returns the state in which each of some groups has enough rounds for an interval, or all of its rounds if it has
@@ -144,6 +156,13 @@ impl SharingCounts {
         }
     }
 
+    /// Returns whether both states together have enough rounds for an interval, and neither has.
+    fn needs_both(&self) -> bool {
+        let each = [self.alone, self.shared];
+        each.iter().sum::<usize>() >= INTERVAL_ROUNDS
+            && each.iter().all(|rounds| *rounds < INTERVAL_ROUNDS)
+    }
+
     /// Returns the number in any state.
     pub fn total(&self) -> usize {
         self.alone + self.shared + self.changed
@@ -212,6 +231,7 @@ mod tests {
         let chosen = |alone, shared, changed| Sharing::chosen(&[counts(alone, shared, changed)]);
         assert_eq!([chosen(6, 30, 9), chosen(5, 6, 30)], [Some(Alone), Some(Shared)]);
         assert_eq!([chosen(5, 4, 5), chosen(5, 5, 0)], [None, None], "both states together");
+        assert_eq!([chosen(3, 2, 5), chosen(1, 1, 4)], [Some(Changed), Some(Changed)]);
         assert_eq!([chosen(2, 3, 0), chosen(0, 0, 0)], [None, None], "too few for an interval");
         let unknown = [None; 6].into_iter().chain([Some(Shared)]);
         assert_eq!(Sharing::chosen(&[unknown.collect()]), Some(Alone));
@@ -224,8 +244,11 @@ mod tests {
         use Sharing::{Alone, Shared};
         let mostly_shared = counts(5, 20, 0);
         assert_eq!(Sharing::chosen(&[counts(20, 6, 0), mostly_shared]), Some(Shared));
-        // No state has enough rounds of both.
-        assert_eq!(Sharing::chosen(&[counts(20, 4, 0), mostly_shared]), None);
+        // No state has enough rounds of both: the one of which the smaller group has more. They are not mixed, because the
+        // interval of the larger one would exclude its rarer state.
+        assert_eq!(Sharing::chosen(&[counts(20, 4, 0), mostly_shared]), Some(Alone));
+        assert_eq!(Sharing::chosen(&[counts(20, 5, 0), counts(3, 20, 0)]), Some(Shared));
+        assert_eq!(Sharing::chosen(&[counts(5, 4, 0), counts(3, 5, 0)]), None);
         // A group without an interval in any state does not choose.
         assert_eq!(Sharing::chosen(&[counts(20, 6, 0), counts(0, 5, 0)]), Some(Alone));
         assert_eq!(Sharing::common(&[counts(20, 6, 0), counts(0, 5, 0)]), Some(Shared));

@@ -401,7 +401,7 @@ pub(super) struct NoVerdict {
 }
 
 impl Reason {
-    /// Returns the reason that rounds are of both states of the core, given the state in which they were to be.
+    /// Returns [`BothStates`](Self::BothStates) if no state was chosen and the rounds are of more than one.
     pub(super) fn both_states(state: Option<Sharing>, counts: SharingCounts) -> Option<Self> {
         let is_mixed = state.is_none() && counts.alone.max(counts.shared) < counts.total();
         is_mixed.then_some(Self::BothStates { counts })

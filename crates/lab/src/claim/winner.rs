@@ -9,7 +9,7 @@ use super::reason::{LeftOut, NoVerdict, Reason, leave_out};
 use super::shape::number;
 use super::verdict::{Judgement, MeasuredValue, Statistic};
 use crate::point::{Filter, Level, Point};
-use crate::sharing::Sharing;
+use crate::sharing::{Sharing, SharingCounts};
 use crate::statistics::StatisticsError;
 use crate::summary::{Contest, Rounds, without_conditions};
 
@@ -20,6 +20,8 @@ struct LevelContest<'a> {
     leader: &'a Level,
     /// See [`Contest::state`].
     state: Option<Sharing>,
+    /// See [`Contest::fewest`].
+    fewest: SharingCounts,
     /// Levels that are not resolved worse than another one.
     candidates: BTreeSet<&'a Level>,
     /// Rounds of the leader in the state of the contest.
@@ -130,8 +132,8 @@ impl Evidence<'_> {
             let (leader, rounds) = contest.leader()?;
             let (leader, common) = (leader.get(factor)?, contest.rounds());
             let candidates = contest.candidates().filter_map(|point| point.get(factor)).collect();
-            let (state, lost) = (contest.state(), contest.lost());
-            Some(LevelContest { at, leader, state, candidates, rounds, common, lost })
+            let (state, fewest, lost) = (contest.state(), contest.fewest(), contest.lost());
+            Some(LevelContest { at, leader, state, fewest, candidates, rounds, common, lost })
         });
         let contests: Option<Vec<_>> = contests.collect();
         let levels = contests.ok_or_else(|| no_contest(factor, along))?;
@@ -189,7 +191,7 @@ impl Evidence<'_> {
                 1 => VerdictKind::Reproduced,
                 _ => VerdictKind::Inconclusive,
             },
-            reasons: Vec::new(),
+            reasons: Reason::both_states(contest.state, contest.fewest).into_iter().collect(),
         }
     }
 }

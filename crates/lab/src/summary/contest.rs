@@ -19,6 +19,8 @@ pub struct Contest<'a> {
     better: Better,
     /// See [`Contest::state`].
     state: Option<Sharing>,
+    /// See [`Contest::fewest`].
+    fewest: SharingCounts,
     /// Whether each point is resolved worse than another one.
     is_beaten: Vec<bool>,
     /// Smallest number of rounds that two points have in common.
@@ -68,6 +70,7 @@ impl<'a> Contest<'a> {
         let pairings: Vec<_> = every_two.collect();
         let counts: Vec<SharingCounts> = pairings.iter().map(|(_, both)| both.counts()).collect();
         let state = Sharing::chosen(&counts);
+        let fewest = counts.into_iter().min_by_key(SharingCounts::total).unwrap_or_default();
         let mut of_each = vec![Vec::new(); points.len()];
         for ((a, b), pairing) in pairings {
             let both = [(a, points[a].0), (b, points[b].0)];
@@ -87,7 +90,7 @@ impl<'a> Contest<'a> {
         let lost = of_each.iter().flatten().map(|one| (one.lost, one.rounds + one.lost));
         let lost = Self::most_lost(lost);
         let is_beaten = of_each.iter().enumerate().map(is_beaten).collect();
-        Ok(Self { points: points.to_vec(), better, state, is_beaten, rounds, lost })
+        Ok(Self { points: points.to_vec(), better, state, fewest, is_beaten, rounds, lost })
     }
 
     /// Returns the points that may be the best: no other one is resolved better.
@@ -120,6 +123,11 @@ impl<'a> Contest<'a> {
     /// Returns the state of the core in which all points are compared; `None` if it may be any.
     pub fn state(&self) -> Option<Sharing> {
         self.state
+    }
+
+    /// Returns the rounds of the two points that have the fewest in common, by the state of the core.
+    pub fn fewest(&self) -> SharingCounts {
+        self.fewest
     }
 
     /// Returns the smallest number of rounds that any two points have in common.

@@ -8,8 +8,8 @@ use serde::Serialize;
 use crate::point::Point;
 use crate::sharing::{Sharing, SharingCounts};
 use crate::statistics::{
-    CONFIDENCE, Censored, Estimate, IntervalKind, LostRound, LostRounds, NoiseFloor, Ratio,
-    StatisticsError, estimate, paired_ratio_at, sign_test,
+    CONFIDENCE, Censored, Estimate, INTERVAL_ROUNDS, IntervalKind, LostRound, LostRounds,
+    NoiseFloor, Ratio, StatisticsError, estimate, paired_ratio_at, sign_test,
 };
 
 /// Value of one point in one round.
@@ -102,9 +102,14 @@ pub(crate) fn state_counts(rounds: &Rounds) -> SharingCounts {
     rounds.values().map(|one| one.sharing).collect()
 }
 
-/// Returns the rounds whose core was in a state, any without one.
+/// Returns the rounds whose core was in a state. Without one, returns those in which the state did not change, if they are
+/// enough for an interval, else all.
 pub(crate) fn in_state(rounds: &Rounds, state: Option<Sharing>) -> Rounds {
-    let counting = rounds.iter().filter(|(_, one)| Sharing::counts(one.sharing, state));
+    let counts = state_counts(rounds);
+    let is_mixed = state.is_none() && counts.alone + counts.shared >= INTERVAL_ROUNDS;
+    let counting = rounds.iter().filter(|(_, one)| {
+        Sharing::counts(one.sharing, state) && !(is_mixed && one.sharing == Some(Sharing::Changed))
+    });
     counting.map(|(round, one)| (*round, one.clone())).collect()
 }
 
@@ -321,8 +326,8 @@ pub(crate) fn relative_resolution(rounds: &Rounds) -> f64 {
     rounds.values().map(share).fold(0.0, f64::max)
 }
 
-/// Noise floors of an experiment, for each pair of twins one of all rounds, and one of each state of the core in which the
-/// pair has enough rounds. They differ: a copy of 16 B varies by another share than one of 256 MiB.
+/// Noise floors of an experiment. Each pair of twins has one of all rounds, and one per state of the core in which it has
+/// enough rounds. They differ: a copy of 16 B varies by another share than one of 256 MiB.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[serde(transparent)]
 pub struct Floors(Vec<TwinFloor>);

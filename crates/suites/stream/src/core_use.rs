@@ -20,7 +20,8 @@ pub struct CoreStats {
     pub has_learnt: bool,
     /// What the application has counted.
     pub counts: Vec<Count>,
-    /// Ticks per packet that the application needs alone, on packets in memory; `None` if that was not measured.
+    /// Ticks per packet that the application needs alone, on packets in memory: the lower of the measurements at the last two
+    /// requests, before and after a trial. `None` if that was not measured.
     pub alone: Option<f64>,
 }
 

@@ -47,6 +47,7 @@ enum Command {
     /// Run the load balancer Maglev in place of the echo
     Maglev(serve::MaglevOptions),
     /// Run the key-value store, which answers requests in UDP packets
+    #[command(visible_alias = "kv")]
     KeyValue(serve::KeyValueOptions),
     /// Run the log monitor, which finds lines that report failures and sends nothing
     LogMonitor(serve::LogMonitorOptions),

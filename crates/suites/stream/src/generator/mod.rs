@@ -222,7 +222,9 @@ impl Generator {
             self.state = State::Waiting(waiting.max(now + self.trial.wait));
             return;
         }
-        let left_over = self.in_flight() > 0 && now < waiting + self.left_over;
+        // Of descriptors that an application consumes it is unknown, so nothing would end the wait.
+        let is_known = self.trial.expectation != Expectation::Nothing || self.unread.is_some();
+        let left_over = is_known && self.in_flight() > 0 && now < waiting + self.left_over;
         if now < waiting || left_over {
             return;
         }
@@ -264,6 +266,7 @@ impl Generator {
             sent: self.sent,
             sent_bytes: self.sent_bytes,
             dropped: self.dropped,
+            consumed: self.unread.map(|_| self.finished()),
             start: self.start,
             ended_sending: self.ended_sending,
             ended: self.last_received.0,

@@ -71,6 +71,8 @@ pub struct Report {
     /// Values that answers of the key-value store state to be missing: all if every byte is checked, those of answers whose first
     /// value is missing if one word is; `None` if neither is.
     pub missing: Option<u64>,
+    /// Packets that the application has processed, as the NIC knows it from the space that was freed; `None` if it does not.
+    pub consumed: Option<u64>,
     /// Echoed bytes, without check sequences.
     pub bytes: u64,
     /// Sent bytes on the wire, with check sequences, preambles and gaps.

@@ -12,7 +12,7 @@ use machine::SysError;
 use machine::pin::spawn_pinned;
 use machine::tsc::Tsc;
 
-use super::alone;
+use super::alone::Alone;
 use super::params::Interface;
 use super::testbed_config::TestbedConfig;
 use crate::application::{
@@ -160,8 +160,7 @@ struct Loop {
     answer: SyncSender<Answer>,
     processed: Arc<Processed>,
     threshold: StallThreshold,
-    /// See [`CoreStats::alone`].
-    alone: Option<f64>,
+    alone: Option<Alone>,
 }
 
 impl Loop {
@@ -169,7 +168,7 @@ impl Loop {
     /// registers of the timed loop.
     #[inline(never)]
     fn run(self, mut server: impl Server, mut application: impl Application) {
-        let Self { requests, answer, processed, threshold, alone } = self;
+        let Self { requests, answer, processed, threshold, mut alone } = self;
         let (mut answered, mut all) = (0, 0_u64);
         // Reports that the loop runs.
         if answer.send(Ok(CoreStats::default())).is_err() {
@@ -191,8 +190,12 @@ impl Loop {
             if request != answered && (packets == 0 || request == END) {
                 std::hint::cold_path();
                 answered = request;
-                let taken = record.take(&mut server, &application);
-                let taken = taken.map(|stats| CoreStats { alone, ..stats });
+                let taken = record.take(&mut server, &application).map(|stats| {
+                    let measured = alone.as_mut().and_then(|it| it.measure(&mut application));
+                    CoreStats { alone: measured, ..stats }
+                });
+                // Without those of the measurement.
+                record.counts = application.counts();
                 if request == END || answer.send(taken).is_err() {
                     return;
                 }
@@ -213,11 +216,9 @@ struct RunCore<'a> {
 impl WithApplication for RunCore<'_> {
     type Output = Result<(), SysError>;
 
-    fn run<A: Application>(self, mut application: A) -> Self::Output {
+    fn run<A: Application>(self, application: A) -> Self::Output {
         let Self { config, port, alone_on, mut run } = self;
-        if let (Some(traffic), Ok(tsc)) = (alone_on, Tsc::get()) {
-            run.alone = alone::ticks_per_packet(&mut application, &traffic, tsc);
-        }
+        run.alone = alone_on.zip(Tsc::get().ok()).map(|(traffic, tsc)| Alone::new(traffic, tsc));
         let (port, of_core) = match port {
             CorePort::Nic(port, of_core) => (port, of_core),
             CorePort::Link(server) => {

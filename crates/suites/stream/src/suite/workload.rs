@@ -8,9 +8,12 @@ use lab::sample::Failure;
 use super::params::Interface;
 use super::testbed_config::TestbedConfig;
 use crate::application::{BACKENDS, KEYS};
-use crate::generator::Expectation;
+use crate::generator::{Expectation, Report};
 use crate::workload::application_traffic::{ApplicationTraffic, Generated};
 use crate::workload::params::Workload;
+
+/// Divisor of the number of requested values: more missing ones show that the store does not keep what it is given.
+const MAX_MISSING: u64 = 20;
 
 impl TestbedConfig {
     /// Returns the traffic of the application.
@@ -25,6 +28,20 @@ impl TestbedConfig {
             cores: self.cores,
             keys: KEYS as u64,
             backends: BACKENDS,
+        }
+    }
+
+    /// Checks that the key-value store has nearly all values.
+    ///
+    /// # Errors
+    /// Returns `check` if it has not.
+    pub(super) fn check_missing(&self, report: &Report) -> Result<(), Failure> {
+        let values = report.received.saturating_mul(self.workload.requests_per_packet.into());
+        match report.missing {
+            Some(missing) if missing > values / MAX_MISSING => Err(Failure::check(format!(
+                "the key-value store has no value for {missing} of {values} requests"
+            ))),
+            _ => Ok(()),
         }
     }
 

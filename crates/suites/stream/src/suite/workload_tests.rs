@@ -95,3 +95,70 @@ fn what_an_application_returns_is_what_its_reference_expects() {
         }
     }
 }
+
+/// Returns a testbed, or `None` with a note if this machine lacks something.
+fn testbed(levels: &[(&str, &str)], test: &str, tsc: &Tsc) -> Option<Testbed> {
+    let levels = levels.iter().map(|(name, level)| ((*name).to_string(), (*level).into()));
+    let config = TestbedConfig::new(&CommonParams::with_defaults(&levels.collect()).unwrap());
+    let cpus = Cpus::select(&machine::topology::allowed_cpus(), 1).and_then(|cpus| {
+        config.check_application()?;
+        Ok(cpus)
+    });
+    let cpus = cpus.inspect_err(|why| machine::untested::note(test, why)).ok()?;
+    Some(valid(|| Testbed::new(&config, &cpus, tsc)).unwrap())
+}
+
+#[test]
+fn what_a_slow_receiver_has_not_read_is_lost() {
+    let test = "stream: the log monitor with more load than it can process";
+    let Some(tsc) = machine::untested::tsc(test) else { return };
+    let _alone = alone();
+    for interface in ["pipes", "descriptors"] {
+        let levels = [("application", "log-monitor"), ("interface", interface), ("depth", "1024")];
+        let Some(testbed) = testbed(&levels, test, tsc) else { return };
+        let start = Instant::now();
+        let (received, accepted) = loop {
+            // More than any core can scan.
+            let trial = valid(|| testbed.offer(100e9, 10 * BUDGET, false)).unwrap();
+            let accepted = trial.report.sent - trial.report.dropped;
+            let received = trial.report.received;
+            // On a busy machine the NIC may lose its CPU until the application has read all.
+            if received < accepted || start.elapsed() > SOON {
+                break (received, accepted);
+            }
+        };
+        assert!((1..accepted).contains(&received), "{interface}: {received} of {accepted}");
+    }
+}
+
+#[test]
+#[ignore = "takes minutes"]
+fn long_each_application_answers_100_million_packets() {
+    const PACKETS: u64 = 100_000_000;
+    let test = "stream: 100 million packets of each application";
+    let Some(tsc) = machine::untested::tsc(test) else { return };
+    let _alone = alone();
+    for (application, workload, packets) in [
+        ("maglev-enso", "cached", PACKETS),
+        ("maglev-enso", "syn-flood", PACKETS),
+        ("maglev", "cached", PACKETS),
+        ("key-value", "zipf-0.99", PACKETS),
+        ("telemetry", "zipf-0.99", PACKETS),
+        // It answers nothing, and needs thousands of cycles for each.
+        ("log-monitor", "in-turn", PACKETS / 20),
+    ] {
+        let levels = [
+            ("application", application),
+            ("workload", workload),
+            ("check", "all"),
+            ("pipes", "2"),
+        ];
+        let Some(testbed) = testbed(&levels, test, tsc) else { continue };
+        let mut answered = 0;
+        while answered < packets {
+            let trial = valid(|| testbed.closed(512, Duration::from_secs(1))).unwrap();
+            assert_eq!((trial.lost(), trial.report.dropped), (0, 0), "{levels:?}");
+            answered += trial.report.received;
+        }
+    }
+}
