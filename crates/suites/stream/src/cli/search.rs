@@ -23,6 +23,7 @@ use super::Error;
 use super::workload::WorkloadOptions;
 use crate::SUITE;
 use crate::losses::Losses;
+use crate::suite::check_supported;
 use crate::suite::params::SearchParams;
 
 /// Allowed durations of a full trial.
@@ -111,6 +112,9 @@ pub(crate) struct Options {
 pub(crate) fn main(options: &Options, lab: &Lab) -> Result<i32, Error> {
     let given = options.point()?;
     let point = complete(SearchParams::FACTORS, &given);
+    let params = SearchParams::with_defaults(&point);
+    let supported = params.and_then(|params| check_supported(params.as_ref()));
+    supported.map_err(|why| UsageError::new(why.to_string()))?;
     let adhoc = AdhocRun {
         suite: &SUITE,
         experiments: vec![options.experiment(&point)?],

@@ -54,8 +54,10 @@ impl TestbedConfig {
         match self.application {
             ApplicationKind::Echo => Duration::ZERO,
             // Each core looks at all keys.
-            ApplicationKind::KeyValue => alone::BUDGET + PER_KEY.saturating_mul(KEYS as u32),
-            ApplicationKind::LogMonitor => alone::BUDGET + COMPILE,
+            ApplicationKind::KeyValue => {
+                alone::BUDGET.saturating_add(PER_KEY.saturating_mul(KEYS as u32))
+            }
+            ApplicationKind::LogMonitor => alone::BUDGET.saturating_add(COMPILE),
             ApplicationKind::MaglevEnso | ApplicationKind::Maglev | ApplicationKind::Telemetry => {
                 alone::BUDGET
             }

@@ -33,7 +33,7 @@ use lab::measure::{Context, Measurement};
 use lab::method::{AnyMethod, Method, Params, Probe};
 use lab::metric::Metric;
 use lab::proximity;
-use lab::sample::Failure;
+use lab::sample::{Failure, FailureKind};
 use machine::tsc::Tsc;
 
 use params::{ClosedParams, CommonParams, LoadParams, SearchParams};
@@ -114,6 +114,19 @@ impl<P: Params + AsRef<CommonParams>> Method for StreamMethod<P> {
 /// Checks whether the machine has the cores and the memory that a point needs.
 fn available(common: &CommonParams) -> Result<(), Failure> {
     TestbedConfig::new(common).cpus(&machine::topology::allowed_cpus()).map(|_| ())
+}
+
+/// Checks that there are the application and the traffic of a point, on any machine.
+///
+/// # Errors
+/// Returns `unsupported` with what to use instead.
+pub(crate) fn check_supported(common: &CommonParams) -> Result<(), Failure> {
+    let config = TestbedConfig::new(common);
+    match config.check_application() {
+        Err(why) if why.kind == FailureKind::Unsupported => Err(why),
+        // What a machine lacks is the result of a sample.
+        Ok(()) | Err(_) => config.check_workload(),
+    }
 }
 
 /// Estimates how long a sample takes on a machine that supports its point.

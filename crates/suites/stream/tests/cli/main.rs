@@ -11,6 +11,7 @@ use serde_json::Value;
 
 mod applications;
 mod traffic;
+mod workloads;
 
 static LAB: Lab = Lab { suites: &[&stream::SUITE], version: "test" };
 
@@ -396,6 +397,17 @@ fn errors_are_one_line() {
     refused("log-monitor --nic nic --rules none.conf", &["none.conf", "readable file"]);
     failed("key-value --nic nic --keys 1099511627776", &["keys need", "fewer keys"]);
     refused("generate 2_64_1_2.pcap 1 --cpu 65535", &["--cpu 65535", "use one of"]);
+    refused("generate --nic nic", &["no rate", "--application"]);
+    refused("generate --application maglev", &["no rate", "--application"]);
+    refused("generate 1Mpps --nic nic", &["only '1Mpps'", "--application"]);
+    refused("generate 2_64_1_2.pcap 1 --keys 5", &["--keys", "--application"]);
+    refused("generate --application maglev 2_64_1_2.pcap 1", &["2_64_1_2.pcap", "omit"]);
+    refused("generate --application maglev fast", &["fast: not a rate"]);
+    refused("generate --application maglev 1 --keys 5", &["--keys: only key-value", "omit"]);
+    refused("generate --application log-monitor 1 --rtt", &["--rtt", "log-monitor", "omit"]);
+    refused("generate --application key-value 1 --workload cached", &["key-value", "zipf-0.99"]);
+    refused("generate --application telemetry 1 --workload zipf-9", &["workload", "'zipf-9'"]);
+    refused("generate --application echo 1 --workload syn-flood", &["--steering hash"]);
     refused("pcap 2_63_1_2.pcap", &["63 B"]);
     refused("pcap two.pcap", &["two.pcap", "2_64_1_2.pcap"]);
     refused("pcap --size 63", &["63 B", "64 to 1518"]);
@@ -410,6 +422,10 @@ fn errors_are_one_line() {
     refused("search --cores 18446744073709551615", &["cores", "1024"]);
     refused("search --depth 1000", &["depth"]);
     refused("search --maximum 1e99", &["maximum"]);
+    refused("search --get-share 5", &["--get-share: only key-value", "omit"]);
+    refused("search --application log-monitor --match-share 101", &["match_share", "'101'"]);
+    refused("search --application log-monitor --workload uniform", &["use workload in-turn"]);
+    refused("search --application maglev --interface dpdk", &["testpmd", "use echo"]);
     refused("search --duration 1000000min", &["--duration", "10 min"]);
     refused("search --duration 0ms", &["--duration", "1 ms"]);
     let generator = generate(folder.path(), "1");
@@ -442,6 +458,13 @@ fn invalid_arguments_are_refused() {
         "generate a.pcap 1 --interval 1ms",
         "generate a.pcap 1 --round-robin 0",
         "generate a.pcap 1 --round-robin 8193",
+        "generate --application none 1",
+        "generate --application maglev 1 --round-robin 2",
+        "generate --application maglev 1 --interface veth0",
+        "generate --application maglev 1 --backends 0",
+        "generate --application key-value 1 --keys 0",
+        "generate --application echo 1 --pipes 8193",
+        "search --application none",
         "echo 1 1 0 --flows 8193",
         "echo 1 1 0 --interval 2h",
         "echo 1 1 0 --steering random",

@@ -59,7 +59,7 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) struct Options {
     /// Packet file, replayed in a loop; omit it with --application
     #[arg(value_name = "PCAP", allow_negative_numbers = true)]
-    first: PathBuf,
+    first: Option<PathBuf>,
     /// Rate in Gbps on the wire, including preamble and gap, or in packets per second, e.g. 148.8Mpps
     #[arg(value_name = "RATE", allow_negative_numbers = true)]
     second: Option<Rate>,
@@ -217,16 +217,17 @@ impl Options {
     /// # Errors
     /// Returns a usage error if a file cannot be read, or there is no such traffic.
     fn source(&self) -> Result<(Source, Rate), Error> {
-        let given = self.first.display();
+        const USAGE: &str = "give a packet file and a rate, or a rate and --application NAME";
+        let Some(first) = &self.first else {
+            return Err(UsageError::new(format!("no rate; {USAGE}")).into());
+        };
+        let given = first.display();
         let Some(application) = self.traffic.application() else {
             self.traffic.check_unused()?;
             let Some(rate) = self.second else {
-                let why = format!(
-                    "{given}: is the only argument; give a packet file and a rate, or a rate and --application NAME"
-                );
-                return Err(UsageError::new(why).into());
+                return Err(UsageError::new(format!("only '{given}'; {USAGE}")).into());
             };
-            let traffic = pcap::read(&self.first).map_err(|why| match why.is_usage() {
+            let traffic = pcap::read(first).map_err(|why| match why.is_usage() {
                 true => Error::from(UsageError::new(why.to_string())),
                 false => why.into(),
             })?;
@@ -237,7 +238,7 @@ impl Options {
             let why = format!("{given}: --application replaces the packet file; omit one of them");
             return Err(UsageError::new(why).into());
         }
-        let rate: Result<Rate, _> = self.first.to_string_lossy().parse();
+        let rate: Result<Rate, _> = first.to_string_lossy().parse();
         let rate = rate.map_err(|why| UsageError::new(format!("{given}: {why}")))?;
         let of = self.traffic.of(application)?;
         let has_times = self.rtt || self.rtt_hist.is_some();

@@ -18,7 +18,7 @@ use crate::nic::flow_table::{CAPACITY, looked_up};
 use crate::nic::layout::PIPES;
 use crate::steering::Steering;
 use crate::suite::params::CommonParams;
-use crate::wire::sample::Sizes;
+use crate::wire::sample::{SampleError, Sizes};
 use crate::wire::traffic::Traffic;
 use crate::workload::application_traffic::{ApplicationTraffic, Generated};
 use crate::workload::log_lines::MatchingLines;
@@ -189,7 +189,9 @@ impl Source {
     /// Returns why it cannot be generated.
     pub(super) fn generate(of: ApplicationTraffic) -> Result<Self, Error> {
         let Generated { traffic, matching } = of.traffic().map_err(|why| match why {
-            WorkloadError::Memory(_) => Error::from(why),
+            WorkloadError::Memory(_) | WorkloadError::Sample(SampleError::Memory(_)) => {
+                Error::from(why)
+            }
             why => UsageError::new(format!("{}: {why}", of.application)).into(),
         })?;
         Ok(Self { traffic, application: Some(of), matching })

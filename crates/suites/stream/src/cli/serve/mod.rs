@@ -17,7 +17,7 @@ use machine::pin::spawn_pinned;
 
 use super::Error;
 use super::{Interrupted, say, until};
-use crate::application::{ApplicationSpec, CoreNumber};
+use crate::application::{ApplicationKind, ApplicationSpec, CoreNumber};
 use crate::nic::InterfaceConfig;
 use crate::nic::remote::{ConnectError, Connection};
 use crate::steering::CorePipes;
@@ -54,7 +54,7 @@ fn serve(
     let of_cores = options.pipes_of_cores(spec.kind())?;
     let path = options.nic.clone().map_or_else(super::default_socket, Ok)?;
     let interrupted = Interrupted::listen()?;
-    let connection = connect(&path, config, &interrupted)?;
+    let connection = connect(&path, config, spec.kind(), &interrupted)?;
     let cpus = cpus(connection.nic_cpu(), options.cores())?;
     let shared = Arc::new(Shared::new(cpus.len()));
     let start = |((cpu, of_core), number)| {
@@ -96,6 +96,7 @@ fn serve(
 fn connect(
     path: &Path,
     config: InterfaceConfig,
+    application: ApplicationKind,
     interrupted: &Interrupted,
 ) -> Result<Arc<Connection>, Error> {
     let mut reported = false;
@@ -105,7 +106,15 @@ fn connect(
             connected => return Ok(connected?),
         }
         if !reported {
-            let start = "tollgate stream generate PCAP RATE";
+            let packets = match application {
+                ApplicationKind::Echo => "PCAP".to_owned(),
+                ApplicationKind::MaglevEnso
+                | ApplicationKind::Maglev
+                | ApplicationKind::KeyValue
+                | ApplicationKind::LogMonitor
+                | ApplicationKind::Telemetry => format!("--application {application}"),
+            };
+            let start = format!("tollgate stream generate {packets} RATE");
             say(&format!("waiting for a NIC at {}; start it with: {start}", path.display()));
             reported = true;
         }
