@@ -31,7 +31,10 @@ pub(super) struct WorkloadOptions {
     match_share: Option<String>,
 }
 
-/// Workload of an application unless `--workload` is given, if there is none in turn.
+/// Maximum number of keys of the key-value store: as many as a partition addresses.
+pub(super) const MAX_KEYS: i64 = 1 << 40;
+
+/// Workload of the key-value store unless `--workload` is given: requests are not sent in turn.
 const OF_REQUESTS: &str = "zipf-0.99";
 
 /// Returns a usage error because an option has no meaning.

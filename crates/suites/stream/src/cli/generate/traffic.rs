@@ -12,7 +12,7 @@ use lab::suite::UsageError;
 
 use crate::application::{ApplicationKind, BACKENDS, KEYS};
 use crate::cli::Error;
-use crate::cli::workload::{WorkloadOptions, meaningless};
+use crate::cli::workload::{MAX_KEYS, WorkloadOptions, meaningless};
 use crate::generator::Expectation;
 use crate::nic::flow_table::{CAPACITY, looked_up};
 use crate::nic::layout::PIPES;
@@ -53,9 +53,6 @@ pub(super) struct TrafficOptions {
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=MAX_BACKENDS as i64))]
     backends: Option<u32>,
 }
-
-/// Maximum number of keys: as many as a partition addresses.
-const MAX_KEYS: i64 = 1 << 40;
 
 impl TrafficOptions {
     /// Returns the application; `None` if packets come from a file.

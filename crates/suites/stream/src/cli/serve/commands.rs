@@ -13,6 +13,7 @@ use lab::suite::UsageError;
 use super::options::ServeOptions;
 use crate::application::{ApplicationError, ApplicationSpec, BACKENDS, SEED};
 use crate::cli::Error;
+use crate::cli::workload::MAX_KEYS;
 use crate::suite::params::MAX_NOPS;
 
 /// Options of `tollgate stream echo`.
@@ -76,9 +77,6 @@ pub(crate) struct TelemetryOptions {
     #[arg(long, default_value_t = SEED, allow_negative_numbers = true)]
     seed: u64,
 }
-
-/// Maximum number of keys: as many as a partition addresses.
-const MAX_KEYS: i64 = 1 << 40;
 
 /// A command that runs an application.
 pub(crate) trait Serve {
