@@ -5,4 +5,5 @@
 pub mod chart;
 pub mod export;
 pub mod figure;
+pub mod page;
 pub mod table;

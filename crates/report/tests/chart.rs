@@ -12,7 +12,7 @@ fn draw(plot: &Plot) -> Result<String, FigureError> {
 }
 
 fn mark(x: f64, y: f64) -> Mark {
-    Mark { x, y, interval: Some((y * 0.93, y * 1.06)) }
+    Mark { x, y, interval: Some((y * 0.93, y * 1.06)), point: None }
 }
 
 /// Returns a plot of throughput against length by function, as in the copy suite.
@@ -35,9 +35,11 @@ fn lengths(curves: usize) -> Plot {
         curves: (0..curves)
             .map(|curve| Curve {
                 name: names[curve % names.len()].into(),
+                metric: "throughput".into(),
                 marks: lengths.map(|n| mark(n as f64, rate(curve, n as f64))).to_vec(),
             })
             .collect(),
+        scale: lab::format::Scale::of(23.46e9, "B/s"),
         lines: vec![("memory limit".into(), 23.46)],
         notes: vec!["bars: 95% intervals over 20 rounds; noise floor ±1.2%; host here".into()],
     }
@@ -54,6 +56,7 @@ fn threads() -> Plot {
         curves: (0..9)
             .map(|curve| Curve {
                 name: format!("{} KiB", 1 << curve),
+                metric: "throughput".into(),
                 marks: (0..8)
                     .map(|x| mark(f64::from(x), 2f64.powi(curve) * (1.0 + f64::from(x))))
                     .collect(),
@@ -79,6 +82,7 @@ fn cells(columns: usize) -> Grid {
         factor: "kernel".into(),
         columns: (0..columns).map(|at| format!("column-{at}")).collect(),
         cells: (0..names.len()).map(|row| vec![cell(row); columns]).collect(),
+        details: vec![vec![String::new(); columns]; names.len()],
     };
     Grid {
         id: "bounds".into(),
@@ -205,8 +209,8 @@ proptest! {
         let mut picture = lengths(0);
         picture.x_scale = if log { Axis::Log2 } else { Axis::Linear };
         picture.y_scale = if log { Axis::Log10 } else { Axis::Linear };
-        let marks = values.iter().map(|(x, y)| Mark { x: *x, y: *y, interval: None }).collect();
-        picture.curves = vec![Curve { name: name.clone(), marks }];
+        let marks = values.iter().map(|(x, y)| Mark { x: *x, y: *y, interval: None, point: None }).collect();
+        picture.curves = vec![Curve { name: name.clone(), metric: String::new(), marks }];
         picture.title = name;
         if let Ok(svg) = draw(&picture) {
             prop_assert!(resvg::usvg::Tree::from_str(&svg, &resvg::usvg::Options::default()).is_ok());

@@ -42,6 +42,8 @@ pub(crate) enum Command {
     Claims(Claims),
     /// Compare repeated runs, or two builds or settings within one run: ratios with 95% intervals
     Compare(Compare),
+    /// Write all results of a run to one HTML page
+    Report(Report),
     /// Export samples as CSV, JSON or Parquet
     Export(Export),
     /// Print shell completions
@@ -91,6 +93,7 @@ impl Command {
             | Self::Show(_)
             | Self::Plot(_)
             | Self::Claims(_)
+            | Self::Report(_)
             | Self::Export(_)
             | Self::Completions { .. }
             | Self::GuestInit
@@ -396,6 +399,18 @@ pub(crate) struct Compare {
     pub(crate) points: PointArgs,
     #[command(flatten, next_help_heading = "Options of --run")]
     pub(crate) measure: MeasureArgs,
+}
+
+#[derive(Args)]
+pub(crate) struct Report {
+    #[command(flatten)]
+    pub(crate) results: ResultsArgs,
+    /// Output file
+    #[arg(short = 'o', long, value_name = "FILE", default_value = "report.html")]
+    pub(crate) output: PathBuf,
+    /// Extra TOML file of experiments, claims, figures (repeatable)
+    #[arg(short = 'e', long = "experiments", value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
 }
 
 #[derive(Args)]

@@ -19,7 +19,7 @@ use lab::suite::{Lab, SuiteCommand, UsageError};
 use lab::terminal::OutputError;
 
 use arguments::{Arguments, Command};
-use commands::{claims, compare, doctor, explain, guest, inspect, plot, run, show};
+use commands::{claims, compare, doctor, explain, guest, inspect, plot, report, run, show};
 use error::CliError;
 use suites::SUITES;
 
@@ -75,6 +75,7 @@ fn dispatch(command: Command) -> Result<u8, CliError> {
         Command::Plot(args) => plot::plot(&args),
         Command::Claims(args) => claims::claims(&args),
         Command::Compare(args) => compare::compare(&args),
+        Command::Report(args) => report::report(&args),
         Command::Export(args) => show::export(&args),
         Command::Completions { shell } => inspect::completions(shell),
         Command::Guest(args) => guest::guest(&args),

@@ -312,7 +312,8 @@ pub(crate) fn select_claims(
     Ok(all.into_iter().filter(is_selected).collect())
 }
 
-fn is_self_test(suite: &str) -> bool {
+/// Returns whether a suite tests the instrument.
+pub(crate) fn is_self_test(suite: &str) -> bool {
     lab::suite::find(SUITES, suite).is_some_and(|suite| suite.purpose() == Purpose::SelfTest)
 }
 

@@ -31,7 +31,8 @@ pub(super) fn curves(
         for (_, row) in rows {
             let marks = distribution(figure, run, summary, &row.point)?;
             if !marks.is_empty() {
-                curves.push(Curve { name: series.to_string(), marks });
+                let (name, metric) = (series.to_string(), summary.metric.clone());
+                curves.push(Curve { name, metric, marks });
             }
         }
     }
@@ -88,7 +89,7 @@ fn distribution(
         let x = all.value_at_quantile(share) as f64;
         match marks.last_mut() {
             Some(mark) if mark.x >= x => mark.y = share,
-            _ => marks.push(Mark { x, y: share, interval: None }),
+            _ => marks.push(Mark { x, y: share, interval: None, point: None }),
         }
     }
     Ok(marks)

@@ -86,6 +86,26 @@ impl<'a> CellFormat<'a> {
         self.scale.as_ref().map_or_else(|| self.metric.into(), scaled)
     }
 
+    /// Returns a value or ratio with its interval and its rounds; empty if there is none.
+    pub(super) fn detail(&self, value: &CellValue) -> String {
+        match value {
+            CellValue::NoPoint | CellValue::Missing => String::new(),
+            CellValue::Value(estimate) => {
+                let text = format::interval(estimate.median, &estimate.interval, self.unit);
+                format!("{text}, {}", format::count(estimate.rounds, "round"))
+            }
+            CellValue::Ratio(ratio, resolution) => {
+                let text = format::interval(ratio.ratio, &ratio.interval, "1");
+                let unresolved = match resolution {
+                    Resolution::Unresolved { .. } => ", unresolved",
+                    Resolution::Higher | Resolution::Lower => "",
+                };
+                let rounds = format::count(ratio.rounds, "round");
+                format!("ratio {text}, {rounds}{unresolved}")
+            }
+        }
+    }
+
     pub(super) fn cell(&self, value: &CellValue) -> Cell {
         match value {
             CellValue::NoPoint => Cell::Blank,

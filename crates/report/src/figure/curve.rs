@@ -1,7 +1,7 @@
 //! Curves of medians with their intervals, one per level of the series.
 
 use lab::figure::{Axis, Figure};
-use lab::point::Level;
+use lab::point::{Level, Point};
 use lab::statistics::IntervalKind;
 
 use super::FigureError;
@@ -13,6 +13,8 @@ use super::select::Selection;
 pub struct Curve {
     /// Level of the series; empty if the figure has no series.
     pub name: String,
+    /// The metric.
+    pub metric: String,
     /// Values from left to right.
     pub marks: Vec<Mark>,
 }
@@ -26,6 +28,8 @@ pub struct Mark {
     pub y: f64,
     /// Lower and upper end of the interval; `None` for a single round and in a distribution.
     pub interval: Option<(f64, f64)>,
+    /// Point of which it is the median; `None` in a distribution.
+    pub point: Option<Point>,
 }
 
 /// Curves of a selection with their x axis.
@@ -61,10 +65,11 @@ impl Curves {
                 let end = |end: f64| if end.is_finite() { end } else { estimate.median };
                 let interval = (end(estimate.interval.low), end(estimate.interval.high));
                 let interval = (!is_single).then_some(interval);
-                Some(Mark { x: *x, y: estimate.median, interval })
+                let point = Some(row.point.clone());
+                Some(Mark { x: *x, y: estimate.median, interval, point })
             };
             let marks = levels.iter().zip(&positions).filter_map(mark).collect();
-            Curve { name: series.to_string(), marks }
+            Curve { name: series.to_string(), metric: metric.into(), marks }
         };
         let mut curves: Vec<Curve> = selection.levels(|(s, _)| s).iter().map(curve).collect();
         curves.retain(|curve| !curve.marks.is_empty());

@@ -49,6 +49,8 @@ pub struct Panel {
     pub columns: Vec<String>,
     /// Cells by row, then by column.
     pub cells: Vec<Vec<Cell>>,
+    /// Values of the cells with their intervals; empty without a value.
+    pub details: Vec<Vec<String>>,
 }
 
 /// Returns the grid of a figure: its main panel, and the side panels of which the run has samples.
@@ -164,10 +166,12 @@ impl<'a> PanelSource<'a> {
             _ => column.to_string(),
         };
         let row = |row: &Vec<CellValue>| row.iter().map(|value| format.cell(value)).collect();
+        let details = |row: &Vec<CellValue>| row.iter().map(|value| format.detail(value)).collect();
         Ok(Panel {
             factor: self.figure.x.clone(),
             columns: columns.iter().map(title).collect(),
             cells: values.iter().map(row).collect(),
+            details: values.iter().map(details).collect(),
             label,
         })
     }

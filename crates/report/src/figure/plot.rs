@@ -32,6 +32,8 @@ pub struct Plot {
     pub series: String,
     /// Curves in the order of the levels of the series.
     pub curves: Vec<Curve>,
+    /// Scale of the values: those of y, or of x in a distribution.
+    pub scale: Scale,
     /// Horizontal reference lines: label and position on y.
     pub lines: Vec<(String, f64)>,
     /// Notes: host, CPU, rounds, noise floor, missing values with their reasons.
@@ -95,6 +97,7 @@ fn medians(
         series: figure.series.clone().unwrap_or_default(),
         curves,
         lines: lines.into_iter().map(|(name, value)| (name, scale.scaled(value))).collect(),
+        scale,
         notes: notes.into_iter().chain(missing).collect(),
     })
 }
@@ -139,6 +142,7 @@ fn distribution(
         y_scale: figure.y_scale.unwrap_or(Axis::Linear),
         series: figure.series.clone().unwrap_or_default(),
         curves,
+        scale,
         lines: Vec::new(),
         notes,
     })

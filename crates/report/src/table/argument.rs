@@ -15,7 +15,7 @@ const MAX_FITTING: usize = 3;
 const MAX_LEFT_OUT: usize = 3;
 
 /// Returns the reason for a verdict in one line.
-pub(super) fn why(verdict: &Verdict) -> String {
+pub(crate) fn why(verdict: &Verdict) -> String {
     if verdict.kind == VerdictKind::Incomparable && verdict.published.is_some() {
         return not_judged(verdict);
     }

@@ -10,21 +10,21 @@ use super::reasons::reason;
 const MAX_NAMED: usize = 3;
 
 /// Words for an inconclusive claim without values in this run.
-pub(super) const NOT_MEASURED: &str = "not measured";
+pub(crate) const NOT_MEASURED: &str = "not measured";
 
 /// Claims without a verdict for one cause.
-pub(super) struct Cause<'a> {
+pub(crate) struct Cause<'a> {
     /// The cause, e.g. `this CPU has no MPX`.
-    pub(super) text: String,
+    pub(crate) text: String,
     /// The remedy, if there is one.
-    remedy: Option<String>,
-    pub(super) kind: VerdictKind,
-    pub(super) claims: Vec<&'a Claim>,
+    pub(crate) remedy: Option<String>,
+    pub(crate) kind: VerdictKind,
+    pub(crate) claims: Vec<&'a Claim>,
 }
 
 /// Groups the claims that cannot be measured or are not measured yet by cause, the cause of most
 /// claims first. Other claims are in no group.
-pub(super) fn causes<'a>(judged: &[&'a (Claim, Verdict)]) -> Vec<Cause<'a>> {
+pub(crate) fn causes<'a>(judged: &[&'a (Claim, Verdict)]) -> Vec<Cause<'a>> {
     let mut causes: Vec<Cause> = Vec::new();
     for (claim, verdict) in judged {
         let Some(why) = deciding(verdict) else { continue };
@@ -49,7 +49,7 @@ pub(super) fn cause_of(verdict: &Verdict) -> Option<String> {
 }
 
 /// Returns whether a claim is inconclusive only because this run did not measure it.
-pub(super) fn is_unmeasured(verdict: &Verdict) -> bool {
+pub(crate) fn is_unmeasured(verdict: &Verdict) -> bool {
     verdict.kind == VerdictKind::Inconclusive && cause_of(verdict).is_some()
 }
 

@@ -18,10 +18,10 @@ pub(crate) type Rows<'a> = BTreeMap<&'a Point, &'a Row>;
 /// Value of a point in parts, so that the numbers of a column can be aligned.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ValueCell {
-    number: String,
-    half_width: String,
-    mark: String,
-    emphasis: Emphasis,
+    pub(crate) number: String,
+    pub(crate) half_width: String,
+    pub(crate) mark: String,
+    pub(crate) emphasis: Emphasis,
 }
 
 /// Format of the values of one table.

@@ -25,5 +25,15 @@ pub use show::{ShowOptions, measured, show, show_json};
 pub use sides::{sides, sides_json};
 pub use verdicts::{claim, verdict, verdicts, verdicts_json};
 
+pub(crate) use argument::why;
+pub(crate) use causes::{NOT_MEASURED, causes, is_unmeasured};
+pub(crate) use cell::ValueCell;
+pub(crate) use notes::Notes;
+pub(crate) use pivot::Pivot;
+pub(crate) use point_list::PointList;
 pub(crate) use section::{phrase, sort_levels};
-pub(crate) use show::{noise_floor, rounds_of};
+pub(crate) use show::{
+    ShownExperiment, ShownTable, TableContent, noise_floor, rounds_of, shared_core,
+};
+pub(crate) use statistic::{value_with_interval, with_cores};
+pub(crate) use verdicts::{KINDS as VERDICT_KINDS, ORDER as VERDICT_ORDER, elsewhere, origin};

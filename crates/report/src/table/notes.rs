@@ -95,18 +95,23 @@ impl Notes {
         signs.join(" ")
     }
 
+    /// Returns the meaning of each mark and each cause of failure, one line each.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        self.emphasised().map(|(line, _)| line).collect()
+    }
+
     /// Renders the notes.
     pub(crate) fn text(&self, page: Page) -> String {
-        let mut text = String::new();
-        for mark in &self.marks {
-            let line = format!("{} {}", mark.sign(), mark.meaning());
-            text += &page.paragraph(&line, 2, Emphasis::Faint);
-        }
-        for (index, (kind, cause)) in self.causes.iter().enumerate() {
+        self.emphasised().map(|(line, emphasis)| page.paragraph(&line, 2, emphasis)).collect()
+    }
+
+    fn emphasised(&self) -> impl Iterator<Item = (String, Emphasis)> {
+        let mark = |mark: &Mark| (format!("{} {}", mark.sign(), mark.meaning()), Emphasis::Faint);
+        let cause = |(index, (kind, cause)): (usize, &(FailureKind, String))| {
             let emphasis = if kind.is_fault() { Emphasis::Bad } else { Emphasis::Doubtful };
-            text += &page.paragraph(&format!("{} {cause}", superscript(index + 1)), 2, emphasis);
-        }
-        text
+            (format!("{} {cause}", superscript(index + 1)), emphasis)
+        };
+        self.marks.iter().map(mark).chain(self.causes.iter().enumerate().map(cause))
     }
 }
 

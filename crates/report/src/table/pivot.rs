@@ -9,15 +9,15 @@ use super::notes::Notes;
 use super::section::{Axis, Section};
 use lab::table::{COLUMN_GAP, ColumnHeader, Page, TableCell};
 
-/// Cells of a table of two factors.
-struct Pivot<'a> {
-    down: &'a Axis,
-    across: &'a Axis,
+/// Table of two factors.
+pub(crate) struct Pivot {
+    pub(crate) down: Axis,
+    pub(crate) across: Axis,
     /// Cells by column, then by row; `None` if the experiment has no such point.
-    columns: Vec<Vec<Option<ValueCell>>>,
+    pub(crate) columns: Vec<Vec<Option<ValueCell>>>,
 }
 
-/// Renders a section of two factors as a table, transposed or split by columns if it is too wide.
+/// Returns the table of a section of two factors.
 pub(crate) fn pivot(
     section: &Section,
     (first, second): (&Axis, &Axis),
@@ -25,8 +25,7 @@ pub(crate) fn pivot(
     format: &ValueFormat<'_>,
     selector: &BestSelector<'_>,
     notes: &mut Notes,
-    page: Page,
-) -> String {
+) -> Pivot {
     let known: BTreeSet<&Point> = section.points.iter().collect();
     let point = |down: &Level, across: &Level| {
         let point = section.fixed.with(&first.factor, down.clone());
@@ -56,20 +55,28 @@ pub(crate) fn pivot(
         .iter()
         .map(|across| first.levels.iter().map(|down| cell(across, down)).collect())
         .collect();
-    let pivot = Pivot { down: first, across: second, columns };
-    if pivot.parts(page).len() == 1 {
-        return pivot.text(page);
-    }
-    let transposed = pivot.transposed();
-    if transposed.parts(page).len() == 1 { transposed.text(page) } else { pivot.text(page) }
+    Pivot { down: first.clone(), across: second.clone(), columns }
 }
 
-impl Pivot<'_> {
+impl Pivot {
+    /// Renders the table, transposed or split by columns if it is too wide.
+    pub(crate) fn text(&self, page: Page) -> String {
+        if self.parts(page).len() == 1 {
+            return self.in_parts(page);
+        }
+        let transposed = self.transposed();
+        if transposed.parts(page).len() == 1 {
+            transposed.in_parts(page)
+        } else {
+            self.in_parts(page)
+        }
+    }
+
     fn transposed(&self) -> Self {
         let row = |at: usize| self.columns.iter().map(|column| column[at].clone()).collect();
         Pivot {
-            down: self.across,
-            across: self.down,
+            down: self.across.clone(),
+            across: self.down.clone(),
             columns: (0..self.down.levels.len()).map(row).collect(),
         }
     }
@@ -80,7 +87,8 @@ impl Pivot<'_> {
         widths.fold(title, usize::max)
     }
 
-    fn title(&self) -> String {
+    /// Returns the title of the column of labels.
+    pub(crate) fn title(&self) -> String {
         format!("{} \\ {}", self.down.factor, self.across.factor)
     }
 
@@ -109,7 +117,7 @@ impl Pivot<'_> {
         parts
     }
 
-    fn text(&self, page: Page) -> String {
+    fn in_parts(&self, page: Page) -> String {
         let parts = self.parts(page);
         let tables = parts.iter().map(|part| self.part(part, page));
         tables.collect::<Vec<_>>().join("\n")

@@ -16,15 +16,28 @@ const OPTIONAL: [&str; 5] = ["outliers", "void", "MAD", "min", WITH_VOIDS];
 /// Title of the column of the median of the first attempts, void or not.
 const WITH_VOIDS: &str = "with voids";
 
-/// Renders a section as a list of points.
+/// List of points, with all columns.
+pub(crate) struct PointList {
+    pub(crate) columns: Vec<Column>,
+    /// Number of columns at the left that contain levels.
+    pub(crate) labels: usize,
+}
+
+/// Column of a list.
+#[derive(Clone)]
+pub(crate) struct Column {
+    pub(crate) header: ColumnHeader,
+    pub(crate) cells: Vec<TableCell>,
+}
+
+/// Returns the list of the points of a section.
 pub(crate) fn point_list(
     section: &Section,
     rows: &Rows<'_>,
     format: &ValueFormat<'_>,
     selector: &BestSelector<'_>,
     notes: &mut Notes,
-    page: Page,
-) -> String {
+) -> PointList {
     let points = section.in_order();
     let best = match section.axes.as_slice() {
         [axis] if selector.chooses(axis) => selector.best(&points),
@@ -39,16 +52,24 @@ pub(crate) fn point_list(
     columns.push(Column { header: ColumnHeader::right("median"), cells: aligned(&cells) });
     columns.extend(spread(&rows, format));
     columns.extend(counts(&rows));
-    fit(&mut columns, page);
-    let headers: Vec<ColumnHeader> = columns.iter().map(|column| column.header.clone()).collect();
-    let line = |at: usize| columns.iter().map(|column| column.cells[at].clone()).collect();
-    page.table(&headers, (0..points.len()).map(line).collect())
+    PointList { columns, labels: section.axes.len() }
 }
 
-/// Column of a list.
-struct Column {
-    header: ColumnHeader,
-    cells: Vec<TableCell>,
+impl PointList {
+    /// Returns the number of points.
+    pub(crate) fn points(&self) -> usize {
+        self.columns.first().map_or(0, |column| column.cells.len())
+    }
+
+    /// Renders the columns that fit the page.
+    pub(crate) fn text(&self, page: Page) -> String {
+        let mut columns = self.columns.clone();
+        fit(&mut columns, page);
+        let headers: Vec<ColumnHeader> =
+            columns.iter().map(|column| column.header.clone()).collect();
+        let line = |at: usize| columns.iter().map(|column| column.cells[at].clone()).collect();
+        page.table(&headers, (0..self.points()).map(line).collect())
+    }
 }
 
 impl Column {

@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 
 use super::cell::{BestSelector, Rows, ValueFormat};
 use super::notes::{Notes, others_left_out, remarks};
-use super::pivot::pivot;
-use super::point_list::point_list;
+use super::pivot::{Pivot, pivot};
+use super::point_list::{PointList, point_list};
 use super::section::{Section, points, sections};
 use lab::format;
 use lab::table::{Emphasis, Page};
@@ -81,15 +81,23 @@ pub fn show_json(
 }
 
 /// One experiment to be shown.
-struct ShownExperiment<'a> {
+pub(crate) struct ShownExperiment<'a> {
     run: &'a Run,
     experiment: Option<&'a Experiment>,
     options: &'a ShowOptions,
-    summary: Summary,
+    pub(crate) summary: Summary,
 }
 
 impl<'a> ShownExperiment<'a> {
-    fn new(run: &'a Run, id: &str, options: &'a ShowOptions) -> Result<Self, SummaryError> {
+    /// Summarises an experiment.
+    ///
+    /// # Errors
+    /// Returns an error if the run has no samples of the experiment or no such metric.
+    pub(crate) fn new(
+        run: &'a Run,
+        id: &str,
+        options: &'a ShowOptions,
+    ) -> Result<Self, SummaryError> {
         let experiment = run.record.experiments.get(id);
         let first = || run.record.metrics.get(suite_name(id))?.keys().next().cloned();
         let metric = options.metric.clone().or_else(|| Some(experiment?.metric.clone()));
@@ -98,7 +106,8 @@ impl<'a> ShownExperiment<'a> {
         Ok(Self { run, experiment, options, summary })
     }
 
-    fn rows(&self) -> Vec<&Row> {
+    /// Returns the rows that the options select.
+    pub(crate) fn rows(&self) -> Vec<&Row> {
         let rows = self.summary.rows.iter();
         rows.filter(|row| self.options.filter.matches(&row.point)).collect()
     }
@@ -117,108 +126,159 @@ impl<'a> ShownExperiment<'a> {
         value
     }
 
+    /// Renders the heading, a table per sweep, and the notes.
     fn text(&self, page: Page) -> String {
         let rows = self.rows();
         let mut text = self.heading(&rows, page);
-        let selector = BestSelector {
-            alternatives: self.experiment.and_then(|it| it.alternatives.as_deref()),
-            observed: &self.summary.observed,
-            better: self.summary.record.better,
-            floors: &self.summary.floors,
-        };
         let mut notes = Notes::default();
-        let measured = self.summary.rows.iter().map(|row| &row.point);
-        let points = points(self.experiment, measured, &self.options.filter);
-        let by_point: Rows<'_> = rows.iter().map(|row| (&row.point, *row)).collect();
-        for section in sections(points, self.experiment) {
-            text.push('\n');
-            text += &self.section(&section, &by_point, &selector, &mut notes, page);
+        for table in self.tables(&rows, &mut notes) {
+            text += &table.text(page);
         }
-        let below = notes.text(page) + &self.remarks(&rows, page);
+        let mut below = notes.text(page);
+        let mut lines = self.remarks(&rows);
+        let more = lines.len().saturating_sub(MAX_REMARKS);
+        if more > 0 {
+            lines.truncate(MAX_REMARKS);
+            lines.push(format!("{more} more remarks: --json"));
+        }
+        below.extend(lines.iter().map(|line| page.paragraph(line, 2, Emphasis::Faint)));
         if !below.is_empty() {
             text.push('\n');
         }
         text + &below
     }
 
-    fn remarks(&self, rows: &[&Row], page: Page) -> String {
-        let baseline = self.experiment.map(|e| e.baseline.clone()).unwrap_or_default();
-        let mut lines = remarks(rows, &baseline, &self.summary.record.unit);
-        let more = lines.len().saturating_sub(MAX_REMARKS);
-        if more > 0 {
-            lines.truncate(MAX_REMARKS);
-            lines.push(format!("{more} more remarks: --json"));
+    fn heading(&self, rows: &[&Row], page: Page) -> String {
+        let about = self.experiment.map_or("", |experiment| experiment.about.as_str());
+        let mut text = page.paragraph(&self.summary.experiment, 0, Emphasis::Strong);
+        text += &page.paragraph(about, 0, Emphasis::Plain);
+        text += &page.paragraph(&self.facts(rows).join("; "), 0, Emphasis::Plain);
+        let shared = shared_core(&self.summary.sharing);
+        if !shared.is_empty() {
+            text += &page.paragraph(&shared, 0, Emphasis::Plain);
         }
-        lines.iter().map(|line| page.paragraph(line, 2, Emphasis::Faint)).collect()
+        text.extend(self.warnings().iter().map(|it| page.paragraph(it, 0, Emphasis::Doubtful)));
+        text
     }
 
-    fn heading(&self, rows: &[&Row], page: Page) -> String {
+    /// Returns the metric, the number of rounds, the place, the noise floors and the limits of near and far cores.
+    pub(crate) fn facts(&self, rows: &[&Row]) -> Vec<String> {
         let summary = &self.summary;
-        let about = self.experiment.map_or("", |experiment| experiment.about.as_str());
-        let mut text = page.paragraph(&summary.experiment, 0, Emphasis::Strong);
-        text += &page.paragraph(about, 0, Emphasis::Plain);
         let environment = self.run.record.environments.get(&summary.environment);
         let cpu = environment.map(|e| match e.emulated && self.run.record.guests.is_none() {
             true => format!(" ({}, emulated)", e.cpu.brand),
             false => format!(" ({})", e.cpu.brand),
         });
-        let cpu = cpu.unwrap_or_default();
         let facts = [
             metric(summary),
             rounds_of(rows.iter().copied()) + &time_covered(rows),
-            self.run.record.place() + &cpu,
+            self.run.record.place() + &cpu.unwrap_or_default(),
             noise_floor(&summary.floors),
             near_limit(summary),
         ];
-        let facts: Vec<_> = facts.into_iter().filter(|fact| !fact.is_empty()).collect();
-        text += &page.paragraph(&facts.join("; "), 0, Emphasis::Plain);
-        let shared = shared_core(&summary.sharing);
-        if !shared.is_empty() {
-            text += &page.paragraph(&shared, 0, Emphasis::Plain);
-        }
-        let is_planted =
-            self.run.record.guests.as_ref().is_some_and(|it| it.clock == GuestClock::Planted);
-        if is_planted {
-            text += &page.paragraph(PLANTED_CLOCK, 0, Emphasis::Doubtful);
-        }
-        let alarms = summary.alarms.iter().map(ToString::to_string);
-        for line in alarms.chain(summary.void_difference.as_ref().map(ToString::to_string)) {
-            text += &page.paragraph(&line, 0, Emphasis::Doubtful);
-        }
-        if let Some(others) = others_left_out(&summary.other_environments) {
-            let line = format!("{others} not shown; use 'tollgate export'");
-            text += &page.paragraph(&line, 0, Emphasis::Doubtful);
-        }
-        text
+        facts.into_iter().filter(|fact| !fact.is_empty()).collect()
     }
 
-    /// Renders one sweep: its caption, then a list, a table of two factors, or one such table per level.
-    fn section(
+    /// Returns what makes the values doubtful: a planted clock, twins that differ, uneven void samples, and other
+    /// environments.
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        let summary = &self.summary;
+        let guests = self.run.record.guests.as_ref();
+        let is_planted = guests.is_some_and(|it| it.clock == GuestClock::Planted);
+        let mut lines: Vec<String> = is_planted.then(|| PLANTED_CLOCK.into()).into_iter().collect();
+        lines.extend(summary.alarms.iter().map(ToString::to_string));
+        lines.extend(summary.void_difference.as_ref().map(ToString::to_string));
+        let others = others_left_out(&summary.other_environments);
+        lines.extend(others.map(|it| format!("{it} not shown; use 'tollgate export'")));
+        lines
+    }
+
+    /// Returns remarks on all rows: void samples, resolution, correlation, covariates and outliers.
+    pub(crate) fn remarks(&self, rows: &[&Row]) -> Vec<String> {
+        let baseline = self.experiment.map(|e| e.baseline.clone()).unwrap_or_default();
+        remarks(rows, &baseline, &self.summary.record.unit)
+    }
+
+    /// Returns the tables of all sweeps, and adds the meaning of their marks to `notes`.
+    pub(crate) fn tables(&self, rows: &[&Row], notes: &mut Notes) -> Vec<ShownTable> {
+        let selector = BestSelector {
+            alternatives: self.experiment.and_then(|it| it.alternatives.as_deref()),
+            observed: &self.summary.observed,
+            better: self.summary.record.better,
+            floors: &self.summary.floors,
+        };
+        let measured = self.summary.rows.iter().map(|row| &row.point);
+        let points = points(self.experiment, measured, &self.options.filter);
+        let by_point: Rows<'_> = rows.iter().map(|row| (&row.point, *row)).collect();
+        let mut tables = Vec::new();
+        for section in sections(points, self.experiment) {
+            tables.extend(self.section_tables(&section, &by_point, &selector, notes));
+        }
+        tables
+    }
+
+    /// Returns the tables of one sweep: a list, a table of two factors, or one such table per level.
+    fn section_tables(
         &self,
         section: &Section,
         rows: &Rows<'_>,
         selector: &BestSelector<'_>,
         notes: &mut Notes,
-        page: Page,
-    ) -> String {
+    ) -> Vec<ShownTable> {
         let unit = self.summary.record.unit.as_str();
         let rows_of_section = section.points.iter().filter_map(|point| rows.get(point).copied());
         let format = ValueFormat::of_rows(rows_of_section, unit);
         let parts = section.split().unwrap_or_else(|| vec![section.clone()]);
-        let mut text = page.paragraph(&caption(section, &format), 2, Emphasis::Faint);
-        for part in &parts {
-            let difference = part.caption(&section.fixed);
-            if parts.len() > 1 && !difference.is_empty() {
-                text += &page.paragraph(&difference, 2, Emphasis::Strong);
-            }
-            text += &match part.axes.as_slice() {
-                [first, second] => {
-                    pivot(part, (first, second), rows, &format, selector, notes, page)
-                }
-                _ => point_list(part, rows, &format, selector, notes, page),
-            };
+        let is_split = parts.len() > 1;
+        let table = |(index, part): (usize, &Section)| ShownTable {
+            caption: (index == 0).then(|| caption(section, &format)),
+            part: if is_split { part.caption(&section.fixed) } else { String::new() },
+            content: match part.axes.as_slice() {
+                [first, second] => TableContent::Pivot(pivot(
+                    part,
+                    (first, second),
+                    rows,
+                    &format,
+                    selector,
+                    notes,
+                )),
+                _ => TableContent::List(point_list(part, rows, &format, selector, notes)),
+            },
+        };
+        parts.iter().enumerate().map(table).collect()
+    }
+}
+
+/// One table of an experiment.
+pub(crate) struct ShownTable {
+    /// Caption of the sweep; `None` for all tables of a sweep but the first.
+    pub(crate) caption: Option<String>,
+    /// Levels of this table of a sweep with several; else empty.
+    pub(crate) part: String,
+    pub(crate) content: TableContent,
+}
+
+/// Cells of a table.
+pub(crate) enum TableContent {
+    /// Of two factors.
+    Pivot(Pivot),
+    /// A row per point.
+    List(PointList),
+}
+
+impl ShownTable {
+    fn text(&self, page: Page) -> String {
+        let mut text = String::new();
+        if let Some(caption) = &self.caption {
+            text = format!("\n{}", page.paragraph(caption, 2, Emphasis::Faint));
         }
-        text
+        if !self.part.is_empty() {
+            text += &page.paragraph(&self.part, 2, Emphasis::Strong);
+        }
+        text + &match &self.content {
+            TableContent::Pivot(pivot) => pivot.text(page),
+            TableContent::List(list) => list.text(page),
+        }
     }
 }
 
@@ -235,7 +295,7 @@ pub(crate) fn caption(section: &Section, format: &ValueFormat<'_>) -> String {
 }
 
 /// States for what share of the samples a busy SMT sibling shared the core; empty if for none.
-fn shared_core(counts: &SharingCounts) -> String {
+pub(crate) fn shared_core(counts: &SharingCounts) -> String {
     match counts.share() {
         Some(share) if share > 0.0 => {
             format!("core shared by a busy SMT sibling in {:.1}% of the samples", share * 100.0)

@@ -13,7 +13,7 @@ fn rounds(value: &MeasuredValue) -> String {
 }
 
 /// ` with near cores`; empty for a value of a single core.
-pub(super) fn with_cores(value: &MeasuredValue) -> &'static str {
+pub(crate) fn with_cores(value: &MeasuredValue) -> &'static str {
     match value.class {
         None => "",
         Some(Class::Same) => " on SMT siblings",
@@ -24,7 +24,7 @@ pub(super) fn with_cores(value: &MeasuredValue) -> &'static str {
 }
 
 /// `107 ns (106 ns to 109 ns)`
-pub(super) fn value_with_interval(value: &MeasuredValue) -> String {
+pub(crate) fn value_with_interval(value: &MeasuredValue) -> String {
     value.value.map_or_else(
         || "no value".into(),
         |centre| match &value.interval {

@@ -16,7 +16,7 @@ use lab::table::{ColumnHeader, Emphasis, Page, TableCell};
 /// Maximum number of measured values shown per claim; JSON has all.
 const MAX_VALUES: usize = 4;
 /// All verdicts in the order of the summary line.
-const KINDS: [VerdictKind; 5] = [
+pub(crate) const KINDS: [VerdictKind; 5] = [
     VerdictKind::Reproduced,
     VerdictKind::Contradicted,
     VerdictKind::Inconclusive,
@@ -24,7 +24,7 @@ const KINDS: [VerdictKind; 5] = [
     VerdictKind::Unmeasurable,
 ];
 /// All verdicts in the order of the list.
-const ORDER: [VerdictKind; 5] = [
+pub(crate) const ORDER: [VerdictKind; 5] = [
     VerdictKind::Contradicted,
     VerdictKind::Reproduced,
     VerdictKind::Inconclusive,
@@ -175,16 +175,19 @@ fn reasons(verdict: &Verdict) -> Vec<String> {
     let others: Vec<_> =
         verdict.values().filter(is_other).filter_map(|it| part(it, false)).collect();
     let others = (!others.is_empty()).then(|| format!("other values: {}", limited(&others)));
+    [why(verdict)].into_iter().chain(others).chain(elsewhere(verdict)).collect()
+}
+
+/// States the verdicts from other environments of the run; `None` without any.
+pub(crate) fn elsewhere(verdict: &Verdict) -> Option<String> {
     let elsewhere: Vec<_> = verdict.elsewhere.iter().map(|it| it.environment.clone()).collect();
     let kinds: BTreeSet<_> = verdict.elsewhere.iter().map(|it| it.verdict.kind.name()).collect();
     let kinds = kinds.into_iter().collect::<Vec<_>>().join(" or ");
-    let elsewhere =
-        others_left_out(&elsewhere).map(|others| format!("{others} judged separately: {kinds}"));
-    [why(verdict)].into_iter().chain(others).chain(elsewhere).collect()
+    others_left_out(&elsewhere).map(|others| format!("{others} judged separately: {kinds}"))
 }
 
 /// Returns the source of a claim with the published value.
-fn attribution(claim: &Claim, verdict: &Verdict) -> String {
+pub(crate) fn attribution(claim: &Claim, verdict: &Verdict) -> String {
     match verdict.published.as_ref().or(claim.published.as_ref()) {
         Some(stated) => format!("{}: {}", source(claim), published(stated)),
         None => source(claim).into(),

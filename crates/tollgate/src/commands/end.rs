@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use lab::catalogue::{Catalogue, DeclaredFigure};
 use lab::claim::{Claim, Verdict};
-use lab::experiment::suite_name;
 use lab::format::{count, percent};
-use lab::headline::{self, Filled, Headline};
+use lab::headline::{Filled, Headline};
 use lab::journal::Run;
 use lab::quantity::format_duration;
 use lab::run::{RunRequest, RunSummary, is_lab_experiment};
@@ -20,13 +19,14 @@ use report::export::{Format, to_file};
 use report::table::{self, NoHeadline, Page, Screen, ShowOptions};
 use serde_json::json;
 
+use super::headlines;
 use super::next::{Rounds, commands};
 use super::plot::Figures;
 use crate::arguments::{self, SelectionArgs};
 use crate::error::CliError;
 use crate::output::{print, print_json, print_plain};
+use crate::select;
 use crate::stored_run;
-use crate::{SUITES, select};
 
 /// Share of samples with a busy SMT sibling above which the screen states it.
 const MAX_SHARED: f64 = 0.1;
@@ -93,9 +93,6 @@ pub(super) fn print_results(
         to_file(std::slice::from_ref(&run), &|_| true, Format::Csv, &csv, Output::replace)
             .map_err(CliError::failed)?;
     }
-    let is_measured =
-        |one: &&Headline| one.experiments().iter().all(|id| experiments.iter().any(|it| it == id));
-    let headlines = declared.headlines.iter().filter(is_measured);
     let judged = match args.selection.claim.as_slice() {
         [] => super::claims::judge_run(&run, &request.experiments, declared.claims.clone()),
         _ => super::claims::judge(declared.claims.clone(), Some(&run)),
@@ -106,7 +103,7 @@ pub(super) fn print_results(
         summary,
         run: &run,
         experiments: &experiments,
-        headlines: headlines.filter_map(|one| headline::fill(one, &run)).collect(),
+        headlines: headlines::filled(&declared.headlines, &run, &experiments),
         declared: &declared.headlines,
         judged,
     };
@@ -149,8 +146,7 @@ impl Results<'_> {
     }
 
     fn print_screen(&self, figures: &Figures) -> Result<(), CliError> {
-        let of_suite = |suite: &str| self.experiments.iter().any(|id| suite_name(id) == suite);
-        let suites = SUITES.iter().map(|suite| suite.name()).filter(|name| of_suite(name));
+        let suites = headlines::suites(self.experiments);
         let suites = suites.map(|name| (name, self.no_headline(name)));
         let rounds = self.rounds();
         let selects_claims = !self.args.selection.claim.is_empty();
@@ -176,16 +172,10 @@ impl Results<'_> {
     fn no_headline(&self, suite: &str) -> Option<NoHeadline> {
         let SelectionArgs { points, claim, .. } = &self.args.selection;
         let is_partial = points.filter.is_some() || !points.levels.is_empty() || !claim.is_empty();
-        if is_partial || self.headlines.iter().any(|one| one.suite == suite) {
+        if is_partial {
             return None;
         }
-        let of_suite = self.declared.iter().filter(|one| one.suite() == suite);
-        let rounds = of_suite.map(|one| headline::rounds(one, self.run)).max()?;
-        Some(match rounds {
-            0 => NoHeadline::NoValues,
-            few if few < INTERVAL_ROUNDS => NoHeadline::TooFewRounds(few),
-            _ => NoHeadline::TooWide,
-        })
+        headlines::missing(self.declared, &self.headlines, self.run, suite)
     }
 
     /// Returns what was measured, what is missing, and where it is stored.
@@ -270,6 +260,7 @@ mod tests {
     use lab::suite::Purpose;
 
     use super::*;
+    use crate::SUITES;
     use crate::arguments::{Arguments, Command};
 
     /// Returns the screen of a run in which every headline has its longest sentence and every claim

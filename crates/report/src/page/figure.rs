@@ -1,0 +1,321 @@
+//! Figures of a page: the data that the scripts draw, and the elements around it.
+
+use std::collections::BTreeMap;
+
+use lab::figure::{Axis, Figure};
+use lab::format;
+use lab::journal::Run;
+use lab::point::Point;
+use lab::statistics::{Ratio, Resolution, resolve};
+use lab::summary::{Row, Summary, Unit, pairs, summarise};
+use maud::{Markup, html};
+use serde::Serialize;
+
+use super::samples::point_indices;
+use super::short;
+use crate::figure::{Cell, Curve, Grid, Mark, Picture, Plot, picture};
+
+/// Maximum number of ratios of a figure; one with more shows absolute values only.
+const MAX_RATIOS: usize = 4000;
+/// Number of shades of a grid's cells, as in the style sheet.
+const SHADES: f64 = 10.0;
+
+/// Data of a figure of curves.
+#[derive(Serialize)]
+pub(super) struct FigureData {
+    id: String,
+    title: String,
+    /// Index of the experiment in the data of the page.
+    experiment: usize,
+    x: AxisData,
+    y: AxisData,
+    /// Factor whose levels name the curves; empty for a single curve.
+    series: String,
+    curves: Vec<CurveData>,
+    /// Label and position of reference lines.
+    lines: Vec<(String, f64)>,
+    /// Factor from a recorded value to its position on y.
+    factor: f64,
+    ratios: Vec<RatioData>,
+}
+
+/// Axis of a figure.
+#[derive(Serialize)]
+struct AxisData {
+    label: String,
+    scale: &'static str,
+    /// Texts of the levels along x, in order.
+    levels: Vec<String>,
+    /// Numbers of these levels; empty if one has none.
+    numbers: Vec<f64>,
+    /// Whether the levels are lengths in bytes.
+    bytes: bool,
+}
+
+/// Curve of a figure.
+#[derive(Serialize)]
+struct CurveData {
+    name: String,
+    metric: String,
+    marks: Vec<MarkData>,
+}
+
+/// Mark of a curve: x, y, both ends of the interval, index of the point in the samples, and the value as text.
+#[derive(Serialize)]
+struct MarkData(f64, f64, Option<f64>, Option<f64>, Option<usize>, String);
+
+/// Ratio of two marks, counted over all curves: both marks, ratio, both ends of its interval (`None` if open), whether
+/// it is resolved, and the number of rounds.
+#[derive(Serialize)]
+struct RatioData(usize, usize, f64, Option<f64>, Option<f64>, u8, usize);
+
+/// Figure of a page.
+pub(super) enum PageFigure {
+    /// Drawn by the scripts.
+    Curves { data: Box<FigureData>, notes: Vec<String> },
+    /// A table.
+    Grid(Grid),
+    /// Not drawn, for this reason.
+    Missing(String),
+}
+
+/// Fills the figures of a run.
+pub(super) struct FigureMaker<'a> {
+    run: &'a Run,
+    experiments: &'a [String],
+    summaries: BTreeMap<(String, String), Option<Summary>>,
+    /// Indices of points in the samples, by experiment.
+    indices: BTreeMap<String, BTreeMap<&'a Point, usize>>,
+}
+
+impl<'a> FigureMaker<'a> {
+    pub(super) fn new(run: &'a Run, experiments: &'a [String]) -> Self {
+        Self { run, experiments, summaries: BTreeMap::new(), indices: BTreeMap::new() }
+    }
+
+    /// Returns a figure with the values of the run.
+    pub(super) fn figure(&mut self, figure: &Figure) -> PageFigure {
+        match picture(figure, self.run) {
+            Ok(Picture::Curves(plot)) => {
+                let data = Box::new(self.data(figure, &plot));
+                PageFigure::Curves { data, notes: plot.notes }
+            }
+            Ok(Picture::Grid(grid)) => PageFigure::Grid(grid),
+            Err(why) => PageFigure::Missing(why.to_string()),
+        }
+    }
+
+    fn data(&mut self, figure: &Figure, plot: &Plot) -> FigureData {
+        let experiment = self.experiments.iter().position(|id| *id == figure.experiment);
+        let numbers: Option<Vec<f64>> = plot.x_levels.iter().map(|level| level.number()).collect();
+        let has_unit =
+            |level: &&lab::point::Level| level.number().is_some() && level.count().is_none();
+        FigureData {
+            id: plot.id.clone(),
+            title: plot.title.clone(),
+            experiment: experiment.unwrap_or_default(),
+            x: AxisData {
+                label: plot.x_label.clone(),
+                scale: scale_name(plot.x_scale),
+                levels: plot.x_levels.iter().map(|level| level.as_str().into()).collect(),
+                numbers: numbers.unwrap_or_default(),
+                bytes: plot.x_levels.iter().any(|level| has_unit(&level)),
+            },
+            y: AxisData {
+                label: plot.y_label.clone(),
+                scale: scale_name(plot.y_scale),
+                levels: Vec::new(),
+                numbers: Vec::new(),
+                bytes: false,
+            },
+            series: plot.series.clone(),
+            curves: plot.curves.iter().map(|curve| self.curve(figure, curve)).collect(),
+            lines: plot.lines.iter().map(|(name, y)| (name.clone(), short(*y))).collect(),
+            factor: plot.scale.scaled(1.0),
+            ratios: self.ratios(figure, &plot.curves),
+        }
+    }
+
+    fn summary(&mut self, experiment: &str, metric: &str) -> Option<&Summary> {
+        let run = self.run;
+        let key = (experiment.to_owned(), metric.to_owned());
+        let summary = self.summaries.entry(key);
+        summary.or_insert_with(|| summarise(run, experiment, metric, Unit::Own).ok()).as_ref()
+    }
+
+    fn curve(&mut self, figure: &Figure, curve: &Curve) -> CurveData {
+        let run = self.run;
+        let indices = self.indices.entry(figure.experiment.clone());
+        let indices = indices.or_insert_with_key(|id| point_indices(run, id)).clone();
+        let summary = self.summary(&figure.experiment, &curve.metric);
+        let rows: BTreeMap<&Point, &Row> =
+            summary.iter().flat_map(|it| &it.rows).map(|row| (&row.point, row)).collect();
+        let unit = summary.map_or("", |summary| summary.record.unit.as_str());
+        let mark = |mark: &Mark| {
+            let row = mark.point.as_ref().and_then(|point| rows.get(point));
+            MarkData(
+                short(mark.x),
+                short(mark.y),
+                mark.interval.map(|(low, _)| short(low)),
+                mark.interval.map(|(_, high)| short(high)),
+                mark.point.as_ref().and_then(|point| indices.get(point).copied()),
+                row.map_or_else(String::new, |row| row_text(row, unit)),
+            )
+        };
+        let marks = curve.marks.iter().map(mark).collect();
+        CurveData { name: curve.name.clone(), metric: curve.metric.clone(), marks }
+    }
+
+    /// Returns the ratios within rounds of every two marks at one x, or of a single curve of every two marks.
+    fn ratios(&mut self, figure: &Figure, curves: &[Curve]) -> Vec<RatioData> {
+        let marks =
+            curves.iter().flat_map(|curve| curve.marks.iter().map(move |mark| (curve, mark)));
+        let marks: Vec<(&Curve, &Mark)> = marks.collect();
+        let is_single = curves.len() == 1;
+        let is_pair = |(a, b): &(usize, usize)| {
+            let ((of_a, a), (of_b, b)) = (marks[*a], marks[*b]);
+            of_a.metric == of_b.metric && (is_single || a.x == b.x)
+        };
+        let all = (0..marks.len()).flat_map(|a| (a + 1..marks.len()).map(move |b| (a, b)));
+        let chosen: Vec<(usize, usize)> = all.filter(is_pair).take(MAX_RATIOS + 1).collect();
+        if chosen.len() > MAX_RATIOS {
+            return Vec::new();
+        }
+        let ratio = |(a, b): (usize, usize)| {
+            let summary = self.summary(&figure.experiment, &marks[a].0.metric)?;
+            let (above, below) = (marks[a].1.point.as_ref()?, marks[b].1.point.as_ref()?);
+            let (ratio, resolution) = ratio_of(summary, above, below)?;
+            let end = |end: f64| end.is_finite().then(|| short(end));
+            let is_resolved = !matches!(resolution, Resolution::Unresolved { .. });
+            let (low, high) = (end(ratio.interval.low), end(ratio.interval.high));
+            Some(RatioData(a, b, short(ratio.ratio), low, high, is_resolved.into(), ratio.rounds))
+        };
+        chosen.into_iter().filter_map(ratio).collect()
+    }
+}
+
+/// Returns the ratio of two points within rounds, and whether it is resolved.
+fn ratio_of(summary: &Summary, above: &Point, below: &Point) -> Option<(Ratio, Resolution)> {
+    let points = &summary.observed.points;
+    let pairs = pairs(points.get(above)?, points.get(below)?);
+    let ratio = pairs.ratio().ok()?;
+    let floor = summary.floors.near(&[above, below], pairs.state);
+    Some((ratio, resolve(&ratio, floor)))
+}
+
+/// States the value of a row with its interval, and what its rounds are like.
+fn row_text(row: &Row, unit: &str) -> String {
+    let Some(estimate) = row.estimate else { return String::new() };
+    let mut text = format::interval(estimate.median, &estimate.interval, unit);
+    text += &format!(", {}", format::count(row.rounds, "round"));
+    if let Some(lag_1) = estimate.lag_1 {
+        text += &format!(", lag-1 {lag_1:.2}");
+    }
+    if row.voids > 0 {
+        text += &format!(", {}", format::count(row.voids, "void sample"));
+    }
+    text
+}
+
+fn scale_name(axis: Axis) -> &'static str {
+    match axis {
+        Axis::Log2 => "log2",
+        Axis::Log10 => "log10",
+        Axis::Linear => "linear",
+        Axis::Category => "category",
+    }
+}
+
+/// Renders a figure; `index` is that of its data.
+pub(super) fn curves(data: &FigureData, notes: &[String], index: usize) -> Markup {
+    frame(
+        &data.id,
+        &data.title,
+        notes,
+        html! {
+            div.plot data-figure=(index) {
+                noscript { p { "Figures need JavaScript; " code { "tollgate plot " (data.id) } " draws this one." } }
+            }
+        },
+    )
+}
+
+/// Renders a grid as a table.
+pub(super) fn grid(grid: &Grid) -> Markup {
+    let has_groups = grid.panels.iter().any(|panel| !panel.factor.is_empty());
+    frame(
+        &grid.id,
+        &grid.title,
+        &grid.notes,
+        html! {
+            div.scroll tabindex="0" role="region" aria-label={ "Values of " (grid.title) } {
+                table.grid {
+                    thead {
+                        tr {
+                            th scope="col" rowspan=[has_groups.then_some("2")] { (grid.factor) }
+                            @for panel in &grid.panels {
+                                @let is_titled = !panel.factor.is_empty();
+                                th.panel scope="colgroup" colspan=(panel.columns.len())
+                                    rowspan=[(has_groups && !is_titled).then_some("2")] {
+                                    (panel.label)
+                                    @if is_titled { ", by " (panel.factor) }
+                                }
+                            }
+                        }
+                        @if has_groups {
+                            tr {
+                                @for panel in grid.panels.iter().filter(|panel| !panel.factor.is_empty()) {
+                                    @for column in &panel.columns { th scope="col" { (column) } }
+                                }
+                            }
+                        }
+                    }
+                    tbody {
+                        @for (at, row) in grid.rows.iter().enumerate() {
+                            tr.start[row.starts_group] {
+                                th scope="row" { (row.name) }
+                                @for panel in &grid.panels {
+                                    @for (cell, detail) in panel.cells[at].iter().zip(&panel.details[at]) {
+                                        (grid_cell(cell, detail))
+                                    }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        },
+    )
+}
+
+fn grid_cell(cell: &Cell, detail: &str) -> Markup {
+    let detail = (!detail.is_empty()).then_some(detail);
+    match cell {
+        Cell::Blank => html! { td {} },
+        Cell::Absent => html! { td.absent { "—" } },
+        Cell::Yes => html! { td.yes data-detail=[detail] { "yes" } },
+        Cell::No => html! { td.no data-detail=[detail] { "no" } },
+        Cell::Plain(text) => html! { td.number data-detail=[detail] { (text) } },
+        Cell::Unresolved(text) => html! { td.number.unresolved data-detail=[detail] { (text) } },
+        Cell::Shaded(text, share) => {
+            let shade = (share * SHADES).round();
+            html! { td class={ "number shade-" (shade) } data-detail=[detail] { (text) } }
+        }
+    }
+}
+
+/// Renders the title of a figure with a permanent link, its content and its notes.
+fn frame(id: &str, title: &str, notes: &[String], content: Markup) -> Markup {
+    html! {
+        figure id={ "figure-" (id) } aria-labelledby={ "title-" (id) } {
+            figcaption {
+                h4 id={ "title-" (id) } { (title) }
+                a.link href={ "#figure-" (id) } aria-label={ "Link to figure " (id) } { "#" (id) }
+            }
+            (content)
+            @if !notes.is_empty() {
+                ul.notes { @for note in notes { li { (note) } } }
+            }
+        }
+    }
+}

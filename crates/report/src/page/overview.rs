@@ -1,0 +1,164 @@
+//! The top of a page: the run, its headlines, the number of verdicts, warnings; and at the end how to repeat it.
+
+use lab::claim::{Claim, Verdict, VerdictKind};
+use lab::experiment::suite_name;
+use lab::format::count;
+use lab::journal::Run;
+use lab::run::is_lab_experiment;
+use maud::{Markup, html};
+
+use super::samples::EmbeddedSamples;
+use super::{RunPage, SuiteHeadlines, slug};
+use crate::table::{NOT_MEASURED, VERDICT_KINDS, is_unmeasured};
+
+/// Renders the name of the run, where and when it was measured, and how much.
+pub(super) fn header(run: &Run) -> Markup {
+    let record = &run.record;
+    let samples = run.samples.iter().filter(|one| !is_lab_experiment(&one.experiment)).count();
+    let last = run.samples.last().map(|one| &one.environment);
+    let environment = last.and_then(|id| record.environments.get(id));
+    let cpu = environment.map(|it| it.cpu.brand.as_str()).filter(|brand| !brand.is_empty());
+    html! {
+        header {
+            p.brand { "tollgate: what does it cost to cross a boundary?" }
+            h1 { (record.name) }
+            p.origin {
+                @if let Some(cpu) = cpu { (cpu) ", " }
+                (record.place()) "; profile " (record.profile.name()) "; "
+                (count(samples, "sample")) " in " (count(record.sessions.len(), "session"))
+                " from " time datetime=(record.start) { (record.start) }
+                "; tollgate " (record.program)
+            }
+        }
+    }
+}
+
+/// Renders the headlines of each suite.
+pub(super) fn headlines(suites: &[SuiteHeadlines]) -> Markup {
+    html! {
+        section aria-labelledby="headlines" {
+            h2 #headlines { "Results in short" }
+            @if suites.iter().all(|one| one.filled.is_empty() && one.missing.is_none()) {
+                p { "No headline has values in this run." }
+            }
+            dl.headlines {
+                @for one in suites.iter().filter(|one| !one.filled.is_empty() || one.missing.is_some()) {
+                    dt { a href={ "#suite-" (slug(&one.suite)) } { (one.suite) } }
+                    @for headline in &one.filled {
+                        dd id={ "headline-" (slug(&headline.id)) } { (headline.sentence) }
+                    }
+                    @if let Some(why) = one.missing { dd.faint { "no headlines: " (why) } }
+                }
+            }
+        }
+    }
+}
+
+/// Name of a verdict, as in the filter of claims.
+pub(super) fn verdict_name(verdict: &Verdict) -> &'static str {
+    if is_unmeasured(verdict) { NOT_MEASURED } else { verdict.kind.name() }
+}
+
+/// Renders the number of verdicts of each kind, of published claims and of promises.
+pub(super) fn verdicts(judged: &[(Claim, Verdict)]) -> Markup {
+    if judged.is_empty() {
+        return html! {};
+    }
+    let parts =
+        [("published", "published claims", false), ("promises", "promises of tollgate", true)];
+    let kinds = || VERDICT_KINDS.into_iter().map(VerdictKind::name).chain([NOT_MEASURED]);
+    let number = |is_promise: bool, name: &str| {
+        let of_part = judged.iter().filter(|(claim, _)| claim.is_promise() == is_promise);
+        of_part.filter(|(_, verdict)| verdict_name(verdict) == name).count()
+    };
+    let total = |is_promise| judged.iter().filter(|it| it.0.is_promise() == is_promise).count();
+    html! {
+        section aria-labelledby="verdicts" {
+            h2 #verdicts { "Verdicts" }
+            div.scroll tabindex="0" role="region" aria-label="Number of verdicts" {
+                table.counts {
+                    thead { tr {
+                        th scope="col" { "claims" }
+                        @for name in kinds() { th.number scope="col" { (name) } }
+                        th.number scope="col" { "all" }
+                    } }
+                    tbody {
+                        @for (value, title, is_promise) in parts {
+                            @if total(is_promise) > 0 {
+                                tr {
+                                    th scope="row" { (title) }
+                                    @for name in kinds() {
+                                        @let number = number(is_promise, name);
+                                        td.number {
+                                            @if number == 0 { "0" } @else {
+                                                a href="#claims" data-kind=(value) data-verdict=(slug(name)) { (number) }
+                                            }
+                                        }
+                                    }
+                                    td.number { (total(is_promise)) }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Renders contradictions between values, and signs that the journal was edited.
+pub(super) fn warnings(lines: &[String]) -> Markup {
+    html! {
+        @if !lines.is_empty() {
+            section aria-labelledby="inconsistencies" {
+                h2 #inconsistencies { "Inconsistent" }
+                ul.warnings { @for line in lines { li { (line) } } }
+            }
+        }
+    }
+}
+
+/// Renders the commands that repeat the run, and the download of all samples.
+pub(super) fn repetition(page: &RunPage, samples: &EmbeddedSamples) -> Markup {
+    let record = &page.run.record;
+    let hash = record.environments.values().find_map(|it| it.program_hash.as_deref());
+    let suites: Vec<&str> = super::experiment::suites(page.experiments).collect();
+    let of_suite =
+        |suite: &str| page.experiments.iter().filter(|id| suite_name(id) == suite).count();
+    html! {
+        section aria-labelledby="repeat" {
+            h2 #repeat { "Repeat it" }
+            p { "This command measures the run again, in a new folder:" }
+            pre { code #command { (page.repetition.command) } }
+            p.actions { button type="button" data-copy="command" hidden { "Copy the command" } }
+            @if !page.repetition.limits.is_empty() {
+                ul.notes { @for line in &page.repetition.limits { li { (line) } } }
+            }
+            p {
+                "Measured by tollgate " (record.program)
+                @if let Some(hash) = hash { ", BLAKE3 digest " code.digest { (hash) } }
+                "; seed " (record.seed) "; journal format " (record.format) "."
+            }
+            p { "This page: " code { "tollgate report --results " (shell(&page.run.folder.to_string_lossy())) } }
+            h3 #samples { "Samples" }
+            p {
+                "The page contains all samples of "
+                (suites.iter().map(|suite| format!("{} of {suite}", count(of_suite(suite), "experiment")))
+                    .collect::<Vec<_>>().join(", "))
+                ", " (samples.words()) ". Histograms, noise counts, parts and trials are in the journal only: "
+                code { "tollgate export" } "."
+            }
+            p.actions { button type="button" data-download="all" hidden { "Download all samples (CSV)" } }
+            noscript { p { "The downloads need JavaScript." } }
+        }
+    }
+}
+
+/// Quotes a path for a shell.
+fn shell(path: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
+    match !path.is_empty() && path.chars().all(is_plain) {
+        true => path.into(),
+        false => format!("'{}'", path.replace('\'', r"'\''")),
+    }
+}

@@ -1,0 +1,39 @@
+// The filter of claims.
+
+const filterNames = ["suite", "verdict", "kind"];
+
+function filterField(name) {
+  return document.getElementById(`filter-${name}`);
+}
+
+// Shows the claims that pass the filter, and their number.
+function filterClaims() {
+  const text = filterField("text").value.trim().toLowerCase();
+  const wanted = filterNames.map((name) => [name, filterField(name).value]);
+  let shown = 0;
+  const claims = document.querySelectorAll("ul.claims > li");
+  for (const claim of claims) {
+    const passes = wanted.every(([name, value]) => value === "" || claim.dataset[name] === value)
+      && (text === "" || claim.textContent.toLowerCase().includes(text));
+    claim.hidden = !passes;
+    shown += passes ? 1 : 0;
+  }
+  filterField("count").textContent = `${shown} of ${count(claims.length, "claim")}`;
+}
+
+// Sets the fields that are named and clears the others.
+function setFilter(values) {
+  for (const name of [...filterNames, "text"]) filterField(name).value = values[name] ?? "";
+  filterClaims();
+}
+
+function watchClaims() {
+  const form = document.querySelector("form.filter");
+  if (form === null) return;
+  form.hidden = false;
+  form.addEventListener("input", filterClaims);
+  form.addEventListener("submit", (event) => event.preventDefault());
+  for (const link of document.querySelectorAll("a[data-verdict]")) {
+    link.addEventListener("click", () => setFilter({ verdict: link.dataset.verdict, kind: link.dataset.kind }));
+  }
+}

@@ -1,0 +1,246 @@
+// Figures: state, controls, legend, values under the pointer or chosen by keys.
+
+const HOVER_DISTANCE = 40; // pixels
+
+const views = new Map(); // by element
+
+class FigureView {
+  constructor(container, figure) {
+    this.container = container;
+    this.figure = figure;
+    this.isDistribution = figure.x.levels.length === 0;
+    this.state = { x: figure.x.scale, y: figure.y.scale, base: null, hidden: new Set(), hasDots: false };
+    this.samples = null;
+    this.chosen = null;
+    this.canvas = this.makeCanvas();
+    this.legend = html("div", { class: "legend", role: "group", "aria-label": figure.series || "Curves" });
+    container.replaceChildren(this.makeControls(), this.canvas, this.legend, this.makeTable());
+    this.fillLegend();
+  }
+
+  // Draws the figure for the present width.
+  draw() {
+    const width = Math.floor(this.canvas.clientWidth);
+    if (width === 0) return;
+    this.width = width;
+    this.values = valuesOf(this.figure, this.state, this.samples);
+    const drawn = drawChart(this.figure, this.values, this.state, width);
+    if (drawn === null) return;
+    this.positions = drawn.positions;
+    this.canvas.replaceChildren(drawn.picture);
+    this.container.dataset.drawn = "yes";
+  }
+
+  makeCanvas() {
+    const label = `${this.figure.title}. Arrow keys move between values.`;
+    return html("div", {
+      class: "canvas", tabindex: "0", role: "group", "aria-roledescription": "chart", "aria-label": label,
+      pointermove: (event) => this.hover(event),
+      pointerdown: (event) => this.hover(event),
+      pointerleave: () => this.choose(null),
+      keydown: (event) => this.key(event),
+      blur: () => this.choose(null),
+    });
+  }
+
+  makeControls() {
+    const controls = html("div", { class: "controls" });
+    const { figure, state } = this;
+    const toggle = (name, isOn, change) => {
+      const box = html("input", { type: "checkbox", "data-control": name, change: () => change(box.checked) });
+      box.checked = isOn;
+      controls.append(html("label", {}, box, ` ${name}`));
+    };
+    const change = (axis, kind) => (isOn) => {
+      state[axis] = isOn ? kind : "linear";
+      this.draw();
+    };
+    const xs = figure.curves.flatMap((curve) => curve.marks.map((mark) => mark[0]));
+    if (state.x !== "category" && xs.every((x) => x > 0)) {
+      const kind = isLogarithmic(state.x) ? state.x : figure.x.bytes ? "log2" : "log10";
+      toggle("logarithmic x", isLogarithmic(state.x), change("x", kind));
+    }
+    const ys = figure.curves.flatMap((curve) => curve.marks.map((mark) => mark[1]));
+    if (!this.isDistribution && ys.every((y) => y > 0)) {
+      const kind = isLogarithmic(state.y) ? state.y : "log10";
+      toggle("logarithmic y", isLogarithmic(state.y), change("y", kind));
+    }
+    if (!this.isDistribution) toggle("rounds as dots", false, (isOn) => this.setDots(isOn));
+    const bases = baseChoices(figure);
+    if (bases.length > 0) controls.append(this.makeBases(bases));
+    return controls;
+  }
+
+  makeBases(bases) {
+    const choice = html("select", { "data-control": "values", change: () => {
+      this.state.base = choice.value === "" ? null : Number(choice.value);
+      this.draw();
+    } });
+    choice.append(html("option", { value: "" }, "absolute"));
+    for (const { value, name } of bases) choice.append(html("option", { value }, `relative to ${name}`));
+    return html("label", {}, "values ", choice);
+  }
+
+  async setDots(isOn) {
+    this.state.hasDots = isOn;
+    if (isOn) this.samples = await loadSamples(page.experiments[this.figure.experiment].slug);
+    this.draw();
+  }
+
+  fillLegend() {
+    const { figure, state } = this;
+    if (figure.curves.length < 2 && !figure.curves[0]?.name) return;
+    if (figure.series) this.legend.append(html("span", { class: "title" }, figure.series));
+    figure.curves.forEach((curve, index) => {
+      const style = curveStyle(index);
+      const sample = svg("svg", { class: style.className, width: 26, height: 12, "aria-hidden": "true" },
+        svg("path", { class: "line", d: "M1 6H25", "stroke-dasharray": style.dash || undefined }),
+        svg("path", { class: "mark", d: markPath(style.shape, 13, 6, MARK_RADIUS) }));
+      const entry = html("button", { type: "button", "aria-pressed": "true", "data-series": curve.name, click: () => {
+        const isHidden = state.hidden.has(index);
+        if (isHidden) state.hidden.delete(index); else state.hidden.add(index);
+        entry.setAttribute("aria-pressed", String(isHidden));
+        this.draw();
+      } }, sample, ` ${curve.name || figure.y.label}`);
+      this.legend.append(entry);
+    });
+  }
+
+  // Makes the table of values, which is filled when it is opened.
+  makeTable() {
+    const table = html("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Values of ${this.figure.title}` });
+    const details = html("details", { class: "values", toggle: () => {
+      if (details.open) table.replaceChildren(valueTable(this.figure));
+    } }, html("summary", {}, "Values of the figure"), table);
+    return this.isDistribution ? "" : details;
+  }
+
+  // Shows the value nearest to the pointer.
+  hover(event) {
+    if (!this.positions) return;
+    const box = this.canvas.getBoundingClientRect();
+    const [x, y] = [event.clientX - box.left, event.clientY - box.top];
+    const distance = (one) => Math.hypot(one.x - x, one.y - y);
+    const nearest = this.positions.reduce((best, one) => (best === null || distance(one) < distance(best) ? one : best), null);
+    this.choose(nearest !== null && distance(nearest) <= HOVER_DISTANCE ? nearest : null);
+  }
+
+  key(event) {
+    if (!this.positions || this.positions.length === 0) return;
+    if (event.key === "Escape") return this.choose(null);
+    const next = neighbour(this.positions, this.chosen, event.key);
+    if (next === null) return undefined;
+    event.preventDefault();
+    return this.choose(next);
+  }
+
+  // Marks a value and shows it in the tooltip; hides both without one.
+  choose(position) {
+    if (position === this.chosen) return;
+    this.chosen = position;
+    this.canvas.querySelector(".chosen")?.remove();
+    if (position === null) return hideTooltip();
+    const ring = svg("circle", { class: "chosen", cx: position.x, cy: position.y, r: 7 });
+    this.canvas.firstElementChild.append(ring);
+    const box = this.canvas.getBoundingClientRect();
+    showTooltip(markTitle(this.figure, position), position.mark.text, box.left + position.x, box.top + position.y);
+  }
+}
+
+// Names a value by its curve and its x.
+function markTitle(figure, { curve, mark }) {
+  if (figure.x.levels.length === 0) return curve.name || figure.title;
+  return [curve.name, levelOf(figure, mark.x)].filter((part) => part !== "").join(", ");
+}
+
+// Returns the text of a level along x.
+function levelOf(figure, x) {
+  const index = figure.x.scale === "category" ? x : figure.x.numbers.findIndex((number) => Math.abs(number - x) <= 1e-5 * Math.abs(x));
+  return figure.x.levels[index] ?? significant(x);
+}
+
+// Returns the value to which an arrow key moves: along the curve, or to the next curve at the nearest x.
+function neighbour(positions, chosen, key) {
+  const step = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: 1, ArrowUp: -1 }[key];
+  if (step === undefined) return null;
+  if (chosen === null || !positions.includes(chosen)) return positions[0];
+  if (key === "ArrowRight" || key === "ArrowLeft") {
+    const ofCurve = positions.filter((one) => one.curve === chosen.curve);
+    return ofCurve[Math.min(Math.max(ofCurve.indexOf(chosen) + step, 0), ofCurve.length - 1)];
+  }
+  const curves = [...new Set(positions.map((one) => one.curve))];
+  const curve = curves[(curves.indexOf(chosen.curve) + step + curves.length) % curves.length];
+  const ofCurve = positions.filter((one) => one.curve === curve);
+  return ofCurve.reduce((best, one) => (Math.abs(one.x - chosen.x) < Math.abs(best.x - chosen.x) ? one : best));
+}
+
+// Returns the table of a figure: a row per level of x, a column per curve.
+function valueTable(figure) {
+  const xs = [...new Set(figure.curves.flatMap((curve) => curve.marks.map((mark) => mark[0])))].sort((a, b) => a - b);
+  const head = html("tr", {}, html("th", { scope: "col" }, figure.x.label));
+  for (const curve of figure.curves) head.append(html("th", { scope: "col" }, curve.name || figure.y.label));
+  const body = html("tbody");
+  for (const x of xs) {
+    const row = html("tr", {}, html("th", { scope: "row" }, levelOf(figure, x)));
+    for (const curve of figure.curves) row.append(html("td", {}, curve.marks.find((mark) => mark[0] === x)?.[5] ?? "—"));
+    body.append(row);
+  }
+  return html("table", { class: "values" }, html("thead", {}, head), body);
+}
+
+// Returns the choices of a base for relative values: curves, or the marks of a single curve.
+function baseChoices(figure) {
+  if (figure.ratios.length === 0) return [];
+  if (figure.curves.length === 1) {
+    return figure.curves[0].marks.map((mark, value) => ({ value, name: levelOf(figure, mark[0]) }));
+  }
+  return figure.curves.map((curve, value) => ({ value, name: curve.name }));
+}
+
+// Returns the values of a figure in the mode of its state: label of y, reference lines, and curves with marks and dots.
+function valuesOf(figure, state, samples) {
+  const marksOf = (curve) => curve.marks.map(([x, y, low, high, point, text]) => ({ x, y, low, high, point, text: text || `${significant(y, 4)} at ${significant(x, 4)}` }));
+  const curves = figure.curves.map((curve, index) => ({ index, name: curve.name, metric: curve.metric, marks: marksOf(curve) }));
+  if (state.base !== null) return relativeValues(figure, curves, state.base);
+  if (state.hasDots && samples !== null) {
+    for (const curve of curves) {
+      curve.dots = curve.marks.filter((mark) => mark.point !== null).flatMap((mark) =>
+        roundsOfPoint(samples, mark.point, curve.metric).map(({ round, value, state: used }) => ({
+          x: mark.x, y: value * figure.factor, round, isUsed: used === "used",
+        })));
+    }
+  }
+  return { label: figure.y.label, lines: figure.lines, curves };
+}
+
+// Replaces values by their ratios to a base: a curve, or a mark of a single curve. Ratios are those within rounds.
+function relativeValues(figure, curves, base) {
+  const ratios = new Map();
+  for (const [a, b, ratio, low, high, isResolved, rounds] of figure.ratios) {
+    const inverse = (end) => (end === null ? null : 1 / end);
+    ratios.set(`${a}/${b}`, { ratio, low, high, isResolved, rounds });
+    ratios.set(`${b}/${a}`, { ratio: 1 / ratio, low: inverse(high), high: inverse(low), isResolved, rounds });
+  }
+  const all = [];
+  for (const curve of curves) for (const mark of curve.marks) all.push({ curve, mark });
+  const isSingle = curves.length === 1;
+  const name = isSingle ? levelOf(figure, curves[0].marks[base].x) : curves[base].name;
+  const baseOf = (mark) => (isSingle ? base : all.findIndex((one) => one.curve.index === base && one.mark.x === mark.x));
+  all.forEach(({ mark }, index) => {
+    const of = baseOf(mark);
+    const found = of === index ? { ratio: 1, low: null, high: null, isBase: true } : ratios.get(`${index}/${of}`);
+    mark.y = found?.ratio ?? null;
+    mark.low = found?.low ?? null;
+    mark.high = found?.high ?? null;
+    mark.isUnresolved = found !== undefined && !found.isBase && !found.isResolved;
+    mark.text = found === undefined ? "" : ratioText(found, name);
+  });
+  for (const curve of curves) curve.marks = curve.marks.filter((mark) => mark.y !== null);
+  return { label: `ratio to ${name}, within rounds`, lines: [["1", 1]], curves };
+}
+
+function ratioText({ ratio, low, high, isBase, isResolved, rounds }, name) {
+  if (isBase) return `base of the ratios: ${name}`;
+  const unresolved = isResolved ? "" : "; unresolved";
+  return `${significant(ratio)} times ${name} (${ends(low, high, significant)}), ${count(rounds, "round")}${unresolved}`;
+}
