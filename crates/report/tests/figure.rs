@@ -10,7 +10,7 @@ use lab::journal::Run;
 use lab::measure::LIMITED;
 use lab::sample::Sample;
 use report::chart::{ImageFormat, write};
-use report::figure::{Picture, Plot, picture};
+use report::figure::{Picture, Plot, Summaries, picture};
 
 fn figure(text: &str) -> Figure {
     let head = "[[figure]]\nid = 'f'\ntitle = 'Throughput'\nexperiment = 'copy/throughput'\n";
@@ -19,7 +19,7 @@ fn figure(text: &str) -> Figure {
 }
 
 fn curves(figure: &Figure, run: &Run) -> Plot {
-    match picture(figure, run).unwrap() {
+    match picture(figure, &Summaries::new(run)).unwrap() {
         Picture::Curves(plot) => plot,
         Picture::Grid(grid) => panic!("a grid: {grid:?}"),
     }
@@ -30,7 +30,8 @@ fn drawn(text: &str) -> Plot {
 }
 
 fn error_of(text: &str) -> String {
-    let line = picture(&figure(text), &synthetic::run(12)).unwrap_err().to_string();
+    let line =
+        picture(&figure(text), &Summaries::new(&synthetic::run(12))).unwrap_err().to_string();
     assert!(!line.contains('\n'), "{line}");
     line
 }

@@ -7,7 +7,7 @@ mod synthetic;
 use lab::catalogue::DataFile;
 use lab::figure::Figure;
 use lab::journal::Run;
-use report::figure::{Cell, Grid, Picture, picture};
+use report::figure::{Cell, Grid, Picture, Summaries, picture};
 
 const RATIOS: &str = "x = 'length'\ngroups = [['glibc', 'naive', 'rep']]";
 
@@ -19,7 +19,7 @@ fn figure(text: &str) -> Figure {
 }
 
 fn drawn(text: &str, run: &Run) -> Grid {
-    match picture(&figure(text), run).unwrap() {
+    match picture(&figure(text), &Summaries::new(run)).unwrap() {
         Picture::Grid(grid) => grid,
         Picture::Curves(plot) => panic!("curves: {plot:?}"),
     }
@@ -134,7 +134,10 @@ fn a_panel_without_columns_is_named_by_its_metric() {
 fn missing_values_are_absent_cells() {
     let mut figure = figure("x = 'memory'");
     figure.series = Some("direction".into());
-    let Picture::Grid(grid) = picture(&figure, &synthetic::run(12)).unwrap() else { panic!() };
+    let Picture::Grid(grid) = picture(&figure, &Summaries::new(&synthetic::run(12))).unwrap()
+    else {
+        panic!()
+    };
     assert_eq!(grid.panels[0].columns, ["heap", "shared", "device"]);
     assert!(grid.panels[0].cells.iter().all(|row| row[2] == Cell::Absent));
     let why = "no value: device (unavailable: there is no /dev/mem)";
@@ -153,7 +156,9 @@ fn booleans_are_marks_if_every_round_agrees() {
 
 #[test]
 fn logarithmic_shades_require_positive_values() {
-    let error = picture(&figure("x = 'length'\ny_scale = 'log10'"), &booleans(false)).unwrap_err();
+    let error =
+        picture(&figure("x = 'length'\ny_scale = 'log10'"), &Summaries::new(&booleans(false)))
+            .unwrap_err();
     insta::assert_snapshot!(error, @"figure 'f': throughput = 0 has no logarithm; use y_scale = \"linear\"");
     let grid = drawn("x = 'length'\ny_scale = 'log10'", &synthetic::run(12));
     let smallest = Cell::Shaded("2.50".into(), 0.0);

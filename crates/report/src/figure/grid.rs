@@ -1,15 +1,14 @@
 //! Grids: one cell per pair of levels of two factors, in panels that share their rows.
 
 use lab::figure::Figure;
-use lab::journal::Run;
 use lab::point::{Level, Point};
 use lab::statistics::{Ratio, Resolution, resolve};
 use lab::summary::{Row, Summary, pairs};
 
-use super::FigureError;
 use super::cell::{Cell, CellFormat, CellValue};
 use super::notes::{self, MissingValues, provenance};
 use super::select::{Selection, summary};
+use super::{FigureError, Summaries};
 use crate::table::phrase;
 
 /// A grid ready to be drawn.
@@ -60,15 +59,16 @@ pub struct Panel {
 /// leaves several points per cell.
 pub(super) fn grid(
     figure: &Figure,
-    run: &Run,
+    summaries: &Summaries,
     main_summary: &Summary,
     main: &Selection<'_>,
 ) -> Result<Grid, FigureError> {
+    let run = summaries.run();
     let (mut notes, mut missing_panels) = (provenance(run, main_summary, main), Vec::new());
     let mut side_panels = Vec::new();
     for side_panel in &figure.side_panels {
         let side = figure.side_panel(side_panel);
-        match summary(&side, run, &side.experiment, side.metric.as_deref()) {
+        match summary(&side, summaries, &side.experiment, side.metric.as_deref()) {
             Ok(summary) => side_panels.push((side, summary)),
             Err(FigureError::Summary { why, .. }) => missing_panels.push(why.to_string()),
             Err(error) => return Err(error),

@@ -10,14 +10,15 @@ mod grid;
 mod notes;
 mod plot;
 mod select;
+mod summaries;
 
 pub use cell::Cell;
 pub use curve::{Curve, Mark};
 pub use grid::{Grid, GridRow, Panel};
 pub use plot::Plot;
+pub use summaries::Summaries;
 
 use lab::figure::{Figure, FigureKind};
-use lab::journal::Run;
 use lab::summary::SummaryError;
 use machine::file::remedy;
 
@@ -47,12 +48,12 @@ impl Picture {
 /// # Errors
 /// Returns an error if the figure names something that the run lacks, if several points would be
 /// drawn at one position, or if no point has a value.
-pub fn picture(figure: &Figure, run: &Run) -> Result<Picture, FigureError> {
-    let summary = summary(figure, run, &figure.experiment, figure.metric.as_deref())?;
-    let selection = Selection::new(figure, run, &summary)?;
+pub fn picture(figure: &Figure, summaries: &Summaries) -> Result<Picture, FigureError> {
+    let summary = summary(figure, summaries, &figure.experiment, figure.metric.as_deref())?;
+    let selection = Selection::new(figure, summaries.run(), &summary)?;
     Ok(match figure.kind {
-        FigureKind::Curves => Picture::Curves(plot::plot(figure, run, &summary, &selection)?),
-        FigureKind::Grid => Picture::Grid(grid::grid(figure, run, &summary, &selection)?),
+        FigureKind::Curves => Picture::Curves(plot::plot(figure, summaries, &summary, &selection)?),
+        FigureKind::Grid => Picture::Grid(grid::grid(figure, summaries, &summary, &selection)?),
     })
 }
 

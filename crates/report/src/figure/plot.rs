@@ -1,14 +1,13 @@
 //! Plots: curves over two axes.
 
 use lab::figure::{Axis, Extremum, Figure, ReferenceLine, Y};
-use lab::journal::Run;
 use lab::point::Level;
 use lab::summary::Summary;
 
 use super::curve::{Curve, Curves, Mark};
 use super::notes::provenance;
 use super::select::{Selection, summary};
-use super::{FigureError, cdf};
+use super::{FigureError, Summaries, cdf};
 use lab::format::Scale;
 
 /// A plot ready to be drawn.
@@ -43,22 +42,22 @@ pub struct Plot {
 /// Returns the plot of a figure of curves.
 pub(super) fn plot(
     figure: &Figure,
-    run: &Run,
+    summaries: &Summaries,
     summary: &Summary,
     selection: &Selection<'_>,
 ) -> Result<Plot, FigureError> {
     let mut plot = match figure.y {
-        Y::Median => medians(figure, run, summary, selection)?,
-        Y::Cdf => distribution(figure, run, summary, selection)?,
+        Y::Median => medians(figure, summaries, summary, selection)?,
+        Y::Cdf => distribution(figure, summaries, summary, selection)?,
     };
     check_logarithms(figure, &plot)?;
-    plot.notes.splice(0..0, provenance(run, summary, selection));
+    plot.notes.splice(0..0, provenance(summaries.run(), summary, selection));
     Ok(plot)
 }
 
 fn medians(
     figure: &Figure,
-    run: &Run,
+    summaries: &Summaries,
     summary: &Summary,
     selection: &Selection<'_>,
 ) -> Result<Plot, FigureError> {
@@ -68,14 +67,14 @@ fn medians(
         curves.iter_mut().for_each(|curve| curve.name.clone_from(&summary.metric));
     }
     for metric in &figure.more_metrics {
-        let more = more_curves(figure, run, metric)?;
+        let more = more_curves(figure, summaries, metric)?;
         curves.extend(more.curves);
         let is_new = |note: &String| !notes.contains(note);
         let new: Vec<_> = more.notes.into_iter().filter(is_new).collect();
         notes.extend(new);
     }
     let unit = &summary.record.unit;
-    let (lines, missing) = lines(figure, run, summary)?;
+    let (lines, missing) = lines(figure, summaries, summary)?;
     let values = curves.iter().flat_map(|curve| curve.marks.iter().map(|mark| mark.y));
     let values: Vec<f64> = values.chain(lines.iter().map(|(_, value)| *value)).collect();
     let largest = values.iter().copied().fold(0.0, f64::max);
@@ -103,9 +102,13 @@ fn medians(
 }
 
 /// Returns the curves of a further metric, which their names end with.
-fn more_curves(figure: &Figure, run: &Run, metric: &str) -> Result<Curves, FigureError> {
-    let summary = summary(figure, run, &figure.experiment, Some(metric))?;
-    let selection = Selection::new(figure, run, &summary)?;
+fn more_curves(
+    figure: &Figure,
+    summaries: &Summaries,
+    metric: &str,
+) -> Result<Curves, FigureError> {
+    let summary = summary(figure, summaries, &figure.experiment, Some(metric))?;
+    let selection = Selection::new(figure, summaries.run(), &summary)?;
     let mut more = Curves::new(figure, metric, &selection)?;
     for curve in &mut more.curves {
         curve.name = format!("{} {metric}", curve.name).trim_start().to_owned();
@@ -115,11 +118,11 @@ fn more_curves(figure: &Figure, run: &Run, metric: &str) -> Result<Curves, Figur
 
 fn distribution(
     figure: &Figure,
-    run: &Run,
+    summaries: &Summaries,
     summary: &Summary,
     selection: &Selection<'_>,
 ) -> Result<Plot, FigureError> {
-    let mut curves = cdf::curves(figure, run, summary, selection)?;
+    let mut curves = cdf::curves(figure, summaries.run(), summary, selection)?;
     let unit = &summary.record.unit;
     let values: Vec<f64> =
         curves.iter().flat_map(|curve| curve.marks.iter().map(|mark| mark.x)).collect();
@@ -151,10 +154,10 @@ fn distribution(
 /// Reference lines with their values, and notes on those that have none.
 type Lines = (Vec<(String, f64)>, Vec<String>);
 
-fn lines(figure: &Figure, run: &Run, summary: &Summary) -> Result<Lines, FigureError> {
+fn lines(figure: &Figure, summaries: &Summaries, summary: &Summary) -> Result<Lines, FigureError> {
     let (mut lines, mut missing) = (Vec::new(), Vec::new());
     for line in &figure.lines {
-        match line_value(figure, line, run, (&summary.metric, &summary.record.unit)) {
+        match line_value(figure, line, summaries, (&summary.metric, &summary.record.unit)) {
             Ok(value) => lines.push((line.label.clone(), value)),
             // A limit that was not measured omits its line only.
             Err(FigureError::Summary { why, .. }) => {
@@ -173,13 +176,13 @@ fn lines(figure: &Figure, run: &Run, summary: &Summary) -> Result<Lines, FigureE
 fn line_value(
     figure: &Figure,
     line: &ReferenceLine,
-    run: &Run,
+    summaries: &Summaries,
     (metric, unit): (&str, &str),
 ) -> Result<f64, FigureError> {
     let experiment = line.experiment.as_deref().unwrap_or(&figure.experiment);
     let is_same = experiment == figure.experiment;
     let metric = line.metric.as_deref().or(is_same.then_some(metric));
-    let summary = summary(figure, run, experiment, metric)?;
+    let summary = summary(figure, summaries, experiment, metric)?;
     if summary.record.unit != unit {
         let what = format!("line '{}' is in {}; expected {unit}", line.label, summary.record.unit);
         return Err(FigureError::declaration(figure, what));

@@ -1,25 +1,24 @@
 //! Selection of the rows of a summary that a figure shows.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 use lab::figure::Figure;
 use lab::journal::Run;
 use lab::point::{Level, Point};
-use lab::summary::{Row, Summary, Unit, summarise};
+use lab::summary::{Row, Summary};
 
-use super::FigureError;
+use super::{FigureError, Summaries};
 
 /// Summarises an experiment by `metric`, or by the experiment's default metric.
 pub(super) fn summary(
     figure: &Figure,
-    run: &Run,
+    summaries: &Summaries,
     experiment: &str,
     metric: Option<&str>,
-) -> Result<Summary, FigureError> {
-    let default = run.record.experiments.get(experiment).map(|e| e.metric.as_str());
-    let metric = metric.or(default).unwrap_or_default();
-    summarise(run, experiment, metric, Unit::Own)
-        .map_err(|why| FigureError::Summary { figure: figure.id.clone(), why })
+) -> Result<Rc<Summary>, FigureError> {
+    let summary = summaries.of(experiment, metric);
+    summary.map_err(|why| FigureError::Summary { figure: figure.id.clone(), why })
 }
 
 /// Rows of one experiment that a figure shows.

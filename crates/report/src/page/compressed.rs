@@ -26,7 +26,7 @@ impl CompressedData {
     pub(super) fn new(id: impl Into<String>, value: &impl Serialize) -> Result<Self, PageError> {
         let error = |why: &dyn std::fmt::Display| PageError::Encode(why.to_string());
         let json = serde_json::to_vec(value).map_err(|why| error(&why))?;
-        let mut encoder = ZlibEncoder::new(Vec::new(), Compression::best());
+        let mut encoder = ZlibEncoder::new(Vec::new(), Compression::default());
         encoder.write_all(&json).map_err(|why| error(&why))?;
         let bytes = encoder.finish().map_err(|why| error(&why))?;
         Ok(Self { id: id.into(), text: STANDARD.encode(bytes) })

@@ -85,7 +85,8 @@ fn experiment(
     figures: &mut Vec<FigureData>,
 ) -> Result<(Markup, ExperimentData), PageError> {
     let options = ShowOptions::default();
-    let shown = ShownExperiment::new(page.run, id, &options)?;
+    let summary = maker.summaries.of(id, None)?;
+    let shown = ShownExperiment::with_summary(page.run, id, &options, summary);
     let rows = shown.rows();
     let declared = page.run.record.experiments.get(id);
     let mut notes = Notes::default();

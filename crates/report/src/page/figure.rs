@@ -7,13 +7,13 @@ use lab::format;
 use lab::journal::Run;
 use lab::point::Point;
 use lab::statistics::{Ratio, Resolution, resolve};
-use lab::summary::{Row, Summary, Unit, pairs, summarise};
+use lab::summary::{Row, Summary, pairs};
 use maud::{Markup, html};
 use serde::Serialize;
 
 use super::samples::point_indices;
 use super::short;
-use crate::figure::{Cell, Curve, Grid, Mark, Picture, Plot, picture};
+use crate::figure::{Cell, Curve, Grid, Mark, Picture, Plot, Summaries, picture};
 
 /// Maximum number of ratios of a figure; one with more shows absolute values only.
 const MAX_RATIOS: usize = 4000;
@@ -81,21 +81,20 @@ pub(super) enum PageFigure {
 
 /// Fills the figures of a run.
 pub(super) struct FigureMaker<'a> {
-    run: &'a Run,
+    pub(super) summaries: Summaries<'a>,
     experiments: &'a [String],
-    summaries: BTreeMap<(String, String), Option<Summary>>,
     /// Indices of points in the samples, by experiment.
     indices: BTreeMap<String, BTreeMap<&'a Point, usize>>,
 }
 
 impl<'a> FigureMaker<'a> {
     pub(super) fn new(run: &'a Run, experiments: &'a [String]) -> Self {
-        Self { run, experiments, summaries: BTreeMap::new(), indices: BTreeMap::new() }
+        Self { summaries: Summaries::new(run), experiments, indices: BTreeMap::new() }
     }
 
     /// Returns a figure with the values of the run.
     pub(super) fn figure(&mut self, figure: &Figure) -> PageFigure {
-        match picture(figure, self.run) {
+        match picture(figure, &self.summaries) {
             Ok(Picture::Curves(plot)) => {
                 let data = Box::new(self.data(figure, &plot));
                 PageFigure::Curves { data, notes: plot.notes }
@@ -136,21 +135,14 @@ impl<'a> FigureMaker<'a> {
         }
     }
 
-    fn summary(&mut self, experiment: &str, metric: &str) -> Option<&Summary> {
-        let run = self.run;
-        let key = (experiment.to_owned(), metric.to_owned());
-        let summary = self.summaries.entry(key);
-        summary.or_insert_with(|| summarise(run, experiment, metric, Unit::Own).ok()).as_ref()
-    }
-
     fn curve(&mut self, figure: &Figure, curve: &Curve) -> CurveData {
-        let run = self.run;
+        let run = self.summaries.run();
         let indices = self.indices.entry(figure.experiment.clone());
         let indices = indices.or_insert_with_key(|id| point_indices(run, id)).clone();
-        let summary = self.summary(&figure.experiment, &curve.metric);
+        let summary = self.summaries.of(&figure.experiment, Some(&curve.metric)).ok();
         let rows: BTreeMap<&Point, &Row> =
             summary.iter().flat_map(|it| &it.rows).map(|row| (&row.point, row)).collect();
-        let unit = summary.map_or("", |summary| summary.record.unit.as_str());
+        let unit = summary.as_ref().map_or("", |summary| summary.record.unit.as_str());
         let mark = |mark: &Mark| {
             let row = mark.point.as_ref().and_then(|point| rows.get(point));
             MarkData(
@@ -167,7 +159,7 @@ impl<'a> FigureMaker<'a> {
     }
 
     /// Returns the ratios within rounds of every two marks at one x, or of a single curve of every two marks.
-    fn ratios(&mut self, figure: &Figure, curves: &[Curve]) -> Vec<RatioData> {
+    fn ratios(&self, figure: &Figure, curves: &[Curve]) -> Vec<RatioData> {
         let marks =
             curves.iter().flat_map(|curve| curve.marks.iter().map(move |mark| (curve, mark)));
         let marks: Vec<(&Curve, &Mark)> = marks.collect();
@@ -182,9 +174,10 @@ impl<'a> FigureMaker<'a> {
             return Vec::new();
         }
         let ratio = |(a, b): (usize, usize)| {
-            let summary = self.summary(&figure.experiment, &marks[a].0.metric)?;
+            let metric = &marks[a].0.metric;
+            let summary = self.summaries.of(&figure.experiment, Some(metric)).ok()?;
             let (above, below) = (marks[a].1.point.as_ref()?, marks[b].1.point.as_ref()?);
-            let (ratio, resolution) = ratio_of(summary, above, below)?;
+            let (ratio, resolution) = ratio_of(&summary, above, below)?;
             let end = |end: f64| end.is_finite().then(|| short(end));
             let is_resolved = !matches!(resolution, Resolution::Unresolved { .. });
             let (low, high) = (end(ratio.interval.low), end(ratio.interval.high));

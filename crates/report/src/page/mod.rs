@@ -49,6 +49,8 @@ pub struct RunPage<'a> {
     pub headlines: &'a [SuiteHeadlines],
     /// Claims on these experiments with their verdicts.
     pub judged: &'a [(Claim, Verdict)],
+    /// Number of claims on other experiments.
+    pub unlisted_claims: usize,
     /// Contradictions between values of the run, and signs that its journal was edited, one line each.
     pub inconsistencies: &'a [String],
     /// How to repeat the run.
@@ -119,7 +121,7 @@ impl RunPage<'_> {
             contents: self.contents(),
             body: html! {
                 (overview::headlines(self.headlines))
-                (overview::verdicts(self.judged))
+                (overview::verdicts(self.judged, self.unlisted_claims))
                 (overview::warnings(self.inconsistencies))
                 (claims::section(self.judged, self.experiments))
                 (html)

@@ -59,14 +59,15 @@ pub(super) fn verdict_name(verdict: &Verdict) -> &'static str {
     if is_unmeasured(verdict) { NOT_MEASURED } else { verdict.kind.name() }
 }
 
-/// Renders the number of verdicts of each kind, of published claims and of promises.
-pub(super) fn verdicts(judged: &[(Claim, Verdict)]) -> Markup {
+/// Renders the number of verdicts of each kind, of published claims and of promises, and how many claims are on
+/// experiments that the run does not have.
+pub(super) fn verdicts(judged: &[(Claim, Verdict)], unlisted: usize) -> Markup {
     if judged.is_empty() {
         return html! {};
     }
     let parts =
         [("published", "published claims", false), ("promises", "promises of tollgate", true)];
-    let kinds = || VERDICT_KINDS.into_iter().map(VerdictKind::name).chain([NOT_MEASURED]);
+    let kinds = VERDICT_KINDS.into_iter().map(VerdictKind::name).chain([NOT_MEASURED]);
     let number = |is_promise: bool, name: &str| {
         let of_part = judged.iter().filter(|(claim, _)| claim.is_promise() == is_promise);
         of_part.filter(|(_, verdict)| verdict_name(verdict) == name).count()
@@ -75,33 +76,40 @@ pub(super) fn verdicts(judged: &[(Claim, Verdict)]) -> Markup {
     html! {
         section aria-labelledby="verdicts" {
             h2 #verdicts { "Verdicts" }
-            div.scroll tabindex="0" role="region" aria-label="Number of verdicts" {
-                table.counts {
-                    thead { tr {
-                        th scope="col" { "claims" }
-                        @for name in kinds() { th.number scope="col" { (name) } }
-                        th.number scope="col" { "all" }
-                    } }
-                    tbody {
-                        @for (value, title, is_promise) in parts {
-                            @if total(is_promise) > 0 {
-                                tr {
-                                    th scope="row" { (title) }
-                                    @for name in kinds() {
-                                        @let number = number(is_promise, name);
-                                        td.number {
-                                            @if number == 0 { "0" } @else {
-                                                a href="#claims" data-kind=(value) data-verdict=(slug(name)) { (number) }
-                                            }
-                                        }
-                                    }
-                                    td.number { (total(is_promise)) }
-                                }
+            table.counts {
+                thead { tr {
+                    th scope="col" { "verdict" }
+                    @for (_, title, _) in parts { th.number scope="col" { (title) } }
+                } }
+                tbody {
+                    @for name in kinds {
+                        tr {
+                            th scope="row" { (name) }
+                            @for (value, _, is_promise) in parts {
+                                td.number { (link(number(is_promise, name), value, name)) }
                             }
                         }
                     }
+                    tr {
+                        th scope="row" { "all" }
+                        @for (_, _, is_promise) in parts { td.number { (total(is_promise)) } }
+                    }
                 }
             }
+            @if unlisted > 0 {
+                p.faint {
+                    (count(unlisted, "more claim")) " on experiments that this run did not measure: tollgate claims --all"
+                }
+            }
+        }
+    }
+}
+
+/// Renders a number of verdicts, which leads to its claims.
+fn link(number: usize, kind: &str, verdict: &str) -> Markup {
+    html! {
+        @if number == 0 { "0" } @else {
+            a href="#claims" data-kind=(kind) data-verdict=(slug(verdict)) { (number) }
         }
     }
 }

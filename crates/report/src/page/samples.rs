@@ -16,10 +16,9 @@ use super::{PageError, slug};
 
 /// Significant digits of the values of metrics that the page shows, and of other metrics (`None`: left out), in the order
 /// in which they are tried.
-const DETAILS: [Detail; 5] = [
+const DETAILS: [Detail; 4] = [
     Detail { shown: 6, others: Some(6) },
     Detail { shown: 6, others: Some(4) },
-    Detail { shown: 5, others: Some(3) },
     Detail { shown: 5, others: None },
     Detail { shown: 4, others: None },
 ];
@@ -169,9 +168,10 @@ impl SampleTable {
     fn new(run: &Run, experiment: &str) -> Self {
         let indices = point_indices(run, experiment);
         let samples = run.samples.iter().filter(|one| one.experiment == experiment);
-        let mut samples: Vec<&Sample> = samples.collect();
-        let index = |sample: &Sample| indices.get(&sample.point).copied().unwrap_or_default();
-        samples.sort_by_key(|one| (index(one), one.twin, one.round));
+        let indexed = samples.filter_map(|one| Some((*indices.get(&one.point)?, one)));
+        let mut indexed: Vec<(usize, &Sample)> = indexed.collect();
+        indexed.sort_by_key(|(index, one)| (*index, one.twin, one.round));
+        let (point, samples): (Vec<usize>, Vec<&Sample>) = indexed.into_iter().unzip();
         let factors: BTreeSet<&String> = indices.keys().flat_map(|point| point.0.keys()).collect();
         let levels = |point: &Point| {
             factors
@@ -187,7 +187,7 @@ impl SampleTable {
             experiment: experiment.into(),
             factors: factors.iter().map(ToString::to_string).collect(),
             points: points.into_iter().map(|(_, levels)| levels).collect(),
-            point: samples.iter().map(|one| index(one)).collect(),
+            point,
             twin: samples.iter().map(|one| one.twin.into()).collect(),
             round: samples.iter().map(|one| one.round).collect(),
             session: samples.iter().map(|one| one.session).collect(),

@@ -1,5 +1,7 @@
 //! Results of experiments as tables.
 
+use std::rc::Rc;
+
 use lab::experiment::{Experiment, suite_name};
 use lab::guest::GuestClock;
 use lab::journal::Run;
@@ -85,7 +87,7 @@ pub(crate) struct ShownExperiment<'a> {
     run: &'a Run,
     experiment: Option<&'a Experiment>,
     options: &'a ShowOptions,
-    pub(crate) summary: Summary,
+    pub(crate) summary: Rc<Summary>,
 }
 
 impl<'a> ShownExperiment<'a> {
@@ -93,17 +95,23 @@ impl<'a> ShownExperiment<'a> {
     ///
     /// # Errors
     /// Returns an error if the run has no samples of the experiment or no such metric.
-    pub(crate) fn new(
-        run: &'a Run,
-        id: &str,
-        options: &'a ShowOptions,
-    ) -> Result<Self, SummaryError> {
+    fn new(run: &'a Run, id: &str, options: &'a ShowOptions) -> Result<Self, SummaryError> {
         let experiment = run.record.experiments.get(id);
         let first = || run.record.metrics.get(suite_name(id))?.keys().next().cloned();
         let metric = options.metric.clone().or_else(|| Some(experiment?.metric.clone()));
         let metric = metric.or_else(first).unwrap_or_default();
         let summary = summarise(run, id, &metric, options.unit)?;
-        Ok(Self { run, experiment, options, summary })
+        Ok(Self::with_summary(run, id, options, Rc::new(summary)))
+    }
+
+    /// Returns an experiment that is summarised already.
+    pub(crate) fn with_summary(
+        run: &'a Run,
+        id: &str,
+        options: &'a ShowOptions,
+        summary: Rc<Summary>,
+    ) -> Self {
+        Self { run, experiment: run.record.experiments.get(id), options, summary }
     }
 
     /// Returns the rows that the options select.
@@ -113,7 +121,7 @@ impl<'a> ShownExperiment<'a> {
     }
 
     fn json(&self) -> Value {
-        let summary = json!(self.summary);
+        let summary = json!(*self.summary);
         let rows = self.rows();
         let mut value = json!({
             "about": self.experiment.map(|e| &e.about),

@@ -8,7 +8,7 @@ use lab::figure::{Axis, Figure, FigureKind};
 use lab::journal::Run;
 use machine::file;
 use report::chart;
-use report::figure::{FigureError, Picture, picture};
+use report::figure::{FigureError, Picture, Summaries, picture};
 use serde_json::{Value, json};
 
 use crate::arguments::Plot;
@@ -32,8 +32,9 @@ impl Figures {
     /// Returns the pictures of figures. Errors of a suite's figure are reported only.
     fn new<'a>(figures: impl Iterator<Item = &'a DeclaredFigure>, run: &Run) -> Self {
         let mut all = Self::default();
+        let summaries = Summaries::new(run);
         for DeclaredFigure { figure, is_user_supplied, .. } in figures {
-            let error = match picture(figure, run) {
+            let error = match picture(figure, &summaries) {
                 Ok(picture) => {
                     all.pictures.push(picture);
                     continue;
@@ -108,7 +109,10 @@ pub(crate) fn plot(args: &Plot) -> Result<u8, CliError> {
     let mut figures = match adhoc {
         Some(figure) => {
             stored_run::resolve_names(&run, std::slice::from_ref(&figure.experiment))?;
-            Figures { pictures: vec![picture(&figure, &run)?], ..Figures::default() }
+            Figures {
+                pictures: vec![picture(&figure, &Summaries::new(&run))?],
+                ..Figures::default()
+            }
         }
         None if args.figures.is_empty() => Figures::new(declared.iter(), &run),
         None => Figures { pictures: named_pictures(&declared, args, &run)?, ..Figures::default() },
@@ -169,7 +173,8 @@ fn named_pictures(
 ) -> Result<Vec<Picture>, CliError> {
     let figures = all.iter().map(|it| &it.figure);
     let named = figures.filter(|figure| args.figures.contains(&figure.id));
-    Ok(named.map(|figure| picture(figure, run)).collect::<Result<_, _>>()?)
+    let summaries = Summaries::new(run);
+    Ok(named.map(|figure| picture(figure, &summaries)).collect::<Result<_, _>>()?)
 }
 
 /// Returns the figure that `--x` and the other options describe.

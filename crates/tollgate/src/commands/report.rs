@@ -4,7 +4,8 @@ use std::io::Write;
 use std::path::Path;
 
 use lab::catalogue::Catalogue;
-use lab::experiment::{Experiment, Profile};
+use lab::claim::Claim;
+use lab::experiment::{Experiment, Profile, suite_name};
 use lab::figure::Figure;
 use lab::journal::Run;
 use lab::run::is_lab_experiment;
@@ -37,14 +38,17 @@ fn run_page(run: &Run, catalogue: &Catalogue, args: &Report) -> Result<String, C
     let figures: Vec<Figure> = figures.filter(|it| experiments.contains(&it.experiment)).collect();
     let claims = select::with_arguments(catalogue.claims()?, &args.results.folder, &args.files);
     let is_shown = |id: &str| is_lab_experiment(id) || experiments.iter().any(|it| it == id);
-    let claims = claims.into_iter().filter(|claim| is_shown(&claim.experiment)).collect();
+    let is_on_instrument = |claim: &Claim| select::is_self_test(suite_name(&claim.experiment));
+    let (shown, others): (Vec<_>, Vec<_>) =
+        claims.into_iter().partition(|claim| is_shown(&claim.experiment));
     let page = RunPage {
         run,
         suites: SUITES,
         experiments: &experiments,
         figures: &figures,
         headlines: &headlines::by_suite(&catalogue.headlines()?, run, &experiments),
-        judged: &claims::judge(claims, Some(run)),
+        judged: &claims::judge(shown, Some(run)),
+        unlisted_claims: others.iter().filter(|claim| !is_on_instrument(claim)).count(),
         inconsistencies: &stored_run::inconsistencies(run),
         repetition: &repetition::repetition(run, catalogue, &args.files)?,
     };

@@ -210,11 +210,12 @@ fn claims_are_filtered_and_have_permanent_links() {
     assert!(0 < mentioned && mentioned < all);
     // A link to a hidden claim shows it.
     let hidden = browser.run("return document.querySelector('ul.claims > li[hidden]').id");
-    browser.run_with("location.hash = arguments[0]", &[hidden.clone()]);
+    browser.run_with("location.hash = arguments[0]", std::slice::from_ref(&hidden));
     let script = "const target = document.getElementById(arguments[0]);
         const box = target.getBoundingClientRect();
         return !target.hidden && box.top > -1 && box.top < innerHeight";
-    let shows = |browser: &Browser| browser.run_with(script, &[hidden.clone()]) == json!(true);
+    let shows =
+        |browser: &Browser| browser.run_with(script, std::slice::from_ref(&hidden)) == json!(true);
     let start = std::time::Instant::now();
     while !shows(browser) {
         assert!(start.elapsed() < crate::harness::TIMEOUT, "{hidden}");
@@ -350,4 +351,48 @@ fn axe_finds_no_barrier() {
         );
         assert_eq!(found, Value::Array(Vec::new()), "{scheme} {width}");
     }
+}
+
+#[test]
+fn texts_of_a_journal_are_shown_and_never_executed() {
+    let Some(browser) = Browser::start("hostile texts in the page") else { return };
+    let bench = Bench::new();
+    let text = "x</script><img src=y onerror=\"window.hostile=1\"><script>window.hostile=2</script>\u{2028}&lt;";
+    let mut run = empty(Profile::Quick, |one| one.id() == "copy/functions");
+    measure(&mut run, 6, &metrics_shown);
+    run.record.host = text.into();
+    let environment = run.record.environments.get_mut("e1").unwrap();
+    environment.cpu.brand = text.into();
+    for metric in run.record.metrics.values_mut().flat_map(|all| all.values_mut()) {
+        metric.about = text.into();
+    }
+    for experiment in run.record.experiments.values_mut() {
+        experiment.about = text.into();
+    }
+    for sample in &mut run.samples {
+        sample.void = sample.void.as_ref().map(|_| text.into());
+        if let Some(failure) = &mut sample.error {
+            (failure.why, failure.remedy) = (text.into(), Some(text.into()));
+        }
+    }
+    write(&run, &bench.path().join("results"));
+    bench.ok(&["report"]);
+    let page = bench.path().join("report.html");
+    browser.open(&page, FIGURE);
+    browser.run("document.querySelectorAll('main details').forEach((one) => { one.open = true; })");
+    browser.wait(
+        "return document.querySelectorAll('details[data-tables]:not([data-filled])').length === 0",
+    );
+    browser.click("[data-control='rounds as dots']");
+    browser.wait("return document.querySelector('.dot') !== null");
+    assert_eq!(browser.run("return window.hostile ?? null"), Value::Null);
+    assert_eq!(browser.count("img"), 0);
+    // A line separator ends no line of a page, and a terminal's control characters are not in it.
+    let visible = "x</script><img src=y onerror=\"window.hostile=1\">";
+    for part in
+        [".origin", ".experiment .about", ".experiment .notes", "#machine ~ details summary"]
+    {
+        assert!(browser.text(part).contains(visible), "{part}: {}", browser.text(part));
+    }
+    assert_eq!(browser.console(), Vec::<String>::new());
 }

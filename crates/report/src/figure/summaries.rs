@@ -1,0 +1,41 @@
+//! Summaries that figures share.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use lab::journal::Run;
+use lab::summary::{Summary, SummaryError, Unit, summarise};
+
+type SharedSummary = Result<Rc<Summary>, SummaryError>;
+
+/// Summaries of the experiments of a run, each made once: several figures show one experiment.
+pub struct Summaries<'a> {
+    run: &'a Run,
+    /// By experiment and metric.
+    made: RefCell<BTreeMap<(String, String), SharedSummary>>,
+}
+
+impl<'a> Summaries<'a> {
+    /// Creates the summaries of a run, which are made when they are needed.
+    pub fn new(run: &'a Run) -> Self {
+        Self { run, made: RefCell::default() }
+    }
+
+    /// Returns the run.
+    pub fn run(&self) -> &'a Run {
+        self.run
+    }
+
+    /// Summarises an experiment by `metric`, or by the experiment's default metric.
+    ///
+    /// # Errors
+    /// Returns an error if the run has no samples of the experiment or no such metric.
+    pub fn of(&self, experiment: &str, metric: Option<&str>) -> SharedSummary {
+        let default = self.run.record.experiments.get(experiment).map(|one| one.metric.as_str());
+        let metric = metric.or(default).unwrap_or_default();
+        let key = (experiment.to_owned(), metric.to_owned());
+        let summarise = || summarise(self.run, experiment, metric, Unit::Own).map(Rc::new);
+        self.made.borrow_mut().entry(key).or_insert_with(summarise).clone()
+    }
+}
