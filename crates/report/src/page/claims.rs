@@ -11,7 +11,7 @@ use maud::{Markup, html};
 use super::overview::verdict_name;
 use super::slug;
 use crate::table::{
-    NOT_MEASURED, VERDICT_ORDER, elsewhere, origin, value_with_interval, why, with_cores,
+    NOT_MEASURED, VERDICT_ORDER, elsewhere, attribution, value_with_interval, why, with_cores,
 };
 
 /// Number of values of a claim that are visible at once.
@@ -85,7 +85,7 @@ fn one(claim: &Claim, verdict: &Verdict, experiments: &[String]) -> Markup {
             }
             p.says { (claim.says) }
             dl {
-                dt { "published" } dd { (origin(claim, verdict)) }
+                dt { "published" } dd { (attribution(claim, verdict)) }
                 dt { "here" } dd { (values(verdict)) }
                 dt { "reason" } dd { (why(verdict)) @if let Some(other) = elsewhere(verdict) { "; " (other) } }
             }
