@@ -42,7 +42,7 @@ pub(crate) enum Command {
     Claims(Claims),
     /// Compare repeated runs, or two builds or settings within one run: ratios with 95% intervals
     Compare(Compare),
-    /// Write all results of a run to one HTML page
+    /// Write all results of a run, or a comparison of runs, to one HTML page
     Report(Report),
     /// Export samples as CSV, JSON or Parquet
     Export(Export),
@@ -403,6 +403,9 @@ pub(crate) struct Compare {
 
 #[derive(Args)]
 pub(crate) struct Report {
+    /// Folders to compare on one page, each of a run or of repeated runs [default: the newest run only]
+    #[arg(value_name = "RUN", conflicts_with = "folder")]
+    pub(crate) runs: Vec<PathBuf>,
     #[command(flatten)]
     pub(crate) results: ResultsArgs,
     /// Output file

@@ -19,30 +19,65 @@ const VISIBLE_VALUES: usize = 3;
 /// Maximum number of values of a claim; `tollgate claims --json` has all.
 const MAX_VALUES: usize = 60;
 
+/// A claim with its verdict on each side of a comparison, or of a single run, whose side has no name.
+pub(super) struct JudgedClaim<'a> {
+    pub(super) claim: &'a Claim,
+    pub(super) verdicts: Vec<(&'a str, &'a Verdict)>,
+}
+
+impl<'a> JudgedClaim<'a> {
+    /// Returns the claims of a single run.
+    pub(super) fn of_run(judged: &'a [(Claim, Verdict)]) -> Vec<Self> {
+        let one =
+            |(claim, verdict): &'a (Claim, Verdict)| Self { claim, verdicts: vec![("", verdict)] };
+        judged.iter().map(one).collect()
+    }
+
+    /// Returns whether the verdicts of the sides differ.
+    fn differs(&self) -> bool {
+        let mut names = self.verdicts.iter().map(|(_, verdict)| verdict_name(verdict));
+        let first = names.next();
+        names.any(|name| Some(name) != first)
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.verdicts.iter().any(|(_, verdict)| verdict_name(verdict) == name)
+    }
+
+    /// Returns the position in the list: claims whose verdicts differ first, then decided ones.
+    fn position(&self) -> (bool, usize) {
+        let kind = self.verdicts.first().map(|(_, verdict)| verdict.kind);
+        let position = VERDICT_ORDER.iter().position(|one| Some(*one) == kind);
+        (!self.differs(), position.unwrap_or(VERDICT_ORDER.len()))
+    }
+}
+
 /// Renders all claims, decided ones first, with a filter.
-pub(super) fn section(judged: &[(Claim, Verdict)], experiments: &[String]) -> Markup {
+pub(super) fn section(mut judged: Vec<JudgedClaim>, experiments: &[String]) -> Markup {
     if judged.is_empty() {
         return html! {};
     }
-    let of_kind = |kind: VerdictKind| judged.iter().filter(move |(_, it)| it.kind == kind);
-    let alarms = judged.iter().flat_map(|(_, verdict)| &verdict.alarms).map(TwinAlarm::to_string);
+    judged.sort_by_key(JudgedClaim::position);
+    let verdicts = judged.iter().flat_map(|one| &one.verdicts);
+    let alarms = verdicts.flat_map(|(_, verdict)| &verdict.alarms).map(TwinAlarm::to_string);
     let alarms: BTreeSet<String> = alarms.collect();
     html! {
         section aria-labelledby="claims" {
             h2 #claims { "Claims" }
-            (filter(judged))
-            ul.claims { @for (claim, verdict) in VERDICT_ORDER.into_iter().flat_map(of_kind) { (one(claim, verdict, experiments)) } }
+            (filter(&judged))
+            ul.claims { @for one in &judged { (item(one, experiments)) } }
             @if !alarms.is_empty() { ul.warnings { @for alarm in &alarms { li { (alarm) } } } }
         }
     }
 }
 
 /// Renders the filter, which scripts show.
-fn filter(judged: &[(Claim, Verdict)]) -> Markup {
+fn filter(judged: &[JudgedClaim]) -> Markup {
     let suites: BTreeSet<&str> =
-        judged.iter().map(|(claim, _)| suite_name(&claim.experiment)).collect();
+        judged.iter().map(|one| suite_name(&one.claim.experiment)).collect();
     let verdicts = VERDICT_ORDER.into_iter().map(VerdictKind::name).chain([NOT_MEASURED]);
-    let present = |name: &&str| judged.iter().any(|(_, verdict)| verdict_name(verdict) == *name);
+    let present = |name: &&str| judged.iter().any(|one| one.has(name));
+    let is_comparison = judged.iter().any(|one| one.verdicts.len() > 1);
     let choice = |id: &str, label: &str, options: Vec<(String, &str)>| {
         html! {
             label for=(id) { (label) }
@@ -59,6 +94,9 @@ fn filter(judged: &[(Claim, Verdict)]) -> Markup {
             div { (choice("filter-suite", "Suite", suites.iter().map(|suite| (slug(suite), *suite)).collect())) }
             div { (choice("filter-verdict", "Verdict", verdicts.filter(present).map(|it| (slug(it), it)).collect())) }
             div { (choice("filter-kind", "Kind", kinds)) }
+            @if is_comparison {
+                div { (choice("filter-sides", "Sides", vec![("differ".into(), "differ"), ("agree".into(), "agree")])) }
+            }
             div.text { label for="filter-text" { "Text" } input #filter-text type="search" autocomplete="off"; }
             output #filter-count for="filter-suite filter-verdict filter-kind filter-text" {
                 (count(judged.len(), "claim"))
@@ -67,15 +105,18 @@ fn filter(judged: &[(Claim, Verdict)]) -> Markup {
     }
 }
 
-fn one(claim: &Claim, verdict: &Verdict, experiments: &[String]) -> Markup {
-    let name = verdict_name(verdict);
+fn item(judged: &JudgedClaim, experiments: &[String]) -> Markup {
+    let JudgedClaim { claim, verdicts } = judged;
     let kind = if claim.is_promise() { "promises" } else { "published" };
-    let suite = slug(suite_name(&claim.experiment));
+    let names: BTreeSet<String> = verdicts.iter().map(|(_, it)| slug(verdict_name(it))).collect();
+    let names = names.into_iter().collect::<Vec<_>>().join(" ");
+    let id = slug(&claim.id);
     html! {
-        li id={ "claim-" (slug(&claim.id)) } data-suite=(suite) data-verdict=(slug(name)) data-kind=(kind) {
+        li id={ "claim-" (id) } data-suite=(slug(suite_name(&claim.experiment))) data-verdict=(names)
+            data-kind=(kind) data-sides=(if judged.differs() { "differ" } else { "agree" }) {
             p.head {
-                span class={ "verdict " (slug(name)) } { (name) }
-                " " a.link href={ "#claim-" (slug(&claim.id)) } { (claim.id) }
+                @for (side, verdict) in verdicts { (badge(side, verdict)) " " }
+                a.link href={ "#claim-" (id) } { (claim.id) }
                 " "
                 @if experiments.contains(&claim.experiment) {
                     a.of href={ "#experiment-" (slug(&claim.experiment)) } { (claim.experiment) }
@@ -85,11 +126,22 @@ fn one(claim: &Claim, verdict: &Verdict, experiments: &[String]) -> Markup {
             }
             p.says { (claim.says) }
             dl {
-                dt { "published" } dd { (attribution(claim, verdict)) }
-                dt { "here" } dd { (values(verdict)) }
-                dt { "reason" } dd { (why(verdict)) @if let Some(other) = elsewhere(verdict) { "; " (other) } }
+                @if let Some((_, verdict)) = verdicts.first() { dt { "published" } dd { (attribution(claim, verdict)) } }
+                @for (side, verdict) in verdicts {
+                    dt { (if side.is_empty() { "here" } else { side }) }
+                    dd { (values(verdict)) }
+                    dt { "reason" }
+                    dd { (why(verdict)) @if let Some(other) = elsewhere(verdict) { "; " (other) } }
+                }
             }
         }
+    }
+}
+
+fn badge(side: &str, verdict: &Verdict) -> Markup {
+    let name = verdict_name(verdict);
+    html! {
+        span class={ "verdict " (slug(name)) } { @if !side.is_empty() { (side) ": " } (name) }
     }
 }
 

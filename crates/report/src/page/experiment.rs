@@ -13,7 +13,9 @@ use lab::summary::Row;
 use maud::{Markup, html};
 use serde::Serialize;
 
-use super::figure::{FigureData, FigureMaker, PageFigure, curves, grid};
+use super::document::Entry;
+use super::figure::{FigureData, FigureMaker, PageFigure};
+use super::frames::{curves, grid};
 use super::tables::TableData;
 use super::{PageError, RunPage, slug};
 use crate::table::{Notes, ShowOptions, ShownExperiment, shared_core};
@@ -28,20 +30,33 @@ pub(super) struct Experiments {
 /// What the scripts show of an experiment when a reader opens it.
 #[derive(Serialize)]
 pub(super) struct ExperimentData {
-    id: String,
+    pub(super) id: String,
     /// Part of the IDs of its elements.
-    slug: String,
-    tables: Vec<TableData>,
+    pub(super) slug: String,
+    pub(super) tables: Vec<TableData>,
     /// Meaning of the marks in the tables.
-    marks: Vec<String>,
+    pub(super) marks: Vec<String>,
     /// Name, levels and description of each factor.
-    factors: Vec<(String, String, String)>,
+    pub(super) factors: Vec<(String, String, String)>,
 }
 
 /// Returns the suites of some experiments, in their order.
 pub(super) fn suites(experiments: &[String]) -> impl Iterator<Item = &str> {
     let mut seen = BTreeSet::new();
     experiments.iter().map(|id| suite_name(id)).filter(move |suite| seen.insert(*suite))
+}
+
+/// Returns the entries of experiments in the contents, by suite.
+pub(super) fn contents(experiments: &[String]) -> Vec<Entry> {
+    let entry = |id: &String| {
+        let name = id.split_once('/').map_or(id.as_str(), |(_, name)| name);
+        Entry::new(name, &format!("experiment-{}", slug(id)))
+    };
+    let of_suite = |suite: &str| {
+        let parts = experiments.iter().filter(|id| is_of(id, suite)).map(entry).collect();
+        Entry::new(suite, &format!("suite-{}", slug(suite))).with(parts)
+    };
+    suites(experiments).map(of_suite).collect()
 }
 
 /// Returns whether an experiment is of a suite.
@@ -55,7 +70,7 @@ impl Experiments {
     /// # Errors
     /// Returns an error if the run has no samples of an experiment.
     pub(super) fn new(page: &RunPage) -> Result<Self, PageError> {
-        let mut maker = FigureMaker::new(page.run, page.experiments);
+        let mut maker = FigureMaker::new(page.run, page.experiments, 0);
         let (mut experiments, mut figures) = (Vec::new(), Vec::new());
         let mut sections = Vec::new();
         for suite in suites(page.experiments) {
@@ -101,7 +116,7 @@ fn experiment(
         slug: slug(id),
         tables: tables.iter().map(TableData::new).collect(),
         marks: notes.lines(),
-        factors: declared.map(|one| factors(page, one)).unwrap_or_default(),
+        factors: declared.map(|one| factors(page.suites, one)).unwrap_or_default(),
     };
     let html = html! {
         section.experiment aria-labelledby={ "experiment-" (slug(id)) } {
@@ -115,7 +130,7 @@ fn experiment(
                 summary { "Values of " (count(rows.len(), "point")) }
                 noscript { p { "Tables need JavaScript; " code { "tollgate show " (id) } " prints them." } }
             }
-            @if let Some(declared) = declared { (method(page, declared)) }
+            @if let Some(declared) = declared { (method(page.run, declared)) }
             (samples(page, id))
         }
     };
@@ -170,7 +185,7 @@ fn quality(rows: &[&Row], remarks: &[String]) -> Markup {
 }
 
 /// Renders how an experiment is measured: its metrics, and its factors with their levels.
-fn method(page: &RunPage, experiment: &Experiment) -> Markup {
+pub(super) fn method(run: &Run, experiment: &Experiment) -> Markup {
     let id = experiment.id();
     let effort = &experiment.effort;
     html! {
@@ -183,7 +198,7 @@ fn method(page: &RunPage, experiment: &Experiment) -> Markup {
                 (count(experiment.twins.len(), "point"))
                 " measured twice per round as twins, which give the noise floor."
             }
-            (metrics(page.run, &id, &experiment.metric))
+            (metrics(run, &id, &experiment.metric))
         }
     }
 }
@@ -215,8 +230,8 @@ fn metrics(run: &Run, id: &str, main: &str) -> Markup {
 }
 
 /// Returns the name, the levels and the description of each factor.
-fn factors(page: &RunPage, experiment: &Experiment) -> Vec<(String, String, String)> {
-    let method = suite::find_method(page.suites, &experiment.suite, &experiment.method).ok();
+pub(super) fn factors(suites: &[&Suite], experiment: &Experiment) -> Vec<(String, String, String)> {
+    let method = suite::find_method(suites, &experiment.suite, &experiment.method).ok();
     let described = method.map_or(&[][..], |method| method.factors());
     let names: BTreeSet<&String> =
         experiment.points.iter().flat_map(|point| point.0.keys()).collect();

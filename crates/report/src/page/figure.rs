@@ -1,4 +1,4 @@
-//! Figures of a page: the data that the scripts draw, and the elements around it.
+//! Figures of a page: the data that the scripts draw.
 
 use std::collections::BTreeMap;
 
@@ -8,66 +8,84 @@ use lab::journal::Run;
 use lab::point::Point;
 use lab::statistics::{Ratio, Resolution, resolve};
 use lab::summary::{Row, Summary, pairs};
-use maud::{Markup, html};
 use serde::Serialize;
 
 use super::samples::point_indices;
 use super::short;
-use crate::figure::{Cell, Curve, Grid, Mark, Picture, Plot, Summaries, picture};
+use crate::figure::{Curve, Grid, Mark, Picture, Plot, Summaries, picture};
 
 /// Maximum number of ratios of a figure; one with more shows absolute values only.
 const MAX_RATIOS: usize = 4000;
-/// Number of shades of a grid's cells, as in the style sheet.
-const SHADES: f64 = 10.0;
 
 /// Data of a figure of curves.
 #[derive(Serialize)]
 pub(super) struct FigureData {
-    id: String,
-    title: String,
-    /// Index of the experiment in the data of the page.
-    experiment: usize,
-    x: AxisData,
-    y: AxisData,
+    pub(super) id: String,
+    pub(super) title: String,
+    pub(super) x: AxisData,
+    pub(super) y: AxisData,
     /// Factor whose levels name the curves; empty for a single curve.
-    series: String,
-    curves: Vec<CurveData>,
+    pub(super) series: String,
+    pub(super) curves: Vec<CurveData>,
     /// Label and position of reference lines.
-    lines: Vec<(String, f64)>,
+    pub(super) lines: Vec<(String, f64)>,
     /// Factor from a recorded value to its position on y.
-    factor: f64,
-    ratios: Vec<RatioData>,
+    pub(super) factor: f64,
+    pub(super) ratios: Vec<RatioData>,
 }
 
 /// Axis of a figure.
-#[derive(Serialize)]
-struct AxisData {
-    label: String,
-    scale: &'static str,
-    /// Texts of the levels along x, in order.
-    levels: Vec<String>,
+#[derive(Clone, PartialEq, Serialize)]
+pub(super) struct AxisData {
+    pub(super) label: String,
+    pub(super) scale: &'static str,
+    /// Texts of the levels along x, in order; none in a distribution.
+    pub(super) levels: Vec<String>,
     /// Numbers of these levels; empty if one has none.
-    numbers: Vec<f64>,
+    pub(super) numbers: Vec<f64>,
     /// Whether the levels are lengths in bytes.
     bytes: bool,
 }
 
 /// Curve of a figure.
 #[derive(Serialize)]
-struct CurveData {
-    name: String,
+pub(super) struct CurveData {
+    pub(super) name: String,
+    /// Level of the series.
+    pub(super) level: String,
+    /// Index of the side of a comparison.
+    pub(super) side: usize,
+    /// Index of the colour.
+    pub(super) colour: usize,
     metric: String,
-    marks: Vec<MarkData>,
+    /// Index of the samples in the data of the page.
+    samples: usize,
+    pub(super) marks: Vec<MarkData>,
 }
 
 /// Mark of a curve: x, y, both ends of the interval, index of the point in the samples, and the value as text.
 #[derive(Serialize)]
-struct MarkData(f64, f64, Option<f64>, Option<f64>, Option<usize>, String);
+pub(super) struct MarkData(
+    pub(super) f64,
+    pub(super) f64,
+    pub(super) Option<f64>,
+    pub(super) Option<f64>,
+    Option<usize>,
+    String,
+);
 
 /// Ratio of two marks, counted over all curves: both marks, ratio, both ends of its interval (`None` if open), whether
 /// it is resolved, and the number of rounds.
 #[derive(Serialize)]
-struct RatioData(usize, usize, f64, Option<f64>, Option<f64>, u8, usize);
+pub(super) struct RatioData(
+    pub(super) usize,
+    pub(super) usize,
+    f64,
+    Option<f64>,
+    Option<f64>,
+    u8,
+    usize,
+);
 
 /// Figure of a page.
 pub(super) enum PageFigure {
@@ -83,13 +101,20 @@ pub(super) enum PageFigure {
 pub(super) struct FigureMaker<'a> {
     pub(super) summaries: Summaries<'a>,
     experiments: &'a [String],
+    /// Index of the samples of the first experiment in the data of the page.
+    first_samples: usize,
     /// Indices of points in the samples, by experiment.
     indices: BTreeMap<String, BTreeMap<&'a Point, usize>>,
 }
 
 impl<'a> FigureMaker<'a> {
-    pub(super) fn new(run: &'a Run, experiments: &'a [String]) -> Self {
-        Self { summaries: Summaries::new(run), experiments, indices: BTreeMap::new() }
+    pub(super) fn new(run: &'a Run, experiments: &'a [String], first_samples: usize) -> Self {
+        Self {
+            summaries: Summaries::new(run),
+            experiments,
+            first_samples,
+            indices: BTreeMap::new(),
+        }
     }
 
     /// Returns a figure with the values of the run.
@@ -105,14 +130,12 @@ impl<'a> FigureMaker<'a> {
     }
 
     fn data(&mut self, figure: &Figure, plot: &Plot) -> FigureData {
-        let experiment = self.experiments.iter().position(|id| *id == figure.experiment);
         let numbers: Option<Vec<f64>> = plot.x_levels.iter().map(|level| level.number()).collect();
         let has_unit =
             |level: &&lab::point::Level| level.number().is_some() && level.count().is_none();
         FigureData {
             id: plot.id.clone(),
             title: plot.title.clone(),
-            experiment: experiment.unwrap_or_default(),
             x: AxisData {
                 label: plot.x_label.clone(),
                 scale: scale_name(plot.x_scale),
@@ -128,14 +151,20 @@ impl<'a> FigureMaker<'a> {
                 bytes: false,
             },
             series: plot.series.clone(),
-            curves: plot.curves.iter().map(|curve| self.curve(figure, curve)).collect(),
+            curves: plot
+                .curves
+                .iter()
+                .enumerate()
+                .map(|(at, it)| self.curve(figure, it, at))
+                .collect(),
             lines: plot.lines.iter().map(|(name, y)| (name.clone(), short(*y))).collect(),
             factor: plot.scale.scaled(1.0),
             ratios: self.ratios(figure, &plot.curves),
         }
     }
 
-    fn curve(&mut self, figure: &Figure, curve: &Curve) -> CurveData {
+    fn curve(&mut self, figure: &Figure, curve: &Curve, colour: usize) -> CurveData {
+        let experiment = self.experiments.iter().position(|id| *id == figure.experiment);
         let run = self.summaries.run();
         let indices = self.indices.entry(figure.experiment.clone());
         let indices = indices.or_insert_with_key(|id| point_indices(run, id)).clone();
@@ -155,7 +184,15 @@ impl<'a> FigureMaker<'a> {
             )
         };
         let marks = curve.marks.iter().map(mark).collect();
-        CurveData { name: curve.name.clone(), metric: curve.metric.clone(), marks }
+        CurveData {
+            name: curve.name.clone(),
+            level: curve.name.clone(),
+            side: 0,
+            colour,
+            metric: curve.metric.clone(),
+            samples: self.first_samples + experiment.unwrap_or_default(),
+            marks,
+        }
     }
 
     /// Returns the ratios within rounds of every two marks at one x, or of a single curve of every two marks.
@@ -216,99 +253,5 @@ fn scale_name(axis: Axis) -> &'static str {
         Axis::Log10 => "log10",
         Axis::Linear => "linear",
         Axis::Category => "category",
-    }
-}
-
-/// Renders a figure; `index` is that of its data.
-pub(super) fn curves(data: &FigureData, notes: &[String], index: usize) -> Markup {
-    frame(
-        &data.id,
-        &data.title,
-        notes,
-        html! {
-            div.plot data-figure=(index) {
-                noscript { p { "Figures need JavaScript; " code { "tollgate plot " (data.id) } " draws this one." } }
-            }
-        },
-    )
-}
-
-/// Renders a grid as a table.
-pub(super) fn grid(grid: &Grid) -> Markup {
-    let has_groups = grid.panels.iter().any(|panel| !panel.factor.is_empty());
-    frame(
-        &grid.id,
-        &grid.title,
-        &grid.notes,
-        html! {
-            div.scroll tabindex="0" role="region" aria-label={ "Values of " (grid.title) } {
-                table.grid {
-                    thead {
-                        tr {
-                            th scope="col" rowspan=[has_groups.then_some("2")] { (grid.factor) }
-                            @for panel in &grid.panels {
-                                @let is_titled = !panel.factor.is_empty();
-                                th.panel scope="colgroup" colspan=(panel.columns.len())
-                                    rowspan=[(has_groups && !is_titled).then_some("2")] {
-                                    (panel.label)
-                                    @if is_titled { ", by " (panel.factor) }
-                                }
-                            }
-                        }
-                        @if has_groups {
-                            tr {
-                                @for panel in grid.panels.iter().filter(|panel| !panel.factor.is_empty()) {
-                                    @for column in &panel.columns { th scope="col" { (column) } }
-                                }
-                            }
-                        }
-                    }
-                    tbody {
-                        @for (at, row) in grid.rows.iter().enumerate() {
-                            tr.start[row.starts_group] {
-                                th scope="row" { (row.name) }
-                                @for panel in &grid.panels {
-                                    @for (cell, detail) in panel.cells[at].iter().zip(&panel.details[at]) {
-                                        (grid_cell(cell, detail))
-                                    }
-                                }
-                            }
-                        }
-                    }
-                }
-            }
-        },
-    )
-}
-
-fn grid_cell(cell: &Cell, detail: &str) -> Markup {
-    let detail = (!detail.is_empty()).then_some(detail);
-    match cell {
-        Cell::Blank => html! { td {} },
-        Cell::Absent => html! { td.absent { "—" } },
-        Cell::Yes => html! { td.yes data-detail=[detail] { "yes" } },
-        Cell::No => html! { td.no data-detail=[detail] { "no" } },
-        Cell::Plain(text) => html! { td.number data-detail=[detail] { (text) } },
-        Cell::Unresolved(text) => html! { td.number.unresolved data-detail=[detail] { (text) } },
-        Cell::Shaded(text, share) => {
-            let shade = (share * SHADES).round();
-            html! { td class={ "number shade-" (shade) } data-detail=[detail] { (text) } }
-        }
-    }
-}
-
-/// Renders the title of a figure with a permanent link, its content and its notes.
-fn frame(id: &str, title: &str, notes: &[String], content: Markup) -> Markup {
-    html! {
-        figure id={ "figure-" (id) } aria-labelledby={ "title-" (id) } {
-            figcaption {
-                h4 id={ "title-" (id) } { (title) }
-                a.link href={ "#figure-" (id) } aria-label={ "Link to figure " (id) } { "#" (id) }
-            }
-            (content)
-            @if !notes.is_empty() {
-                ul.notes { @for note in notes { li { (note) } } }
-            }
-        }
     }
 }

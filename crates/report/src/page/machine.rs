@@ -11,8 +11,8 @@ use maud::{Markup, html};
 
 use crate::table::causes;
 
-/// Renders the environments of a run, and what the machine lacks.
-pub(super) fn section(run: &Run, judged: &[(Claim, Verdict)]) -> Markup {
+/// Renders the environments of a run, the one with most samples first and open.
+pub(super) fn environments(run: &Run) -> Markup {
     let mut samples: BTreeMap<&str, usize> = BTreeMap::new();
     for sample in &run.samples {
         *samples.entry(&sample.environment).or_default() += 1;
@@ -21,19 +21,15 @@ pub(super) fn section(run: &Run, judged: &[(Claim, Verdict)]) -> Markup {
     let samples_of = |id: &str| samples.get(id).copied().unwrap_or_default();
     environments.sort_by_key(|(id, _)| std::cmp::Reverse(samples_of(id)));
     html! {
-        section aria-labelledby="machine" {
-            h2 #machine { "The machine" }
-            @if run.record.guests.is_some() { p { "Measured in " (run.record.place()) "." } }
-            @for (index, (id, environment)) in environments.iter().enumerate() {
-                details.environment open[index == 0] {
-                    summary {
-                        (environment.cpu.brand) ", Linux " (environment.kernel_release) ": "
-                        (count(samples_of(id), "sample"))
-                    }
-                    (properties(environment))
+        @if run.record.guests.is_some() { p { "Measured in " (run.record.place()) "." } }
+        @for (index, (id, environment)) in environments.iter().enumerate() {
+            details.environment open[index == 0] {
+                summary {
+                    (environment.cpu.brand) ", Linux " (environment.kernel_release) ": "
+                    (count(samples_of(id), "sample"))
                 }
+                (properties(environment))
             }
-            (lacks(run, judged))
         }
     }
 }
@@ -111,8 +107,8 @@ struct Lack<'a> {
     claims: usize,
 }
 
-/// Renders what the machine lacks, the cause of most claims first.
-fn lacks(run: &Run, judged: &[(Claim, Verdict)]) -> Markup {
+/// Renders what a machine lacks, the cause of most claims first; `machine` names it to screen readers.
+pub(super) fn lacks(run: &Run, judged: &[(Claim, Verdict)], machine: &str) -> Markup {
     let mut lacks: BTreeMap<String, Lack> = BTreeMap::new();
     for sample in &run.samples {
         let Some(failure) = sample.error.as_ref().filter(|failure| !failure.kind.is_fault()) else {
@@ -132,10 +128,9 @@ fn lacks(run: &Run, judged: &[(Claim, Verdict)]) -> Markup {
     let mut lacks: Vec<_> = lacks.into_iter().collect();
     lacks.sort_by_key(|(_, lack)| std::cmp::Reverse((lack.claims, lack.points.len())));
     html! {
-        h3 #lacks { "What it lacks" }
         @if lacks.is_empty() { p { "Every point and every claim of this run could be measured." } }
         @else {
-            div.scroll tabindex="0" role="region" aria-label="What the machine lacks" {
+            div.scroll tabindex="0" role="region" aria-label={ "What " (machine) " lacks" } {
                 table.lacks {
                     thead { tr {
                         th scope="col" { "cause" } th scope="col" { "remedy" }

@@ -1,18 +1,21 @@
 //! The page of results: one HTML file that needs neither the network nor another file.
 //!
-//! [`RunPage`] shows one run: headlines, verdicts, claims, experiments with figures and tables, samples. Headlines, claims
-//! and what describes the run are HTML, so that they can be read and searched without scripts. The scripts in `scripts/`
+//! [`RunPage`] shows one run: headlines, verdicts, claims, experiments with figures and tables, samples;
+//! [`ComparisonPage`] shows several runs or machines, the resolved differences first. Headlines, claims and what describes the run are HTML, so that they can be read and searched without scripts. The scripts in `scripts/`
 //! draw figures and make tables from compressed data in the page.
 //!
 //! No text of a journal becomes markup or script: the templates escape it in HTML, data is in base64, and the scripts
 //! create elements with texts only. In addition the page forbids the browser every script but its own, and every request.
 
 mod claims;
+mod comparison;
 mod compressed;
 mod document;
 mod experiment;
 mod figure;
+mod frames;
 mod machine;
+mod merged;
 mod overview;
 mod samples;
 mod tables;
@@ -29,6 +32,8 @@ use maud::html;
 use serde::Serialize;
 
 use crate::table::NoHeadline;
+use claims::JudgedClaim;
+pub use comparison::{ComparedSide, ComparisonPage};
 use compressed::CompressedData;
 use document::{Document, Entry};
 use experiment::{ExperimentData, Experiments};
@@ -96,12 +101,23 @@ const MAX_BYTES: usize = 3_000_000;
 /// Data that the scripts of the page read.
 #[derive(Serialize)]
 struct PageData {
-    /// Name of the run.
-    run: String,
     /// Experiments in the order of the page.
     experiments: Vec<ExperimentData>,
     /// Figures, to which elements refer by index.
     figures: Vec<FigureData>,
+    /// Samples, to which curves refer by index.
+    samples: Vec<SamplesName>,
+}
+
+/// Names of the samples of an experiment.
+#[derive(Serialize)]
+struct SamplesName {
+    /// Part of the ID of their element.
+    slug: String,
+    /// Name of the file into which they are saved alone.
+    file: String,
+    /// Name of the run, for the file into which all samples are saved.
+    run: String,
 }
 
 impl RunPage<'_> {
@@ -111,28 +127,57 @@ impl RunPage<'_> {
     /// Returns an error if the run lacks an experiment, or if data cannot be encoded.
     pub fn html(&self) -> Result<String, PageError> {
         let Experiments { html, experiments, figures } = Experiments::new(self)?;
-        let data = PageData { run: self.run.record.name.clone(), experiments, figures };
+        let data = PageData { experiments, figures, samples: self.samples_names("") };
         let data = CompressedData::new("data", &data)?;
-        let shown: Vec<_> =
-            self.experiments.iter().map(|id| (id, self.shown_metrics(id))).collect();
         let document = |samples: &EmbeddedSamples| Document {
             title: format!("tollgate: {}", self.run.record.name),
             header: overview::header(self.run),
             contents: self.contents(),
             body: html! {
-                (overview::headlines(self.headlines))
+                section aria-labelledby="headlines" {
+                    h2 #headlines { "Results in short" }
+                    (overview::headlines(self.headlines))
+                }
                 (overview::verdicts(self.judged, self.unlisted_claims))
                 (overview::warnings(self.inconsistencies))
-                (claims::section(self.judged, self.experiments))
+                (claims::section(JudgedClaim::of_run(self.judged), self.experiments))
                 (html)
-                (machine::section(self.run, self.judged))
-                (overview::repetition(self, samples))
+                section aria-labelledby="machine" {
+                    h2 #machine { "The machine" }
+                    (machine::environments(self.run))
+                    h3 #lacks { "What it lacks" }
+                    (machine::lacks(self.run, self.judged, "the machine"))
+                }
+                section aria-labelledby="repeat" {
+                    h2 #repeat { "Repeat it" }
+                    (overview::repetition(self, "command"))
+                    p { "This page: " code { "tollgate report --results " (overview::shell(&self.run.folder)) } }
+                    (overview::samples(samples))
+                }
             },
             data: html! { (data.html()) (samples.html()) },
         };
         let others = document(&EmbeddedSamples::none()).html().len();
         let left = MAX_BYTES.saturating_sub(others);
-        Ok(document(&EmbeddedSamples::fitting(self.run, &shown, left)?).html())
+        Ok(document(&self.samples("", left)?).html())
+    }
+
+    /// Encodes the samples of the experiments; `prefix` distinguishes the sides of a comparison.
+    fn samples(&self, prefix: &str, max_bytes: usize) -> Result<EmbeddedSamples, PageError> {
+        let shown: Vec<_> =
+            self.experiments.iter().map(|id| (id, self.shown_metrics(id))).collect();
+        EmbeddedSamples::fitting(self.run, prefix, &shown, max_bytes)
+    }
+
+    /// Returns the names of the samples of each experiment.
+    fn samples_names(&self, prefix: &str) -> Vec<SamplesName> {
+        let run = &self.run.record.name;
+        let name = |id: &String| SamplesName {
+            slug: format!("{prefix}{}", slug(id)),
+            file: format!("{}-{}", slug(run), slug(id)),
+            run: slug(run),
+        };
+        self.experiments.iter().map(name).collect()
     }
 
     /// Returns the metrics of an experiment that tables, figures and claims are about.
@@ -151,15 +196,7 @@ impl RunPage<'_> {
             entries.push(Entry::new("Verdicts", "verdicts"));
             entries.push(Entry::new("Claims", "claims"));
         }
-        for suite in experiment::suites(self.experiments) {
-            let of_suite = self.experiments.iter().filter(|id| experiment::is_of(id, suite));
-            let entry = |id: &String| {
-                let name = id.split_once('/').map_or(id.as_str(), |(_, name)| name);
-                Entry::new(name, &format!("experiment-{}", slug(id)))
-            };
-            let parts = of_suite.map(entry).collect();
-            entries.push(Entry::new(suite, &format!("suite-{}", slug(suite))).with(parts));
-        }
+        entries.extend(experiment::contents(self.experiments));
         entries.push(Entry::new("The machine", "machine"));
         entries.push(Entry::new("Repeat it", "repeat"));
         entries

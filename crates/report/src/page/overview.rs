@@ -1,7 +1,8 @@
 //! The top of a page: the run, its headlines, the number of verdicts, warnings; and at the end how to repeat it.
 
+use std::path::Path;
+
 use lab::claim::{Claim, Verdict, VerdictKind};
-use lab::experiment::suite_name;
 use lab::format::count;
 use lab::journal::Run;
 use lab::run::is_lab_experiment;
@@ -35,20 +36,14 @@ pub(super) fn header(run: &Run) -> Markup {
 
 /// Renders the headlines of each suite.
 pub(super) fn headlines(suites: &[SuiteHeadlines]) -> Markup {
+    let is_shown = |one: &&SuiteHeadlines| !one.filled.is_empty() || one.missing.is_some();
     html! {
-        section aria-labelledby="headlines" {
-            h2 #headlines { "Results in short" }
-            @if suites.iter().all(|one| one.filled.is_empty() && one.missing.is_none()) {
-                p { "No headline has values in this run." }
-            }
-            dl.headlines {
-                @for one in suites.iter().filter(|one| !one.filled.is_empty() || one.missing.is_some()) {
-                    dt { a href={ "#suite-" (slug(&one.suite)) } { (one.suite) } }
-                    @for headline in &one.filled {
-                        dd id={ "headline-" (slug(&headline.id)) } { (headline.sentence) }
-                    }
-                    @if let Some(why) = one.missing { dd.faint { "no headlines: " (why) } }
-                }
+        @if !suites.iter().any(|one| is_shown(&one)) { p { "No headline has values in this run." } }
+        dl.headlines {
+            @for one in suites.iter().filter(is_shown) {
+                dt { a href={ "#suite-" (slug(&one.suite)) } { (one.suite) } }
+                @for headline in &one.filled { dd { (headline.sentence) } }
+                @if let Some(why) = one.missing { dd.faint { "no headlines: " (why) } }
             }
         }
     }
@@ -126,47 +121,45 @@ pub(super) fn warnings(lines: &[String]) -> Markup {
     }
 }
 
-/// Renders the commands that repeat the run, and the download of all samples.
-pub(super) fn repetition(page: &RunPage, samples: &EmbeddedSamples) -> Markup {
+/// Renders the command that repeats a run, in an element with an ID.
+pub(super) fn repetition(page: &RunPage, id: &str) -> Markup {
     let record = &page.run.record;
     let hash = record.environments.values().find_map(|it| it.program_hash.as_deref());
-    let suites: Vec<&str> = super::experiment::suites(page.experiments).collect();
-    let of_suite =
-        |suite: &str| page.experiments.iter().filter(|id| suite_name(id) == suite).count();
     html! {
-        section aria-labelledby="repeat" {
-            h2 #repeat { "Repeat it" }
-            p { "This command measures the run again, in a new folder:" }
-            pre { code #command { (page.repetition.command) } }
-            p.actions { button type="button" data-copy="command" hidden { "Copy the command" } }
-            @if !page.repetition.limits.is_empty() {
-                ul.notes { @for line in &page.repetition.limits { li { (line) } } }
-            }
-            p {
-                "Measured by tollgate " (record.program)
-                @if let Some(hash) = hash { ", BLAKE3 digest " code.digest { (hash) } }
-                "; seed " (record.seed) "; journal format " (record.format) "."
-            }
-            p { "This page: " code { "tollgate report --results " (shell(&page.run.folder.to_string_lossy())) } }
-            h3 #samples { "Samples" }
-            p {
-                "The page contains all samples of "
-                (suites.iter().map(|suite| format!("{} of {suite}", count(of_suite(suite), "experiment")))
-                    .collect::<Vec<_>>().join(", "))
-                ", " (samples.words()) ". Histograms, noise counts, parts and trials are in the journal only: "
-                code { "tollgate export" } "."
-            }
-            p.actions { button type="button" data-download="all" hidden { "Download all samples (CSV)" } }
-            noscript { p { "The downloads need JavaScript." } }
+        p { "This command measures the run again, in a new folder:" }
+        pre { code id=(id) { (page.repetition.command) } }
+        p.actions { button type="button" data-copy=(id) hidden { "Copy the command" } }
+        @if !page.repetition.limits.is_empty() {
+            ul.notes { @for line in &page.repetition.limits { li { (line) } } }
+        }
+        p {
+            "Measured by tollgate " (record.program)
+            @if let Some(hash) = hash { ", BLAKE3 digest " code.digest { (hash) } }
+            "; seed " (record.seed) "; journal format " (record.format) "."
         }
     }
 }
 
+/// Renders the download of all samples.
+pub(super) fn samples(samples: &EmbeddedSamples) -> Markup {
+    html! {
+        h3 #samples { "Samples" }
+        p {
+            "The page contains every sample of its experiments " (samples.words())
+            ". Histograms, noise counts, parts and trials are in the journal only: "
+            code { "tollgate export" } "."
+        }
+        p.actions { button type="button" data-download="all" hidden { "Download all samples (CSV)" } }
+        noscript { p { "The downloads need JavaScript." } }
+    }
+}
+
 /// Quotes a path for a shell.
-fn shell(path: &str) -> String {
+pub(super) fn shell(path: &Path) -> String {
+    let path = path.to_string_lossy();
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
     match !path.is_empty() && path.chars().all(is_plain) {
-        true => path.into(),
+        true => path.into_owned(),
         false => format!("'{}'", path.replace('\'', r"'\''")),
     }
 }

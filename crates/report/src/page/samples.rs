@@ -42,19 +42,21 @@ impl EmbeddedSamples {
         Self { detail: DETAILS[0], parts: Vec::new() }
     }
 
-    /// Encodes the samples of experiments, with the metrics that the page shows of each, in at most `max_bytes` if the
+    /// Encodes the samples of experiments in elements whose IDs have a prefix, with the metrics that the page shows of
+    /// each, in at most `max_bytes` if the
     /// least detail permits it.
     ///
     /// # Errors
     /// Returns an error if they cannot be encoded.
     pub(super) fn fitting(
         run: &Run,
+        prefix: &str,
         experiments: &[(&String, BTreeSet<String>)],
         max_bytes: usize,
     ) -> Result<Self, PageError> {
         let tables: Vec<_> = experiments
             .iter()
-            .map(|(id, shown)| (slug(id), SampleTable::new(run, id), shown))
+            .map(|(id, shown)| (format!("{prefix}{}", slug(id)), SampleTable::new(run, id), shown))
             .collect();
         let encode = |detail: Detail| -> Result<Self, PageError> {
             let part = |(slug, table, shown): &(String, SampleTable, &BTreeSet<String>)| {
@@ -137,6 +139,7 @@ impl TextColumn {
 /// Samples of one experiment by column, sorted by point and round.
 #[derive(Serialize)]
 struct SampleTable {
+    run: String,
     experiment: String,
     factors: Vec<String>,
     /// Levels of each point, in the order of the factors.
@@ -184,7 +187,8 @@ impl SampleTable {
         points.sort_unstable_by_key(|(index, _)| *index);
         let start = run.samples.first().map_or(0.0, |first| first.at);
         let mut table = Self {
-            experiment: experiment.into(),
+            run: spreadsheet::cell(&run.record.name).into_owned(),
+            experiment: spreadsheet::cell(experiment).into_owned(),
             factors: factors.iter().map(ToString::to_string).collect(),
             points: points.into_iter().map(|(_, levels)| levels).collect(),
             point,

@@ -3,7 +3,7 @@
 use lab::table::{Emphasis, TableCell};
 use serde::Serialize;
 
-use crate::table::{Pivot, PointList, ShownTable, TableContent, ValueCell};
+use crate::table::{ComparedTable, Pivot, PointList, ShownTable, TableContent, ValueCell};
 
 /// A table.
 #[derive(Serialize)]
@@ -45,6 +45,18 @@ impl TableData {
         match &table.content {
             TableContent::Pivot(pivot) => empty.with_pivot(pivot),
             TableContent::List(list) => empty.with_list(list),
+        }
+    }
+
+    /// Returns a table of a comparison.
+    pub(super) fn compared(table: &ComparedTable) -> Self {
+        let columns = table.headers.iter().map(|it| (it.title.clone(), it.is_right));
+        Self {
+            caption: table.caption.clone(),
+            part: String::new(),
+            columns: columns.collect(),
+            labels: table.labels,
+            rows: table.rows.iter().map(|row| row.iter().map(text).collect()).collect(),
         }
     }
 

@@ -39,10 +39,10 @@ fn comparison_text(comparison: &Comparison, experiment: Option<&Experiment>, pag
         format!("B is {}", comparison.b.join(", ")),
     ];
     text += &page.paragraph(&facts.join("; "), 0, Emphasis::Plain);
-    let points: Vec<&Point> = comparison.rows.iter().map(|row| &row.point).collect();
-    for section in sections(points, experiment) {
+    for table in compared_tables(comparison, experiment, "B") {
         text.push('\n');
-        text += &table(comparison, &section, page);
+        text += &page.paragraph(&table.caption, 2, Emphasis::Faint);
+        text += &page.table(&table.headers, table.rows);
     }
     text += &page.paragraph(&counts(comparison), 2, Emphasis::Plain);
     for note in &comparison.notes {
@@ -51,28 +51,59 @@ fn comparison_text(comparison: &Comparison, experiment: Option<&Experiment>, pag
     text
 }
 
-fn table(comparison: &Comparison, section: &Section, page: Page) -> String {
+/// Table of the points of a sweep, or of other points, with the values of both sides.
+pub(crate) struct ComparedTable {
+    pub(crate) caption: String,
+    pub(crate) headers: Vec<ColumnHeader>,
+    /// Number of columns at the left that name a row.
+    pub(crate) labels: usize,
+    pub(crate) rows: Vec<Vec<TableCell>>,
+}
+
+/// Returns the tables of a comparison with A; `b` is the name of the other side.
+pub(crate) fn compared_tables(
+    comparison: &Comparison,
+    experiment: Option<&Experiment>,
+    b: &str,
+) -> Vec<ComparedTable> {
+    let points: Vec<&Point> = comparison.rows.iter().map(|row| &row.point).collect();
+    let sections = sections(points, experiment);
+    sections.iter().map(|section| ComparedTable::new(comparison, section, b)).collect()
+}
+
+impl ComparedTable {
+    fn new(comparison: &Comparison, section: &Section, b: &str) -> Self {
+        let record = &comparison.record;
+        let of_point = |point: Point| comparison.rows.iter().filter(move |row| row.point == point);
+        let rows: Vec<&Compared> = section.in_order().into_iter().flat_map(of_point).collect();
+        let values = rows.iter().flat_map(|row| [centre(&row.a), centre(&row.b)]);
+        let format = ValueFormat { unit: &record.unit, scale: Scale::common(values, &record.unit) };
+        let mut headers: Vec<ColumnHeader> =
+            section.axes.iter().map(|axis| ColumnHeader::left(&axis.factor)).collect();
+        let has_classes = rows.iter().any(|row| row.class.is_some());
+        headers.extend(has_classes.then(|| ColumnHeader::left("cores")));
+        let labels = headers.len();
+        headers.extend(["A", b, &format!("{b} / A"), "95% interval"].map(ColumnHeader::right));
+        headers.push(ColumnHeader::left(format!("{b} is")));
+        let line = |row: &&Compared| {
+            let mut cells: Vec<TableCell> =
+                section.axes.iter().map(|axis| row.point.text(&axis.factor).into()).collect();
+            cells.extend(has_classes.then(|| row.class.map_or("", Class::name).into()));
+            cells.extend(cells_of(row, &format).map(TableCell::from));
+            cells.push(verdict(row.difference, record.better));
+            cells
+        };
+        let rows = rows.iter().map(line).collect();
+        Self { caption: caption(section, &format), headers, labels, rows }
+    }
+}
+
+/// Returns the cells of a row whose values have their own units: both means, the ratio, its interval, and what B is.
+pub(crate) fn compared_cells(row: &Compared, comparison: &Comparison) -> [TableCell; 5] {
     let record = &comparison.record;
-    let of_point = |point: Point| comparison.rows.iter().filter(move |row| row.point == point);
-    let rows: Vec<&Compared> = section.in_order().into_iter().flat_map(of_point).collect();
-    let values = rows.iter().flat_map(|row| [centre(&row.a), centre(&row.b)]);
-    let format = ValueFormat { unit: &record.unit, scale: Scale::common(values, &record.unit) };
-    let mut headers: Vec<ColumnHeader> =
-        section.axes.iter().map(|axis| ColumnHeader::left(&axis.factor)).collect();
-    let has_classes = rows.iter().any(|row| row.class.is_some());
-    headers.extend(has_classes.then(|| ColumnHeader::left("cores")));
-    headers.extend(["A", "B", "B / A", "95% interval"].map(ColumnHeader::right));
-    headers.push(ColumnHeader::left("B is"));
-    let line = |row: &&Compared| {
-        let mut cells: Vec<TableCell> =
-            section.axes.iter().map(|axis| row.point.text(&axis.factor).into()).collect();
-        cells.extend(has_classes.then(|| row.class.map_or("", Class::name).into()));
-        cells.extend(cells_of(row, &format).map(TableCell::from));
-        cells.push(verdict(row.difference, record.better));
-        cells
-    };
-    let caption = page.paragraph(&caption(section, &format), 2, Emphasis::Faint);
-    caption + &page.table(&headers, rows.iter().map(line).collect())
+    let format = ValueFormat { unit: &record.unit, scale: None };
+    let [a, b, ratio, interval] = cells_of(row, &format).map(TableCell::from);
+    [a, b, ratio, interval, verdict(row.difference, record.better)]
 }
 
 /// Returns the geometric mean, or the arithmetic one if a value is not positive.
@@ -121,7 +152,7 @@ fn verdict(difference: Difference, better: Better) -> TableCell {
 }
 
 /// Counts points by verdict, with the reasons of those without one, and points of one side only.
-fn counts(comparison: &Comparison) -> String {
+pub(crate) fn counts(comparison: &Comparison) -> String {
     let better = comparison.record.better;
     let mut words: BTreeMap<String, usize> = BTreeMap::new();
     for row in &comparison.rows {

@@ -28,6 +28,9 @@ pub use verdicts::{claim, verdict, verdicts, verdicts_json};
 pub(crate) use argument::why;
 pub(crate) use causes::{NOT_MEASURED, causes, is_unmeasured};
 pub(crate) use cell::ValueCell;
+pub(crate) use compare::{
+    ComparedTable, compared_cells, compared_tables, counts as comparison_counts,
+};
 pub(crate) use notes::Notes;
 pub(crate) use pivot::Pivot;
 pub(crate) use point_list::PointList;

@@ -125,7 +125,7 @@ fn compare_runs(args: &Compare) -> Result<u8, CliError> {
 }
 
 /// Opens the runs of a side: one, given its folder, or all in a folder of runs.
-fn open_side(folder: &Path) -> Result<Vec<Run>, CliError> {
+pub(super) fn open_side(folder: &Path) -> Result<Vec<Run>, CliError> {
     let runs = journal::runs(folder)?;
     if runs.is_empty() {
         let folder = folder.display();

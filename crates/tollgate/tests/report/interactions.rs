@@ -296,7 +296,7 @@ fn tables_and_all_parts_are_shown_and_printed() {
 }
 
 /// Saves a picture in the folder of temporary files of tests, to be looked at.
-fn picture(browser: &Browser, name: &str) {
+pub(crate) fn picture(browser: &Browser, name: &str) {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("report");
     std::fs::create_dir_all(&folder).unwrap();
     browser.screenshot(&folder.join(format!("{name}.png")));
@@ -326,30 +326,34 @@ fn a_page_fits_desktops_and_phones_in_light_and_dark() {
     opened.is_silent();
 }
 
-#[test]
-fn axe_finds_no_barrier() {
-    let test = "barriers of the page by axe-core";
+/// Opens all parts of the page and checks it by axe-core; notes if there is none.
+#[track_caller]
+pub(crate) fn is_barrier_free(browser: &Browser, test: &str) {
     let Some(axe) = std::env::var_os("TOLLGATE_AXE") else {
         return machine::untested::note(test, &"npm cannot fetch axe-core");
     };
-    let axe = std::fs::read_to_string(axe).unwrap();
+    browser.run("document.querySelectorAll('main details').forEach((one) => { one.open = true; })");
+    browser.wait(
+        "return document.querySelectorAll('details[data-tables]:not([data-filled])').length === 0",
+    );
+    browser.run(&std::fs::read_to_string(axe).unwrap());
+    browser.run("axe.run().then((found) => { window.found = found.violations; })");
+    browser.wait("return window.found !== undefined");
+    let found = browser.run(
+        "return window.found.map((one) => [one.id, one.help, one.nodes.slice(0, 3).map((node) => node.html)])",
+    );
+    assert_eq!(found, Value::Array(Vec::new()));
+}
+
+#[test]
+fn axe_finds_no_barrier() {
+    let test = "barriers of the page";
     let Some(opened) = Opened::new(test) else { return };
-    let browser = &opened.browser;
     for (scheme, width) in [("light", 1280), ("dark", 390)] {
-        browser.prefer(scheme);
-        browser.resize(width, 900);
-        browser.open(&opened.page, FIGURE);
-        browser.run(
-            "document.querySelectorAll('main details').forEach((one) => { one.open = true; })",
-        );
-        browser.wait("return document.querySelectorAll('details[data-tables]:not([data-filled])').length === 0");
-        browser.run(&axe);
-        browser.run("axe.run().then((found) => { window.found = found.violations; })");
-        browser.wait("return window.found !== undefined");
-        let found = browser.run(
-            "return window.found.map((one) => [one.id, one.help, one.nodes.slice(0, 3).map((node) => node.html)])",
-        );
-        assert_eq!(found, Value::Array(Vec::new()), "{scheme} {width}");
+        opened.browser.prefer(scheme);
+        opened.browser.resize(width, 900);
+        opened.browser.open(&opened.page, FIGURE);
+        is_barrier_free(&opened.browser, test);
     }
 }
 

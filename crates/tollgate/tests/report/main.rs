@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
 mod browser;
+mod comparison;
 mod content;
 #[path = "../harness/mod.rs"]
 mod harness;

@@ -21,12 +21,12 @@ function markPath(shape, x, y, r) {
   }
 }
 
-// Returns the style of the curve with an index. Beyond six curves, whose colours and marks differ, dashes differ too.
-function curveStyle(index) {
+// Returns the style of a curve. Beyond six colours, whose marks differ, dashes differ too; between sides both do.
+function curveStyle({ colour, side }) {
   return {
-    className: `series colour-${index % COLOURS}`,
-    shape: SHAPES[index % SHAPES.length],
-    dash: DASHES[Math.floor(index / SHAPES.length) % DASHES.length],
+    className: `series colour-${colour % COLOURS} side-${side}`,
+    shape: SHAPES[(colour + 3 * side) % SHAPES.length],
+    dash: DASHES[(Math.floor(colour / SHAPES.length) + side) % DASHES.length],
   };
 }
 
@@ -111,7 +111,7 @@ function drawGrid(picture, layout) {
 // Draws a curve and adds the positions of its values. Between names there is nothing to show, so marks of curves are drawn
 // side by side.
 function drawCurve(figure, curve, layout, state, positions) {
-  const style = curveStyle(curve.index);
+  const style = curveStyle(curve);
   const group = svg("g", { class: style.className, "data-series": curve.name });
   const step = Math.min((layout.slot * 0.7) / layout.curves, 11);
   const shift = layout.isJoined ? 0 : (layout.rank.get(curve.index) - (layout.curves - 1) / 2) * step;

@@ -1,6 +1,7 @@
 // The filter of claims.
 
-const filterNames = ["suite", "verdict", "kind"];
+// Fields of the filter that compare with data of a claim; pages of one run have no sides.
+const filterNames = ["suite", "verdict", "kind", "sides"].filter((name) => filterField(name) !== null);
 
 function filterField(name) {
   return document.getElementById(`filter-${name}`);
@@ -13,7 +14,7 @@ function filterClaims() {
   let shown = 0;
   const claims = document.querySelectorAll("ul.claims > li");
   for (const claim of claims) {
-    const passes = wanted.every(([name, value]) => value === "" || claim.dataset[name] === value)
+    const passes = wanted.every(([name, value]) => value === "" || claim.dataset[name].split(" ").includes(value))
       && (text === "" || claim.textContent.toLowerCase().includes(text));
     claim.hidden = !passes;
     shown += passes ? 1 : 0;

@@ -10,7 +10,7 @@ class FigureView {
     this.figure = figure;
     this.isDistribution = figure.x.levels.length === 0;
     this.state = { x: figure.x.scale, y: figure.y.scale, base: null, hidden: new Set(), hasDots: false };
-    this.samples = null;
+    this.samples = new Map(); // by index in the data of the page
     this.chosen = null;
     this.canvas = this.makeCanvas();
     this.legend = html("div", { class: "legend", role: "group", "aria-label": figure.series || "Curves" });
@@ -73,7 +73,7 @@ class FigureView {
 
   makeBases(bases) {
     const choice = html("select", { "data-control": "values", change: () => {
-      this.state.base = choice.value === "" ? null : Number(choice.value);
+      this.state.base = bases.find(({ value }) => value === choice.value) ?? null;
       this.draw();
     } });
     choice.append(html("option", { value: "" }, "absolute"));
@@ -83,7 +83,9 @@ class FigureView {
 
   async setDots(isOn) {
     this.state.hasDots = isOn;
-    if (isOn) this.samples = await loadSamples(page.experiments[this.figure.experiment].slug);
+    if (isOn) {
+      for (const { samples } of this.figure.curves) this.samples.set(samples, await loadSamples(page.samples[samples].slug));
+    }
     this.draw();
   }
 
@@ -92,7 +94,7 @@ class FigureView {
     if (figure.curves.length < 2 && !figure.curves[0]?.name) return;
     if (figure.series) this.legend.append(html("span", { class: "title" }, figure.series));
     figure.curves.forEach((curve, index) => {
-      const style = curveStyle(index);
+      const style = curveStyle(curve);
       const sample = svg("svg", { class: style.className, width: 26, height: 12, "aria-hidden": "true" },
         svg("path", { class: "line", d: "M1 6H25", "stroke-dasharray": style.dash || undefined }),
         svg("path", { class: "mark", d: markPath(style.shape, 13, 6, MARK_RADIUS) }));
@@ -188,24 +190,24 @@ function valueTable(figure) {
   return html("table", { class: "values" }, html("thead", {}, head), body);
 }
 
-// Returns the choices of a base for relative values: curves, or the marks of a single curve.
+// Returns the choices of a base for relative values: levels of the series, or of x if there is a single one.
 function baseChoices(figure) {
   if (figure.ratios.length === 0) return [];
-  if (figure.curves.length === 1) {
-    return figure.curves[0].marks.map((mark, value) => ({ value, name: levelOf(figure, mark[0]) }));
-  }
-  return figure.curves.map((curve, value) => ({ value, name: curve.name }));
+  const levels = [...new Set(figure.curves.map((curve) => curve.level))];
+  if (levels.length > 1) return levels.map((level) => ({ value: `level ${level}`, name: level }));
+  const xs = [...new Set(figure.curves.flatMap((curve) => curve.marks.map((mark) => mark[0])))].sort((a, b) => a - b);
+  return xs.map((x) => ({ value: `x ${x}`, name: levelOf(figure, x) }));
 }
 
 // Returns the values of a figure in the mode of its state: label of y, reference lines, and curves with marks and dots.
 function valuesOf(figure, state, samples) {
   const marksOf = (curve) => curve.marks.map(([x, y, low, high, point, text]) => ({ x, y, low, high, point, text: text || `${significant(y, 4)} at ${significant(x, 4)}` }));
-  const curves = figure.curves.map((curve, index) => ({ index, name: curve.name, metric: curve.metric, marks: marksOf(curve) }));
+  const curves = figure.curves.map((curve, index) => ({ ...curve, index, marks: marksOf(curve) }));
   if (state.base !== null) return relativeValues(figure, curves, state.base);
-  if (state.hasDots && samples !== null) {
-    for (const curve of curves) {
+  if (state.hasDots) {
+    for (const curve of curves.filter((one) => samples.has(one.samples))) {
       curve.dots = curve.marks.filter((mark) => mark.point !== null).flatMap((mark) =>
-        roundsOfPoint(samples, mark.point, curve.metric).map(({ round, value, state: used }) => ({
+        roundsOfPoint(samples.get(curve.samples), mark.point, curve.metric).map(({ round, value, state: used }) => ({
           x: mark.x, y: value * figure.factor, round, isUsed: used === "used",
         })));
     }
@@ -213,7 +215,8 @@ function valuesOf(figure, state, samples) {
   return { label: figure.y.label, lines: figure.lines, curves };
 }
 
-// Replaces values by their ratios to a base: a curve, or a mark of a single curve. Ratios are those within rounds.
+// Replaces values by their ratios to a base of the same side: a level of the series at the same x, or an x of the same
+// curve. Ratios are those within rounds.
 function relativeValues(figure, curves, base) {
   const ratios = new Map();
   for (const [a, b, ratio, low, high, isResolved, rounds] of figure.ratios) {
@@ -223,11 +226,12 @@ function relativeValues(figure, curves, base) {
   }
   const all = [];
   for (const curve of curves) for (const mark of curve.marks) all.push({ curve, mark });
-  const isSingle = curves.length === 1;
-  const name = isSingle ? levelOf(figure, curves[0].marks[base].x) : curves[base].name;
-  const baseOf = (mark) => (isSingle ? base : all.findIndex((one) => one.curve.index === base && one.mark.x === mark.x));
-  all.forEach(({ mark }, index) => {
-    const of = baseOf(mark);
+  const { name, value } = base;
+  const isBase = (one, curve, mark) => one.curve.side === curve.side && one.curve.metric === curve.metric && (value.startsWith("level ")
+    ? one.curve.level === name && one.mark.x === mark.x
+    : one.curve === curve && value === `x ${one.mark.x}`);
+  all.forEach(({ curve, mark }, index) => {
+    const of = all.findIndex((one) => isBase(one, curve, mark));
     const found = of === index ? { ratio: 1, low: null, high: null, isBase: true } : ratios.get(`${index}/${of}`);
     mark.y = found?.ratio ?? null;
     mark.low = found?.low ?? null;

@@ -43,7 +43,7 @@ function roundsOfPoint(table, point, metric) {
 function csvColumns(table) {
   const plain = ["twin", "round", "session", "position", "attempt", "at", "seconds", "core_mhz"];
   const texts = ["state", "environment", "void", "error", "why"];
-  const columns = [["experiment", () => table.experiment]];
+  const columns = [["run", () => table.run], ["experiment", () => table.experiment]];
   table.factors.forEach((factor, at) => columns.push([factor, (index) => table.points[table.point[index]][at]]));
   for (const name of plain) columns.push([name, (index) => table[name][index]]);
   for (const [name, values] of Object.entries(table.values)) columns.push([name, (index) => values[index]]);
@@ -84,10 +84,11 @@ function samplesCsv(tables) {
   return lines.map((line) => `${line}\r\n`);
 }
 
-// Saves the samples of an experiment, or of all.
+// Saves the samples of an experiment, or all.
 async function downloadSamples(which) {
-  const experiments = which === "all" ? page.experiments : page.experiments.filter((one) => one.slug === which);
-  const tables = await Promise.all(experiments.map((one) => loadSamples(one.slug)));
-  const name = which === "all" ? page.run : `${page.run}-${which}`;
+  const samples = which === "all" ? page.samples : page.samples.filter((one) => one.slug === which);
+  const tables = await Promise.all(samples.map((one) => loadSamples(one.slug)));
+  const runs = [...new Set(samples.map((one) => one.run))];
+  const name = which === "all" ? runs.join("-and-") : samples[0].file;
   download(`${name}.csv`, "text/csv", samplesCsv(tables));
 }
