@@ -11,7 +11,7 @@ use maud::{Markup, html};
 use super::overview::verdict_name;
 use super::slug;
 use crate::table::{
-    NOT_MEASURED, VERDICT_ORDER, elsewhere, attribution, value_with_interval, why, with_cores,
+    NOT_MEASURED, VERDICT_ORDER, attribution, elsewhere, value_with_interval, why, with_cores,
 };
 
 /// Number of values of a claim that are visible at once.

@@ -39,4 +39,4 @@ pub(crate) use show::{
     ShownExperiment, ShownTable, TableContent, noise_floor, rounds_of, shared_core,
 };
 pub(crate) use statistic::{value_with_interval, with_cores};
-pub(crate) use verdicts::{KINDS as VERDICT_KINDS, ORDER as VERDICT_ORDER, elsewhere, origin};
+pub(crate) use verdicts::{KINDS as VERDICT_KINDS, ORDER as VERDICT_ORDER, attribution, elsewhere};
