@@ -88,7 +88,14 @@ impl Table {
     }
 }
 
-fn check(backends: &[Ipv4Addr]) -> Result<(), TableError> {
+/// Checks that a table can be populated for backends.
+///
+/// # Errors
+/// Returns an error if there are no backends, too many, or equal ones.
+pub fn check(backends: &[Ipv4Addr]) -> Result<(), TableError> {
+    if backends.is_empty() {
+        return Err(TableError::NoBackends);
+    }
     if backends.len() > MAX_BACKENDS {
         return Err(TableError::TooMany(backends.len()));
     }

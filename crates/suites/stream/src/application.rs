@@ -66,13 +66,13 @@ pub enum ApplicationSpec {
     },
     /// Maglev as in Ensō's evaluation.
     MaglevEnso {
-        /// Number of backends, with addresses from 10.1.0.0 up.
-        backends: u32,
+        /// Addresses of the backends.
+        backends: Arc<[Ipv4Addr]>,
     },
     /// The complete Maglev.
     Maglev {
         /// As above.
-        backends: u32,
+        backends: Arc<[Ipv4Addr]>,
     },
     /// The key-value store, with one partition per core.
     KeyValue {
@@ -249,7 +249,7 @@ impl ApplicationSpec {
         let options = match self {
             Self::Echo { nops } => format!("{nops} NOPs per packet"),
             Self::MaglevEnso { backends } | Self::Maglev { backends } => {
-                format!("{backends} backend{}", s(u64::from(*backends)))
+                format!("{} backend{}", backends.len(), s(backends.len() as u64))
             }
             Self::KeyValue { keys, .. } => {
                 format!("{keys} keys in {}", format_bytes(self.memory(cores)))
@@ -298,12 +298,8 @@ impl ApplicationSpec {
     ) -> Result<O::Output, ApplicationError> {
         Ok(match self {
             Self::Echo { nops } => operation.run_echo(Echo { nops: *nops }),
-            Self::MaglevEnso { backends } => {
-                operation.run(EnsoMaglev::new(&backend_addresses(*backends))?)
-            }
-            Self::Maglev { backends } => {
-                operation.run(CompleteMaglev::new(&backend_addresses(*backends))?)
-            }
+            Self::MaglevEnso { backends } => operation.run(EnsoMaglev::new(backends)?),
+            Self::Maglev { backends } => operation.run(CompleteMaglev::new(backends)?),
             Self::KeyValue { keys, filled } => operation.run(partition(*keys, *filled, number)?),
             Self::LogMonitor { rules } => operation.run(LogMonitor::new(rules)?),
             Self::Telemetry { one_in, seed } => {
@@ -319,8 +315,8 @@ const PER_NOP: Duration = Duration::from_nanos(2);
 const SHORT_WORK: Duration = Duration::from_micros(2);
 const LONG_WORK: Duration = Duration::from_micros(50);
 
-/// Returns the addresses of Maglev's backends.
-pub(crate) fn backend_addresses(backends: u32) -> Vec<Ipv4Addr> {
+/// Returns the addresses of a number of Maglev's backends: from 10.1.0.0 up.
+pub fn backend_addresses(backends: u32) -> Arc<[Ipv4Addr]> {
     const FIRST: u32 = 0x0a01_0000;
     (0..backends).map(|number| FIRST.wrapping_add(number).into()).collect()
 }
@@ -388,8 +384,8 @@ mod tests {
     fn specs() -> Vec<ApplicationSpec> {
         let mut all = vec![
             ApplicationSpec::Echo { nops: 3 },
-            ApplicationSpec::MaglevEnso { backends: BACKENDS },
-            ApplicationSpec::Maglev { backends: BACKENDS },
+            ApplicationSpec::MaglevEnso { backends: backend_addresses(BACKENDS) },
+            ApplicationSpec::Maglev { backends: backend_addresses(BACKENDS) },
             ApplicationSpec::KeyValue { keys: 1000, filled: true },
             ApplicationSpec::Telemetry { one_in: 1, seed: SEED },
         ];
@@ -426,7 +422,7 @@ mod tests {
         let too_many = ApplicationSpec::key_value(192 << 20, 1, false, 8 * gib).unwrap_err();
         assert!(too_many.to_string().starts_with("201326592 keys need 8 GiB"), "{too_many}");
         assert!(ApplicationSpec::key_value(192 << 20, 1, false, 16 * gib).is_ok());
-        let none = ApplicationSpec::Maglev { backends: 0 };
+        let none = ApplicationSpec::Maglev { backends: backend_addresses(0) };
         let missing = ApplicationSpec::log_monitor(&["none.conf".into()]).unwrap_err();
         for why in [too_many, none.with(CoreNumber::ONLY, Short).unwrap_err(), missing] {
             let failure = Failure::from(why);

@@ -137,6 +137,11 @@ impl LinkWatch {
         }
     }
 
+    /// Returns how packets pass the interface.
+    pub(super) fn mode(&self) -> LinkMode {
+        self.mode
+    }
+
     /// Describes the link, e.g. `veth0, AF_XDP, copy mode, native XDP`.
     pub(super) fn describe(&self) -> String {
         format!("{}, {}", self.name, self.mode)

@@ -201,6 +201,27 @@ mod tests {
     }
 
     #[test]
+    fn only_addresses_of_hosts_are_accepted() {
+        for (name, text, is_accepted) in [
+            ("--backend", "10.0.2.1", true),
+            ("--backend", "10.0.2", false),
+            ("--address", "10.0.0.100", true),
+            ("--address", "224.0.0.1", false),
+            ("--address", "0.0.0.0", false),
+            ("--address", "255.255.255.255", false),
+            ("--address", "::1", false),
+            ("--next-hop", "02:00:00:00:00:01", true),
+            ("--next-hop", "ff:ff:ff:ff:ff:ff", false),
+        ] {
+            let parsed = Options::try_parse_from(["stream", "maglev", name, text]);
+            assert_eq!(parsed.is_ok(), is_accepted, "{name} {text}");
+        }
+        let both = ["stream", "maglev", "--backends", "3", "--backend", "10.0.2.1"];
+        let error = Options::try_parse_from(both).unwrap_err();
+        assert_eq!(error.kind(), clap::error::ErrorKind::ArgumentConflict);
+    }
+
+    #[test]
     fn a_folder_conflicts_with_named_files() {
         let words = ["stream", "pcap", "2_64_1_2.pcap", "--folder", "elsewhere"];
         let error = Options::try_parse_from(words).unwrap_err();

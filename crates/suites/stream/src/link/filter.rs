@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use crate::wire::frame;
-use crate::wire::packet::{Flow, MAX_LENGTH, MIN_LENGTH};
+use crate::wire::packet::{Flow, MIN_LENGTH};
 use crate::wire::traffic::Packet;
 
 /// The flows of the traffic. Other received packets are stray: they are neither echoed nor lost ones.
@@ -24,7 +24,7 @@ impl Filter {
     /// Returns whether a received frame belongs to the traffic: it has a valid length, and its flow is one of the traffic's.
     #[inline]
     pub(super) fn accepts(&mut self, frame: &[u8]) -> bool {
-        let Some(flow) = flow_of(frame) else { return false };
+        let Some(flow) = flow_of(frame).filter(|_| frame.len() >= MIN_LENGTH) else { return false };
         if self.last == Some(flow) {
             return true;
         }
@@ -36,12 +36,10 @@ impl Filter {
     }
 }
 
-/// Returns the flow of a frame that an application gets: IPv4, of the length of an Ethernet frame. `None` if it is a stray one.
+/// Returns the flow of a frame that an application gets: IPv4, at most of the length of an Ethernet frame. `None` if it is a stray
+/// one. Virtual interfaces do not pad short frames, e.g. acknowledgements of TCP.
 #[inline]
 pub(crate) fn flow_of(frame: &[u8]) -> Option<Flow> {
-    if !(MIN_LENGTH..=MAX_LENGTH).contains(&frame.len()) {
-        return None;
-    }
     frame::read(frame).ok().map(|head| head.flow)
 }
 

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use machine::SysError;
 
+use super::ethernet::EthernetAddress;
 use super::namespace::Namespace;
 use super::netlink::{self, INFO, Request};
 use super::refused;
@@ -27,6 +28,8 @@ pub struct NetworkInterface {
     pub name: String,
     /// Its index in its namespace.
     pub index: u32,
+    /// Its Ethernet address; `None` if it has none, e.g. a loopback interface.
+    pub ethernet: Option<EthernetAddress>,
     /// Whether it is set up.
     pub is_up: bool,
     /// Whether it has a carrier, e.g. the peer of a veth interface is up.
@@ -43,6 +46,7 @@ impl NetworkInterface {
         let (index, flags) = (netlink::word(body, 4)?, netlink::word(body, 8)?.cast_signed());
         let attributes = body.get(INFO..)?;
         let statistics = netlink::find(attributes, libc::IFLA_STATS64);
+        let address = netlink::find(attributes, libc::IFLA_ADDRESS);
         let xdp = netlink::find(attributes, libc::IFLA_XDP);
         let attached = xdp.and_then(|xdp| netlink::find(xdp, XDP_ATTACHED));
         let statistic = |field: usize| {
@@ -52,6 +56,7 @@ impl NetworkInterface {
         Some(Self {
             name: name.to_owned(),
             index,
+            ethernet: address.and_then(|bytes| EthernetAddress::new(bytes.try_into().ok()?)),
             is_up: flags & libc::IFF_UP != 0,
             has_carrier: flags & libc::IFF_LOWER_UP != 0,
             dropped: [statistic(RX_DROPPED), statistic(TX_DROPPED)],
@@ -153,14 +158,19 @@ mod tests {
     #[test]
     fn the_loopback_interface_is_found() {
         let found = find("lo").unwrap();
-        assert_eq!((found.name.as_str(), found.index), ("lo", 1));
+        assert_eq!((found.name.as_str(), found.index, found.ethernet), ("lo", 1, None));
     }
 
     #[test]
     fn an_interface_that_is_down_or_disconnected_has_one_clear_line() {
-        let of = |is_up, has_carrier| {
-            let (name, dropped) = ("eth0".to_owned(), [0, 0]);
-            NetworkInterface { name, index: 2, is_up, has_carrier, dropped, has_xdp: false }
+        let of = |is_up, has_carrier| NetworkInterface {
+            name: "eth0".to_owned(),
+            index: 2,
+            ethernet: None,
+            is_up,
+            has_carrier,
+            dropped: [0, 0],
+            has_xdp: false,
         };
         let line =
             |is_up, has_carrier| of(is_up, has_carrier).check_up().map_err(|why| why.to_string());

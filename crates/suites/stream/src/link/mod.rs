@@ -9,7 +9,9 @@
 
 mod af_packet;
 mod af_xdp;
+pub(crate) mod arp;
 mod engine;
+mod ethernet;
 pub(crate) mod filter;
 pub mod interface;
 pub mod namespace;
@@ -23,6 +25,7 @@ use lab::factor::LevelType;
 use machine::SysError;
 
 pub use engine::{LinkEngine, LinkStatus};
+pub use ethernet::EthernetAddress;
 
 use crate::nic::LinkMode;
 use crate::wire::PacketRef;

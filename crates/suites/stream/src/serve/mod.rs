@@ -12,7 +12,7 @@ use applications::Application;
 use machine::SysError;
 
 pub use descriptors::DescriptorsServer;
-pub use link::LinkServer;
+pub use link::{LinkAddresses, LinkServer};
 pub use pipes::PipesServer;
 
 use crate::host::{ConfigError, NicClosed};

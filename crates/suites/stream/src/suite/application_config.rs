@@ -10,7 +10,7 @@ use lab::sample::Failure;
 use super::alone;
 use super::params::Interface;
 use super::testbed_config::TestbedConfig;
-use crate::application::{ApplicationKind, ApplicationSpec, BACKENDS, KEYS};
+use crate::application::{ApplicationKind, ApplicationSpec, BACKENDS, KEYS, backend_addresses};
 use crate::host::descriptors::DriverKind;
 
 /// Time to store a key: several times what it takes.
@@ -24,11 +24,11 @@ impl TestbedConfig {
     /// # Errors
     /// Returns `unavailable` if this machine lacks something.
     pub(super) fn application_spec(&self) -> Result<ApplicationSpec, Failure> {
-        let (nops, backends) = (self.nops, BACKENDS);
+        let backends = || backend_addresses(BACKENDS);
         Ok(match self.application {
-            ApplicationKind::Echo => ApplicationSpec::Echo { nops },
-            ApplicationKind::MaglevEnso => ApplicationSpec::MaglevEnso { backends },
-            ApplicationKind::Maglev => ApplicationSpec::Maglev { backends },
+            ApplicationKind::Echo => ApplicationSpec::Echo { nops: self.nops },
+            ApplicationKind::MaglevEnso => ApplicationSpec::MaglevEnso { backends: backends() },
+            ApplicationKind::Maglev => ApplicationSpec::Maglev { backends: backends() },
             ApplicationKind::KeyValue => ApplicationSpec::KeyValue { keys: KEYS, filled: true },
             ApplicationKind::LogMonitor => ApplicationSpec::log_monitor(&[])?,
             ApplicationKind::Telemetry => ApplicationSpec::telemetry(),

@@ -29,6 +29,12 @@ fn options_that_do_not_fit_are_usage_errors() {
     for (words, expected) in [
         ("generate x.pcap 1 --link tap", "--link: is about an interface of Linux; name one"),
         ("echo 1 1 0 --queue 1", "--queue: is about an interface of Linux"),
+        ("key-value --address 10.0.0.1", "--address: is about an interface of Linux"),
+        ("maglev --next-hop 02:00:00:00:00:01", "--next-hop: is about an interface of Linux"),
+        (
+            "maglev --interface lo --backend 10.0.2.1 --backend 10.0.2.1",
+            "--backend: backend 10.0.2.1 is listed twice; remove one of them",
+        ),
         (
             "echo --interface lo --link af-packet --queue 0 --allow network",
             "--queue: only an AF_XDP",

@@ -5,7 +5,9 @@ use applications::application::Count;
 use applications::kv::format::{self, Operation};
 use applications::kv::{key_of, value_of};
 use etherparse::PacketBuilder;
-use stream::application::{ApplicationSpec, BACKENDS, CoreNumber, WithApplication};
+use stream::application::{
+    ApplicationSpec, BACKENDS, CoreNumber, WithApplication, backend_addresses,
+};
 
 /// Number of keys of the store, half of which are requested.
 const KEYS: usize = 1000;
@@ -39,8 +41,8 @@ impl WithApplication for InMemory<'_> {
 pub(crate) fn specs() -> (Vec<ApplicationSpec>, CoreNumber) {
     let mut specs = vec![
         ApplicationSpec::Echo { nops: 1 },
-        ApplicationSpec::MaglevEnso { backends: BACKENDS },
-        ApplicationSpec::Maglev { backends: 3 },
+        ApplicationSpec::MaglevEnso { backends: backend_addresses(BACKENDS) },
+        ApplicationSpec::Maglev { backends: backend_addresses(3) },
         ApplicationSpec::KeyValue { keys: KEYS, filled: true },
         ApplicationSpec::Telemetry { one_in: 2, seed: 7 },
     ];

@@ -1,9 +1,10 @@
 //! The commands of the applications, with the options that differ.
 
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
 use applications::kv::keys_within;
-use applications::maglev::table::MAX_BACKENDS;
+use applications::maglev::table::{self, MAX_BACKENDS};
 use applications::telemetry::ONE_IN;
 use clap::Args;
 use clap::builder::RangedI64ValueParser;
@@ -11,7 +12,7 @@ use lab::quantity;
 use lab::suite::UsageError;
 
 use super::options::ServeOptions;
-use crate::application::{ApplicationError, ApplicationSpec, BACKENDS, SEED};
+use crate::application::{ApplicationError, ApplicationSpec, BACKENDS, SEED, backend_addresses};
 use crate::cli::Error;
 use crate::cli::workload::MAX_KEYS;
 use crate::suite::params::MAX_NOPS;
@@ -34,6 +35,9 @@ pub(crate) struct MaglevOptions {
     /// Number of backends, with addresses from 10.1.0.0 up
     #[arg(long, value_name = "N", default_value_t = BACKENDS, allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=MAX_BACKENDS as i64))]
     backends: u32,
+    /// Address of a backend, in place of --backends (repeatable)
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "backends")]
+    backend: Vec<Ipv4Addr>,
     /// As in Ensō's evaluation: keys of 32 bits, and checksums are not updated
     #[arg(long)]
     enso: bool,
@@ -95,7 +99,11 @@ impl Serve for EchoOptions {
 
 impl Serve for MaglevOptions {
     fn application(&self) -> Result<(&ServeOptions, ApplicationSpec), Error> {
-        let backends = self.backends;
+        let backends = match &self.backend[..] {
+            [] => backend_addresses(self.backends),
+            listed => listed.into(),
+        };
+        table::check(&backends).map_err(|why| UsageError::new(format!("--backend: {why}")))?;
         let spec = match self.enso {
             true => ApplicationSpec::MaglevEnso { backends },
             false => ApplicationSpec::Maglev { backends },

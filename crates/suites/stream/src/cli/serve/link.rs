@@ -35,12 +35,14 @@ pub(super) fn main(
     let cpu = Cpus::select(&machine::topology::allowed_cpus(), 1)?.applications[0];
     let interrupted = Interrupted::listen()?;
     let (link, mut watch) = options.link.open(interface)?;
+    let addresses = options.addresses.of(interface, watch.mode())?;
     let shared = Arc::new(Shared::new(1));
     let (status, built, of_core) = (watch.status(), spec.clone(), Arc::clone(&shared));
     let body = move || -> Result<CoreRecord, ApplicationError> {
         let barriers = Barriers::new(&of_core);
         let core = Core { count: &of_core.packets[0].0, barriers, max_work: built.max_work() };
-        built.with(CoreNumber::ONLY, OverLink { core, server: LinkServer::new(link, status) })
+        let server = LinkServer::new(link, status).with_addresses(addresses);
+        built.with(CoreNumber::ONLY, OverLink { core, server })
     };
     let core = spawn_pinned(cpu, body)
         .map_err(|why| format!("run the application on CPU {cpu}: {why}; name allowed CPUs"))?;

@@ -1,6 +1,7 @@
 //! `tollgate stream echo`, `maglev` and so on: an application whose NIC is in another process, or which uses an interface of
 //! Linux.
 
+mod addresses;
 mod commands;
 mod core;
 mod link;
@@ -39,6 +40,7 @@ pub(super) fn main(command: &impl Serve) -> Result<i32, Error> {
         ServeInterface::Linux(name) => link::main(options, &spec, name),
         ServeInterface::Nic(interface) => {
             options.link.check_unused()?;
+            options.addresses.check_unused()?;
             serve(options, spec, *interface)
         }
     }

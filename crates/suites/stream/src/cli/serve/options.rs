@@ -9,6 +9,7 @@ use lab::factor::LevelType;
 use lab::quantity;
 use lab::suite::UsageError;
 
+use super::addresses::AddressOptions;
 use crate::application::ApplicationKind;
 use crate::cli::Error;
 use crate::cli::link::LinkOptions;
@@ -44,6 +45,8 @@ pub(crate) struct ServeOptions {
     pub(super) interface: ServeInterface,
     #[command(flatten)]
     pub(super) link: LinkOptions,
+    #[command(flatten)]
+    pub(super) addresses: AddressOptions,
     /// Size of each pipe's ring [default: 2 MiB, less if all rings would exceed 1 GiB]
     #[arg(long, allow_hyphen_values = true, value_parser = quantity::bytes)]
     ring: Option<u64>,
