@@ -4,12 +4,14 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
+use stream::link::namespace::Namespace;
+
 use crate::packets::{echo, folder};
 use crate::processes::Running;
 use crate::{Pair, alone, state};
 
 /// Waits until a condition is true. The kernel releases sockets and programs some time after a process has ended.
-fn soon(what: &str, mut is_true: impl FnMut() -> bool) {
+pub(crate) fn soon(what: &str, mut is_true: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is_true() {
         assert!(start.elapsed() < Duration::from_secs(30), "{what}");
@@ -36,12 +38,16 @@ fn no_program_stays_attached_and_no_namespace_exists_after_a_kill() {
         echo.killed();
         soon("a program stays attached", || has_xdp() == [false, false]);
     }
-    let namespaces = [&pair.a, &pair.b].map(|one| rustix::fs::fstat(one.as_fd()).unwrap().st_ino);
-    assert!(namespaces.iter().all(|namespace| !is_used(*namespace)));
+    assert!([&pair.a, &pair.b].iter().all(|one| !is_used(number_of(one))));
+}
+
+/// Returns the number by which the kernel identifies a namespace.
+pub(crate) fn number_of(namespace: &Namespace) -> u64 {
+    rustix::fs::fstat(namespace.as_fd()).unwrap().st_ino
 }
 
 /// Returns whether a process is in a namespace.
-fn is_used(namespace: u64) -> bool {
+pub(crate) fn is_used(namespace: u64) -> bool {
     let processes = std::fs::read_dir("/proc").unwrap();
     let is_in = |process: std::fs::DirEntry| {
         std::fs::metadata(process.path().join("ns/net")).is_ok_and(|net| net.ino() == namespace)

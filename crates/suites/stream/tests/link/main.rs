@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)] // In functions that tests share too.
 
 mod applications;
+mod ends;
 mod errors;
 mod kill;
 #[path = "../mixture/mod.rs"]

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 
 use lab::suite::{Lab, SuiteCommand, UsageError};
+use rustix::process::Signal;
 use rustix::thread::{CapabilitySet, CapabilitySets, LinkNameSpaceType};
 use serde_json::Value;
 use stream::link::namespace::Namespace;
@@ -41,6 +42,28 @@ fn the_command() {
     std::process::exit(status);
 }
 
+/// Has a command run in a namespace, or in that of this process, and end with the thread that starts it.
+pub(crate) fn confine(command: &mut Command, namespace: Option<&Namespace>) {
+    let fd = namespace.map(|namespace| namespace.as_fd().as_raw_fd());
+    let enter = move || {
+        rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+        let Some(fd) = fd else { return Ok(()) };
+        // SAFETY: the namespace outlives the start of the child, which has the same descriptors.
+        let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+        let kind = Some(LinkNameSpaceType::Network);
+        Ok(rustix::thread::move_into_link_name_space(fd, kind)?)
+    };
+    // SAFETY: the function only makes system calls.
+    unsafe { command.pre_exec(enter) };
+}
+
+/// Returns a command that runs an ignored test.
+fn test(name: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", name, "--ignored", "--nocapture"]);
+    command
+}
+
 /// A running command, killed when dropped.
 pub(crate) struct Running {
     child: Child,
@@ -64,39 +87,35 @@ impl Running {
         words: &str,
         no_rights: bool,
     ) -> Self {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command
-            .args(["--exact", "processes::the_command", "--ignored", "--nocapture"])
-            .env(WORDS, words.split_whitespace().collect::<Vec<_>>().join("\n"))
-            .current_dir(folder)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
+        let mut command = test("processes::the_command");
+        command.env(WORDS, words.split_whitespace().collect::<Vec<_>>().join("\n"));
+        command.current_dir(folder);
         if no_rights {
             command.env(NO_RIGHTS, "yes");
         }
-        if let Some(fd) = namespace.map(|namespace| namespace.as_fd().as_raw_fd()) {
-            let enter = move || {
-                // SAFETY: the namespace outlives the start of the child, which has the same descriptors.
-                let fd = unsafe { BorrowedFd::borrow_raw(fd) };
-                let kind = Some(LinkNameSpaceType::Network);
-                Ok(rustix::thread::move_into_link_name_space(fd, kind)?)
-            };
-            // SAFETY: the function makes one system call.
-            unsafe { command.pre_exec(enter) };
-        }
-        let mut child = command.spawn().unwrap();
+        Self::spawn(&mut command, namespace)
+    }
+
+    /// Starts an ignored test in a process of its own, with an environment variable.
+    pub(crate) fn start_test(name: &str, (variable, value): (&str, &Path)) -> Self {
+        Self::spawn(test(name).env(variable, value), None)
+    }
+
+    fn spawn(command: &mut Command, namespace: Option<&Namespace>) -> Self {
+        confine(command, namespace);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let errors = BufReader::new(child.stderr.take().unwrap());
         Self { child, errors }
     }
 
-    /// Waits for a line that contains a string.
-    pub(crate) fn says(&mut self, what: &str) {
+    /// Waits for a line that contains a string, and returns it.
+    pub(crate) fn says(&mut self, what: &str) -> String {
         let mut all = String::new();
         loop {
             let mut line = String::new();
             assert!(self.errors.read_line(&mut line).unwrap() > 0, "no '{what}' in {all}");
             if line.contains(what) {
-                return;
+                return line;
             }
             all += &line;
         }

@@ -1,0 +1,7 @@
+//! Real programs of clients and servers whose packets pass the applications.
+
+mod balancer;
+mod killed;
+mod network;
+mod programs;
+mod services;
