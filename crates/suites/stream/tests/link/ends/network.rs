@@ -35,15 +35,8 @@ pub(crate) struct Network {
 impl Network {
     /// Creates the network; `None`, with a record, if something is missing.
     pub(crate) fn create(test: &str, programs: &[&str]) -> Option<Self> {
-        let needed = ["ip", "ethtool", "nft"];
-        for program in needed.iter().chain(programs) {
-            if !is_installed(program) {
-                machine::untested::note(test, &format!("requires the program {program}"));
-                return None;
-            }
-        }
-        if machine::topology::allowed_cpus().len() < 2 {
-            machine::untested::note(test, &"requires two CPUs");
+        let needed = [&["ip", "ethtool", "nft"], programs].concat();
+        if !can_run(test, &needed) {
             return None;
         }
         Self::connect().inspect_err(|why| machine::untested::note(test, why)).ok()
@@ -86,6 +79,19 @@ impl Network {
 /// would arrive with the sums of their pseudo-headers.
 pub(crate) fn set_offloads(host: &Namespace, state: &str) {
     succeeds(host, &format!("ethtool -K {INTERFACE} tx {state}"));
+}
+
+/// Returns whether there are two CPUs and these programs; records what is missing.
+pub(crate) fn can_run(test: &str, programs: &[&str]) -> bool {
+    if let Some(missing) = programs.iter().find(|program| !is_installed(program)) {
+        machine::untested::note(test, &format!("requires the program {missing}"));
+        return false;
+    }
+    let has_two = machine::topology::allowed_cpus().len() >= 2;
+    if !has_two {
+        machine::untested::note(test, &"requires two CPUs");
+    }
+    has_two
 }
 
 /// Returns whether a program is in the search path, or is the path of one.
