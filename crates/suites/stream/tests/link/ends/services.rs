@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use stream::link::interface::find;
 use stream::link::namespace::Namespace;
 
 use super::network::{INTERFACE, Network, SERVED, can_run, set_offloads};
@@ -10,9 +11,9 @@ use super::programs::{run, succeeds};
 use crate::alone;
 use crate::processes::Running;
 
-/// Starts an application at the served address in a namespace.
+/// Starts an application in a namespace.
 fn start_at(namespace: &Namespace, link: &str, folder: &Path, words: &str) -> Running {
-    let words = format!("{words} {link} --allow network --json --address {SERVED}");
+    let words = format!("{words} {link} --allow network --json");
     let mut running = Running::start(Some(namespace), folder, &words);
     running.says("ready");
     running
@@ -20,7 +21,7 @@ fn start_at(namespace: &Namespace, link: &str, folder: &Path, words: &str) -> Ru
 
 /// Starts an application at the served address.
 fn start(network: &Network, folder: &Path, words: &str) -> Running {
-    let link = format!("--interface {INTERFACE} --link af-xdp");
+    let link = format!("--interface {INTERFACE} --link af-xdp --address {SERVED}");
     start_at(&network.host, &link, folder, words)
 }
 
@@ -87,6 +88,31 @@ fn a_client_in_python_sets_and_gets_values() {
 }
 
 #[test]
+fn packets_to_other_addresses_are_stray_unless_all_are_served() {
+    let _alone = alone();
+    let test = "stream: addresses of the key-value store";
+    let Some(network) = Network::create(test, &["python3"]) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let path = client(folder.path());
+    let other = "10.0.0.101";
+    let host = network.host.run(|| find(INTERFACE)).unwrap().unwrap().ethernet.unwrap();
+    succeeds(&network.client, &format!("ip neigh add {other} lladdr {host} dev {INTERFACE}"));
+    let set = || {
+        let mut command = Command::new("python3");
+        run(&network.client, command.arg(&path).args([other, "set", "7", "42"])).status.success()
+    };
+    let store = start(&network, folder.path(), "key-value --keys 1000");
+    assert!(!set(), "another address answers");
+    let result = store.interrupted();
+    assert_eq!(result["packets"], 0, "{result}");
+    assert!(result["stray"].as_u64().unwrap() >= 4, "the requests arrived: {result}");
+    let all = format!("--interface {INTERFACE}");
+    let store = start_at(&network.host, &all, folder.path(), "key-value --keys 1000");
+    assert!(set(), "no address is excluded");
+    store.interrupted();
+}
+
+#[test]
 fn the_store_drops_packets_whose_checksums_were_left_to_a_veth_interface() {
     let _alone = alone();
     let test = "stream: checksum offloads of a client";
@@ -126,8 +152,8 @@ fn a_client_reaches_the_store_at_the_other_end_of_a_tap_interface() {
     };
     let folder = tempfile::tempdir().unwrap();
     let path = client(folder.path());
-    let link = "--interface tap0 --link tap";
-    let store = start_at(&namespace, link, folder.path(), "key-value --keys 1000");
+    let link = format!("--interface tap0 --link tap --address {SERVED}");
+    let store = start_at(&namespace, &link, folder.path(), "key-value --keys 1000");
     succeeds(&namespace, "ip address add 10.0.1.2/16 dev tap0");
     let set = succeeds(&namespace, &format!("python3 {} {SERVED} set 7 42", path.display()));
     assert_eq!(set, "done\n");
