@@ -6,7 +6,7 @@ use lab::figure::{Axis, Figure};
 use lab::format;
 use lab::journal::Run;
 use lab::point::Point;
-use lab::statistics::{Ratio, Resolution, resolve};
+use lab::statistics::{IntervalKind, Ratio, Resolution, resolve};
 use lab::summary::{Row, Summary, pairs};
 use serde::Serialize;
 
@@ -75,7 +75,7 @@ pub(super) struct MarkData(
 );
 
 /// Ratio of two marks, counted over all curves: both marks, ratio, both ends of its interval (`None` if open), whether
-/// it is resolved, and the number of rounds.
+/// it is resolved, the number of rounds, and what the ends are: an interval, a range, or nothing.
 #[derive(Serialize)]
 pub(super) struct RatioData(
     pub(super) usize,
@@ -85,6 +85,7 @@ pub(super) struct RatioData(
     Option<f64>,
     u8,
     usize,
+    IntervalKind,
 );
 
 /// Figure of a page.
@@ -218,7 +219,16 @@ impl<'a> FigureMaker<'a> {
             let end = |end: f64| end.is_finite().then(|| short(end));
             let is_resolved = !matches!(resolution, Resolution::Unresolved { .. });
             let (low, high) = (end(ratio.interval.low), end(ratio.interval.high));
-            Some(RatioData(a, b, short(ratio.ratio), low, high, is_resolved.into(), ratio.rounds))
+            Some(RatioData(
+                a,
+                b,
+                short(ratio.ratio),
+                low,
+                high,
+                is_resolved.into(),
+                ratio.rounds,
+                ratio.interval.kind,
+            ))
         };
         chosen.into_iter().filter_map(ratio).collect()
     }

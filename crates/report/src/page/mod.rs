@@ -1,8 +1,9 @@
 //! The page of results: one HTML file that needs neither the network nor another file.
 //!
 //! [`RunPage`] shows one run: headlines, verdicts, claims, experiments with figures and tables, samples;
-//! [`ComparisonPage`] shows several runs or machines, the resolved differences first. Headlines, claims and what describes the run are HTML, so that they can be read and searched without scripts. The scripts in `scripts/`
-//! draw figures and make tables from compressed data in the page.
+//! [`ComparisonPage`] shows several runs or machines, the resolved differences first. Headlines, claims and what describes
+//! a run are HTML, so that they can be read and searched without scripts. The scripts in `scripts/` draw figures and make
+//! tables from compressed data in the page.
 //!
 //! No text of a journal becomes markup or script: the templates escape it in HTML, data is in base64, and the scripts
 //! create elements with texts only. In addition the page forbids the browser every script but its own, and every request.

@@ -9,6 +9,7 @@ use lab::format::count;
 use lab::guest::EMULATOR;
 use lab::journal::Run;
 use lab::option;
+use lab::run::is_lab_experiment;
 use lab::suite::{OptionValue, SuiteOption};
 use report::page::Repetition;
 
@@ -119,8 +120,8 @@ fn limits(run: &Run, measured: &[&Experiment]) -> Vec<String> {
     let skipped: usize = measured.iter().map(|one| one.skipped.len()).sum();
     if skipped > 0 {
         limits.push(format!(
-            "The run left out {}, e.g. by --where, -f or --claim, or because only machines with more cores need them; \
-             a selection by hand is not recorded.",
+            "The run left out {}: only machines with more cores need them, or --where, -f, --claim or --each-level, \
+             which are not recorded, did not select them.",
             count(skipped, "point")
         ));
     }
@@ -131,10 +132,11 @@ fn limits(run: &Run, measured: &[&Experiment]) -> Vec<String> {
         "The time of --for and features enabled by --allow, other than code, are not recorded."
             .into(),
     );
-    let unknown = record.experiments.len() - measured.len();
+    let of_suites = record.experiments.keys().filter(|id| !is_lab_experiment(id)).count();
+    let unknown = of_suites - measured.len();
     if unknown > 0 {
         let experiments = count(unknown, "experiment");
-        limits.push(format!("{experiments} of a user's file: name it with -e FILE."));
+        limits.push(format!("{experiments} of a user's file: name the file with -e."));
     }
     let is_content =
         |name: &&String| option_of(name).is_none_or(|one| one.value == OptionValue::Content);

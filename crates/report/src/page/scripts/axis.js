@@ -84,10 +84,14 @@ function powersOfTen([low, high], position, label, length, isHorizontal) {
       const value = digit * 10 ** power;
       const at = position(value);
       if (at < 0 || at > 1) continue;
-      const isLabelled = digit === 1 ? decade > needed * 0.6 || power % 2 === 0 : (digit === 2 || digit === 5) && decade * 0.3 > needed;
+      const isLabelled =
+        digit === 1
+          ? decade > needed * 0.6 || power % 2 === 0
+          : (digit === 2 || digit === 5) && decade * 0.3 > needed;
       ticks.push({ at, label: isLabelled ? label(value) : null });
     }
   }
-  if (ticks.filter((tick) => tick.label !== null).length < 3) labelAll(ticks, (at) => label(10 ** (low + at * (high - low))), needed / length);
+  if (ticks.filter((tick) => tick.label !== null).length < 3)
+    labelAll(ticks, (at) => label(10 ** (low + at * (high - low))), needed / length);
   return ticks;
 }

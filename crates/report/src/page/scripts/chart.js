@@ -9,15 +9,52 @@ const MARKED_SHARES = [0.1, 0.3, 0.5, 0.7, 0.9]; // of a distribution
 
 // Returns the outline of a mark.
 function markPath(shape, x, y, r) {
-  const closed = (points) => `M${points.map(([dx, dy]) => `${(x + dx * r).toFixed(2)} ${(y + dy * r).toFixed(2)}`).join("L")}Z`;
+  const closed = (points) =>
+    `M${points.map(([dx, dy]) => `${(x + dx * r).toFixed(2)} ${(y + dy * r).toFixed(2)}`).join("L")}Z`;
   switch (shape) {
-    case "square": return closed([[-0.9, -0.9], [0.9, -0.9], [0.9, 0.9], [-0.9, 0.9]]);
-    case "up": return closed([[0, -1.2], [1.1, 0.8], [-1.1, 0.8]]);
-    case "diamond": return closed([[0, -1.3], [1.3, 0], [0, 1.3], [-1.3, 0]]);
-    case "down": return closed([[0, 1.2], [1.1, -0.8], [-1.1, -0.8]]);
-    case "cross": return closed([[-0.35, -1.1], [0.35, -1.1], [0.35, -0.35], [1.1, -0.35], [1.1, 0.35], [0.35, 0.35],
-      [0.35, 1.1], [-0.35, 1.1], [-0.35, 0.35], [-1.1, 0.35], [-1.1, -0.35], [-0.35, -0.35]]);
-    default: return `M${x - r} ${y}A${r} ${r} 0 1 0 ${x + r} ${y}A${r} ${r} 0 1 0 ${x - r} ${y}Z`;
+    case "square":
+      return closed([
+        [-0.9, -0.9],
+        [0.9, -0.9],
+        [0.9, 0.9],
+        [-0.9, 0.9],
+      ]);
+    case "up":
+      return closed([
+        [0, -1.2],
+        [1.1, 0.8],
+        [-1.1, 0.8],
+      ]);
+    case "diamond":
+      return closed([
+        [0, -1.3],
+        [1.3, 0],
+        [0, 1.3],
+        [-1.3, 0],
+      ]);
+    case "down":
+      return closed([
+        [0, 1.2],
+        [1.1, -0.8],
+        [-1.1, -0.8],
+      ]);
+    case "cross":
+      return closed([
+        [-0.35, -1.1],
+        [0.35, -1.1],
+        [0.35, -0.35],
+        [1.1, -0.35],
+        [1.1, 0.35],
+        [0.35, 0.35],
+        [0.35, 1.1],
+        [-0.35, 1.1],
+        [-0.35, 0.35],
+        [-1.1, 0.35],
+        [-1.1, -0.35],
+        [-0.35, -0.35],
+      ]);
+    default:
+      return `M${x - r} ${y}A${r} ${r} 0 1 0 ${x + r} ${y}A${r} ${r} 0 1 0 ${x - r} ${y}Z`;
   }
 }
 
@@ -38,7 +75,9 @@ function drawChart(figure, values, state, width) {
   const { height, left, right, top, bottom } = layout;
   const picture = svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, "aria-hidden": "true" });
   picture.append(svg("text", { class: "label", x: 4, y: 14 }, values.label));
-  picture.append(svg("text", { class: "label", x: (left + right) / 2, y: height - 6, "text-anchor": "middle" }, figure.x.label));
+  picture.append(
+    svg("text", { class: "label", x: (left + right) / 2, y: height - 6, "text-anchor": "middle" }, figure.x.label),
+  );
   drawGrid(picture, layout);
   for (const [name, value] of values.lines) {
     const y = layout.y(value);
@@ -77,8 +116,18 @@ function layOut(figure, values, state, width) {
   const bottom = top + plotHeight;
   const height = bottom + (isSlanted ? Math.min(longest * 0.6, 110) + 18 : 24) + 22;
   return {
-    width, height, left, right, top, bottom, xTicks, yTicks, isSlanted, yAxis,
-    isJoined: state.x !== "category" || (figure.x.numbers.length > 1 && figure.x.numbers.length === figure.x.levels.length),
+    width,
+    height,
+    left,
+    right,
+    top,
+    bottom,
+    xTicks,
+    yTicks,
+    isSlanted,
+    yAxis,
+    isJoined:
+      state.x !== "category" || (figure.x.numbers.length > 1 && figure.x.numbers.length === figure.x.levels.length),
     slot: (right - left) / Math.max(1, figure.x.levels.length),
     curves: shown.length,
     rank: new Map(shown.map((curve, rank) => [curve.index, rank])),
@@ -91,8 +140,11 @@ function drawGrid(picture, layout) {
   const { left, right, top, bottom } = layout;
   for (const tick of layout.yTicks) {
     const y = bottom - tick.at * (bottom - top);
-    picture.append(svg("line", { class: tick.label === null ? "minor" : "major", x1: left, x2: right, y1: y, y2: y }));
-    if (tick.label !== null) picture.append(svg("text", { class: "tick", x: left - 6, y: y + 4, "text-anchor": "end" }, tick.label));
+    picture.append(
+      svg("line", { class: tick.label === null ? "minor" : "major", x1: left, x2: right, y1: y, y2: y }),
+    );
+    if (tick.label !== null)
+      picture.append(svg("text", { class: "tick", x: left - 6, y: y + 4, "text-anchor": "end" }, tick.label));
   }
   for (const tick of layout.xTicks) {
     const x = left + tick.at * (right - left);
@@ -115,11 +167,16 @@ function drawCurve(figure, curve, layout, state, positions) {
   const group = svg("g", { class: style.className, "data-series": curve.name });
   const step = Math.min((layout.slot * 0.7) / layout.curves, 11);
   const shift = layout.isJoined ? 0 : (layout.rank.get(curve.index) - (layout.curves - 1) / 2) * step;
-  const place = (mark) => [layout.x(mark.x) + shift, isLogarithmic(state.y) && mark.y <= 0 ? layout.bottom : layout.y(mark.y)];
+  const place = (mark) => [
+    layout.x(mark.x) + shift,
+    isLogarithmic(state.y) && mark.y <= 0 ? layout.bottom : layout.y(mark.y),
+  ];
   for (const mark of curve.marks) {
     if (mark.low === null || mark.high === null) continue;
     const [x] = place(mark);
-    const [low, high] = [mark.low, mark.high].map((y) => (isLogarithmic(state.y) && y <= 0 ? layout.bottom : layout.y(y)));
+    const [low, high] = [mark.low, mark.high].map((y) =>
+      isLogarithmic(state.y) && y <= 0 ? layout.bottom : layout.y(y),
+    );
     group.append(svg("path", { class: "interval", d: `M${x} ${low}V${high}M${x - 3} ${low}h6M${x - 3} ${high}h6` }));
   }
   const places = curve.marks.map(place);
@@ -130,7 +187,14 @@ function drawCurve(figure, curve, layout, state, positions) {
   for (const dot of curve.dots ?? []) {
     if (isLogarithmic(state.y) && dot.y <= 0) continue;
     const jitter = (((dot.round * 0.618) % 1) - 0.5) * 9;
-    group.append(svg("circle", { class: dot.isUsed ? "dot" : "dot unused", cx: layout.x(dot.x) + shift + jitter, cy: layout.y(dot.y), r: 1.8 }));
+    group.append(
+      svg("circle", {
+        class: dot.isUsed ? "dot" : "dot unused",
+        cx: layout.x(dot.x) + shift + jitter,
+        cy: layout.y(dot.y),
+        r: 1.8,
+      }),
+    );
   }
   const marked = markedIndices(figure, curve);
   curve.marks.forEach((mark, index) => {

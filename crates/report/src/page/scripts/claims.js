@@ -14,8 +14,9 @@ function filterClaims() {
   let shown = 0;
   const claims = document.querySelectorAll("ul.claims > li");
   for (const claim of claims) {
-    const passes = wanted.every(([name, value]) => value === "" || claim.dataset[name].split(" ").includes(value))
-      && (text === "" || claim.textContent.toLowerCase().includes(text));
+    const passes =
+      wanted.every(([name, value]) => value === "" || claim.dataset[name].split(" ").includes(value)) &&
+      (text === "" || claim.textContent.toLowerCase().includes(text));
     claim.hidden = !passes;
     shown += passes ? 1 : 0;
   }

@@ -34,7 +34,11 @@ class FigureView {
   makeCanvas() {
     const label = `${this.figure.title}. Arrow keys move between values.`;
     return html("div", {
-      class: "canvas", tabindex: "0", role: "group", "aria-roledescription": "chart", "aria-label": label,
+      class: "canvas",
+      tabindex: "0",
+      role: "group",
+      "aria-roledescription": "chart",
+      "aria-label": label,
       pointermove: (event) => this.hover(event),
       pointerdown: (event) => this.hover(event),
       pointerleave: () => this.choose(null),
@@ -72,10 +76,13 @@ class FigureView {
   }
 
   makeBases(bases) {
-    const choice = html("select", { "data-control": "values", change: () => {
-      this.state.base = bases.find(({ value }) => value === choice.value) ?? null;
-      this.draw();
-    } });
+    const choice = html("select", {
+      "data-control": "values",
+      change: () => {
+        this.state.base = bases.find(({ value }) => value === choice.value) ?? null;
+        this.draw();
+      },
+    });
     choice.append(html("option", { value: "" }, "absolute"));
     for (const { value, name } of bases) choice.append(html("option", { value }, `relative to ${name}`));
     return html("label", {}, "values ", choice);
@@ -84,7 +91,8 @@ class FigureView {
   async setDots(isOn) {
     this.state.hasDots = isOn;
     if (isOn) {
-      for (const { samples } of this.figure.curves) this.samples.set(samples, await loadSamples(page.samples[samples].slug));
+      for (const { samples } of this.figure.curves)
+        this.samples.set(samples, await loadSamples(page.samples[samples].slug));
     }
     this.draw();
   }
@@ -95,25 +103,52 @@ class FigureView {
     if (figure.series) this.legend.append(html("span", { class: "title" }, figure.series));
     figure.curves.forEach((curve, index) => {
       const style = curveStyle(curve);
-      const sample = svg("svg", { class: style.className, width: 26, height: 12, "aria-hidden": "true" },
+      const sample = svg(
+        "svg",
+        { class: style.className, width: 26, height: 12, "aria-hidden": "true" },
         svg("path", { class: "line", d: "M1 6H25", "stroke-dasharray": style.dash || undefined }),
-        svg("path", { class: "mark", d: markPath(style.shape, 13, 6, MARK_RADIUS) }));
-      const entry = html("button", { type: "button", "aria-pressed": "true", "data-series": curve.name, click: () => {
-        const isHidden = state.hidden.has(index);
-        if (isHidden) state.hidden.delete(index); else state.hidden.add(index);
-        entry.setAttribute("aria-pressed", String(isHidden));
-        this.draw();
-      } }, sample, ` ${curve.name || figure.y.label}`);
+        svg("path", { class: "mark", d: markPath(style.shape, 13, 6, MARK_RADIUS) }),
+      );
+      const entry = html(
+        "button",
+        {
+          type: "button",
+          "aria-pressed": "true",
+          "data-series": curve.name,
+          click: () => {
+            const isHidden = state.hidden.has(index);
+            if (isHidden) state.hidden.delete(index);
+            else state.hidden.add(index);
+            entry.setAttribute("aria-pressed", String(isHidden));
+            this.draw();
+          },
+        },
+        sample,
+        ` ${curve.name || figure.y.label}`,
+      );
       this.legend.append(entry);
     });
   }
 
   // Makes the table of values, which is filled when it is opened.
   makeTable() {
-    const table = html("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Values of ${this.figure.title}` });
-    const details = html("details", { class: "values", toggle: () => {
-      if (details.open) table.replaceChildren(valueTable(this.figure));
-    } }, html("summary", {}, "Values of the figure"), table);
+    const table = html("div", {
+      class: "scroll",
+      tabindex: "0",
+      role: "region",
+      "aria-label": `Values of ${this.figure.title}`,
+    });
+    const details = html(
+      "details",
+      {
+        class: "values",
+        toggle: () => {
+          if (details.open) table.replaceChildren(valueTable(this.figure));
+        },
+      },
+      html("summary", {}, "Values of the figure"),
+      table,
+    );
     return this.isDistribution ? "" : details;
   }
 
@@ -123,7 +158,10 @@ class FigureView {
     const box = this.canvas.getBoundingClientRect();
     const [x, y] = [event.clientX - box.left, event.clientY - box.top];
     const distance = (one) => Math.hypot(one.x - x, one.y - y);
-    const nearest = this.positions.reduce((best, one) => (best === null || distance(one) < distance(best) ? one : best), null);
+    const nearest = this.positions.reduce(
+      (best, one) => (best === null || distance(one) < distance(best) ? one : best),
+      null,
+    );
     this.choose(nearest !== null && distance(nearest) <= HOVER_DISTANCE ? nearest : null);
   }
 
@@ -157,7 +195,10 @@ function markTitle(figure, { curve, mark }) {
 
 // Returns the text of a level along x.
 function levelOf(figure, x) {
-  const index = figure.x.scale === "category" ? x : figure.x.numbers.findIndex((number) => Math.abs(number - x) <= 1e-5 * Math.abs(x));
+  const index =
+    figure.x.scale === "category"
+      ? x
+      : figure.x.numbers.findIndex((number) => Math.abs(number - x) <= 1e-5 * Math.abs(x));
   return figure.x.levels[index] ?? significant(x);
 }
 
@@ -184,7 +225,8 @@ function valueTable(figure) {
   const body = html("tbody");
   for (const x of xs) {
     const row = html("tr", {}, html("th", { scope: "row" }, levelOf(figure, x)));
-    for (const curve of figure.curves) row.append(html("td", {}, curve.marks.find((mark) => mark[0] === x)?.[5] ?? "—"));
+    for (const curve of figure.curves)
+      row.append(html("td", {}, curve.marks.find((mark) => mark[0] === x)?.[5] ?? "—"));
     body.append(row);
   }
   return html("table", { class: "values" }, html("thead", {}, head), body);
@@ -201,15 +243,31 @@ function baseChoices(figure) {
 
 // Returns the values of a figure in the mode of its state: label of y, reference lines, and curves with marks and dots.
 function valuesOf(figure, state, samples) {
-  const marksOf = (curve) => curve.marks.map(([x, y, low, high, point, text]) => ({ x, y, low, high, point, text: text || `${significant(y, 4)} at ${significant(x, 4)}` }));
+  const marksOf = (curve) =>
+    curve.marks.map(([x, y, low, high, point, text]) => ({
+      x,
+      y,
+      low,
+      high,
+      point,
+      text: text || `${significant(y, 4)} at ${significant(x, 4)}`,
+    }));
   const curves = figure.curves.map((curve, index) => ({ ...curve, index, marks: marksOf(curve) }));
   if (state.base !== null) return relativeValues(figure, curves, state.base);
   if (state.hasDots) {
     for (const curve of curves.filter((one) => samples.has(one.samples))) {
-      curve.dots = curve.marks.filter((mark) => mark.point !== null).flatMap((mark) =>
-        roundsOfPoint(samples.get(curve.samples), mark.point, curve.metric).map(({ round, value, state: used }) => ({
-          x: mark.x, y: value * figure.factor, round, isUsed: used === "used",
-        })));
+      curve.dots = curve.marks
+        .filter((mark) => mark.point !== null)
+        .flatMap((mark) =>
+          roundsOfPoint(samples.get(curve.samples), mark.point, curve.metric).map(
+            ({ round, value, state: used }) => ({
+              x: mark.x,
+              y: value * figure.factor,
+              round,
+              isUsed: used === "used",
+            }),
+          ),
+        );
     }
   }
   return { label: figure.y.label, lines: figure.lines, curves };
@@ -219,23 +277,26 @@ function valuesOf(figure, state, samples) {
 // curve. Ratios are those within rounds.
 function relativeValues(figure, curves, base) {
   const ratios = new Map();
-  for (const [a, b, ratio, low, high, isResolved, rounds] of figure.ratios) {
+  for (const [a, b, ratio, low, high, isResolved, rounds, kind] of figure.ratios) {
     const inverse = (end) => (end === null ? null : 1 / end);
-    ratios.set(`${a}/${b}`, { ratio, low, high, isResolved, rounds });
-    ratios.set(`${b}/${a}`, { ratio: 1 / ratio, low: inverse(high), high: inverse(low), isResolved, rounds });
+    ratios.set(`${a}/${b}`, { ratio, low, high, isResolved, rounds, kind });
+    ratios.set(`${b}/${a}`, { ratio: 1 / ratio, low: inverse(high), high: inverse(low), isResolved, rounds, kind });
   }
   const all = [];
   for (const curve of curves) for (const mark of curve.marks) all.push({ curve, mark });
   const { name, value } = base;
-  const isBase = (one, curve, mark) => one.curve.side === curve.side && one.curve.metric === curve.metric && (value.startsWith("level ")
-    ? one.curve.level === name && one.mark.x === mark.x
-    : one.curve === curve && value === `x ${one.mark.x}`);
+  const isBase = (one, curve, mark) =>
+    one.curve.side === curve.side &&
+    one.curve.metric === curve.metric &&
+    (value.startsWith("level ")
+      ? one.curve.level === name && one.mark.x === mark.x
+      : one.curve === curve && value === `x ${one.mark.x}`);
   all.forEach(({ curve, mark }, index) => {
     const of = all.findIndex((one) => isBase(one, curve, mark));
     const found = of === index ? { ratio: 1, low: null, high: null, isBase: true } : ratios.get(`${index}/${of}`);
     mark.y = found?.ratio ?? null;
-    mark.low = found?.low ?? null;
-    mark.high = found?.high ?? null;
+    mark.low = found?.kind === "single" ? null : (found?.low ?? null);
+    mark.high = found?.kind === "single" ? null : (found?.high ?? null);
     mark.isUnresolved = found !== undefined && !found.isBase && !found.isResolved;
     mark.text = found === undefined ? "" : ratioText(found, name);
   });
@@ -243,8 +304,12 @@ function relativeValues(figure, curves, base) {
   return { label: `ratio to ${name}, within rounds`, lines: [["1", 1]], curves };
 }
 
-function ratioText({ ratio, low, high, isBase, isResolved, rounds }, name) {
+function ratioText({ ratio, low, high, isBase, isResolved, rounds, kind }, name) {
   if (isBase) return `base of the ratios: ${name}`;
   const unresolved = isResolved ? "" : "; unresolved";
-  return `${significant(ratio)} times ${name} (${ends(low, high, significant)}), ${count(rounds, "round")}${unresolved}`;
+  const interval = {
+    confidence: ` (${ends(low, high, significant)})`,
+    range: ` (range ${ends(low, high, significant)})`,
+  };
+  return `${significant(ratio)} times ${name}${interval[kind] ?? ""}, ${count(rounds, "round")}${unresolved}`;
 }

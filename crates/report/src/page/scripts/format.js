@@ -21,7 +21,9 @@ function bytes(value) {
     value /= 1024;
     unit += 1;
   }
-  return unit === 0 && value >= 1024 ? `${significant(value / 1024)} KiB` : `${significant(value)} ${BYTE_UNITS[unit]}`;
+  return unit === 0 && value >= 1024
+    ? `${significant(value / 1024)} KiB`
+    : `${significant(value)} ${BYTE_UNITS[unit]}`;
 }
 
 // Formats both ends of an interval; an open end is null.

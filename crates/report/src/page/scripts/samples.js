@@ -43,7 +43,10 @@ function roundsOfPoint(table, point, metric) {
 function csvColumns(table) {
   const plain = ["twin", "round", "session", "position", "attempt", "at", "seconds", "core_mhz"];
   const texts = ["state", "environment", "void", "error", "why"];
-  const columns = [["run", () => table.run], ["experiment", () => table.experiment]];
+  const columns = [
+    ["run", () => table.run],
+    ["experiment", () => table.experiment],
+  ];
   table.factors.forEach((factor, at) => columns.push([factor, (index) => table.points[table.point[index]][at]]));
   for (const name of plain) columns.push([name, (index) => table[name][index]]);
   for (const [name, values] of Object.entries(table.values)) columns.push([name, (index) => values[index]]);

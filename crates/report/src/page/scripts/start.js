@@ -3,7 +3,8 @@
 const page = await decode("data");
 
 function viewOf(container) {
-  if (!views.has(container)) views.set(container, new FigureView(container, page.figures[Number(container.dataset.figure)]));
+  if (!views.has(container))
+    views.set(container, new FigureView(container, page.figures[Number(container.dataset.figure)]));
   return views.get(container);
 }
 
@@ -15,13 +16,16 @@ function watchFigures() {
       if (view && view.width !== Math.floor(view.canvas.clientWidth)) view.draw();
     }
   });
-  const near = new IntersectionObserver((entries) => {
-    for (const { isIntersecting, target } of entries) {
-      if (!isIntersecting || views.has(target)) continue;
-      viewOf(target).draw();
-      sizes.observe(target);
-    }
-  }, { rootMargin: "800px 0px" });
+  const near = new IntersectionObserver(
+    (entries) => {
+      for (const { isIntersecting, target } of entries) {
+        if (!isIntersecting || views.has(target)) continue;
+        viewOf(target).draw();
+        sizes.observe(target);
+      }
+    },
+    { rootMargin: "800px 0px" },
+  );
   for (const container of containers) near.observe(container);
   window.addEventListener("beforeprint", () => {
     for (const container of containers) viewOf(container).draw();

@@ -2,14 +2,18 @@
 
 function tableOf(columns, rows, labels, className) {
   const head = html("tr");
-  for (const [title, isNumber] of columns) head.append(html("th", { scope: "col", class: isNumber ? "number" : undefined }, title));
+  for (const [title, isNumber] of columns)
+    head.append(html("th", { scope: "col", class: isNumber ? "number" : undefined }, title));
   const body = html("tbody");
   for (const cells of rows) {
     const row = html("tr");
     cells.forEach((cell, at) => {
       const isBest = Array.isArray(cell);
       const classes = [columns[at][1] ? "number" : "", isBest ? "best" : ""].filter((name) => name !== "").join(" ");
-      const element = at < labels ? html("th", { scope: "row", class: classes || undefined }) : html("td", { class: classes || undefined });
+      const element =
+        at < labels
+          ? html("th", { scope: "row", class: classes || undefined })
+          : html("td", { class: classes || undefined });
       row.append(filled(element, {}, cellParts(isBest ? cell[0] : cell)));
     });
     body.append(row);
@@ -40,14 +44,21 @@ function valueTables(experiment) {
 }
 
 function factorTable(experiment) {
-  const columns = [["factor", false], ["levels", false], ["description", false]];
+  const columns = [
+    ["factor", false],
+    ["levels", false],
+    ["description", false],
+  ];
   return [scrolling(`Factors of ${experiment.id}`, tableOf(columns, experiment.factors, 1, "factors"))];
 }
 
 // Adds the content of closed details when they open.
 function watchTables() {
   const bySlug = new Map(page.experiments.map((one) => [one.slug, one]));
-  for (const [name, content] of [["tables", valueTables], ["factors", factorTable]]) {
+  for (const [name, content] of [
+    ["tables", valueTables],
+    ["factors", factorTable],
+  ]) {
     for (const details of document.querySelectorAll(`details[data-${name}]`)) {
       const fill = () => {
         if (!details.open || details.dataset.filled) return;
