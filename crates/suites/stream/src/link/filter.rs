@@ -79,6 +79,19 @@ mod tests {
     }
 
     #[test]
+    fn applications_get_frames_that_a_virtual_interface_does_not_pad() {
+        let builder = etherparse::PacketBuilder::ethernet2([2; 6], [4; 6])
+            .ipv4([10, 0, 1, 1], [10, 0, 0, 100], 64)
+            .tcp(40_000, 80, 1, 1000);
+        let mut acknowledgement = Vec::new();
+        builder.write_to_vec(&mut acknowledgement, &[]).unwrap();
+        assert_eq!(acknowledgement.len(), 54);
+        let flow = flow_of(&acknowledgement).unwrap();
+        assert_eq!((flow.source_port, flow.destination_port), (40_000, 80));
+        assert!(!Filter::of(&[], &[flow]).accepts(&acknowledgement), "no frame of the generator");
+    }
+
+    #[test]
     fn packets_that_an_application_redirects_are_accepted() {
         let (traffic, other) = (sample(1), [10, 0, 0, 1]);
         let redirect = |packet: &mut [u8]| packet[30..34].copy_from_slice(&other);

@@ -1,13 +1,13 @@
 //! A network of three hosts: a client, the host of an application, and the backends of a load balancer.
 
+use std::error::Error;
 use std::path::Path;
 
-use machine::SysError;
 use stream::link::EthernetAddress;
 use stream::link::interface::create_veth;
 use stream::link::namespace::Namespace;
 
-use super::programs::succeeds;
+use super::programs::{attempt, succeeds};
 
 /// Address of the application.
 pub(crate) const SERVED: &str = "10.0.0.100";
@@ -42,10 +42,14 @@ impl Network {
         Self::connect().inspect_err(|why| machine::untested::note(test, why)).ok()
     }
 
-    fn connect() -> Result<Self, SysError> {
+    /// Connects the hosts.
+    ///
+    /// # Errors
+    /// Returns which right, or which part of the kernel, is missing.
+    fn connect() -> Result<Self, Box<dyn Error>> {
         let (client, host) = (Namespace::new()?, Namespace::new()?);
         let (backends, switch) = (Namespace::new()?, Namespace::new()?);
-        succeeds(&switch, "ip link add bridge0 type bridge");
+        attempt(&switch, "ip link add bridge0 type bridge")?;
         succeeds(&switch, "ip link set bridge0 up");
         for (namespace, port) in [(&client, "client"), (&host, "host"), (&backends, "backends")] {
             namespace.run(|| create_veth(INTERFACE, port, &switch))??;
@@ -59,16 +63,13 @@ impl Network {
             succeeds(&backends, &format!("ip address add {address}/16 dev {INTERFACE}"));
         }
         // Stateless: the kernel updates the checksums, and tracks no connections.
-        for rule in [
-            "nft add table ip replies",
-            "nft add chain ip replies source { type filter hook postrouting priority raw; }",
-            &format!(
-                "nft add rule ip replies source ip saddr {{ {} }} ip saddr set {SERVED}",
-                BACKENDS.join(", ")
-            ),
-        ] {
-            succeeds(&backends, rule);
-        }
+        attempt(&backends, "nft add table ip replies")?;
+        let chain =
+            "nft add chain ip replies source { type filter hook postrouting priority raw; }";
+        succeeds(&backends, chain);
+        let addresses = BACKENDS.join(", ");
+        let rule = format!("ip saddr {{ {addresses} }} ip saddr set {SERVED}");
+        succeeds(&backends, &format!("nft add rule ip replies source {rule}"));
         let found = backends.run(|| stream::link::interface::find(INTERFACE))??;
         let backend = found.ethernet.expect("a veth interface has an Ethernet address");
         Ok(Self { client, host, backends, backend, _switch: switch })

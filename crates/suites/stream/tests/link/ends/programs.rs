@@ -54,7 +54,7 @@ fn is_listening(port: u16) -> bool {
     })
 }
 
-/// Runs a program to its end, without proxies.
+/// Runs a program to its end.
 pub(crate) fn run(namespace: &Namespace, command: &mut Command) -> Output {
     confine(command, Some(namespace));
     command.stdin(Stdio::null()).output().unwrap()
@@ -62,14 +62,21 @@ pub(crate) fn run(namespace: &Namespace, command: &mut Command) -> Output {
 
 /// Runs a program, whose arguments are separated by spaces, and returns what it prints.
 ///
-/// # Panics
-/// Panics if it fails.
+/// # Errors
+/// Returns the command and what it printed if it fails.
+pub(crate) fn attempt(namespace: &Namespace, words: &str) -> Result<String, String> {
+    let mut parts = words.split(' ');
+    let mut command = Command::new(parts.next().unwrap());
+    let output = run(namespace, command.args(parts));
+    match output.status.success() {
+        true => Ok(String::from_utf8(output.stdout).unwrap()),
+        false => Err(format!("{words}: {output:?}")),
+    }
+}
+
+/// Like [`attempt`], for a program that does not fail.
 pub(crate) fn succeeds(namespace: &Namespace, words: &str) -> String {
-    let mut words = words.split(' ');
-    let mut command = Command::new(words.next().unwrap());
-    let output = run(namespace, command.args(words));
-    assert!(output.status.success(), "{command:?}: {output:?}");
-    String::from_utf8(output.stdout).unwrap()
+    attempt(namespace, words).unwrap()
 }
 
 /// Returns a count of the kernel in a namespace, e.g. `InCsumErrors` of `Tcp`.
