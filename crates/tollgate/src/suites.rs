@@ -37,6 +37,7 @@ mod tests {
         "crossing/in_over_out",
         "enclave/load_in_ecalls",
         "stream/busy_",
+        "stream/of_alone",
         "stream/of_ceiling",
         "stream/polling_",
     ];
