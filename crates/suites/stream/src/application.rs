@@ -11,7 +11,7 @@ use std::time::Duration;
 use applications::Application;
 use applications::application::Count;
 use applications::kv::partition::{KeyHash, Size};
-use applications::kv::{KeyValue, key_of, value_of};
+use applications::kv::{self, KeyValue, key_of, value_of};
 use applications::log::filter::{Filter, FilterError};
 use applications::log::hyperscan::{Hyperscan, HyperscanError};
 use applications::log::{self, LogMonitor, Rules};
@@ -321,10 +321,20 @@ pub fn backend_addresses(backends: u32) -> Arc<[Ipv4Addr]> {
     (0..backends).map(|number| FIRST.wrapping_add(number).into()).collect()
 }
 
-/// Returns the size of each partition: for twice its keys, so that hardly any bucket overflows, and the log keeps all keys of a
+/// Keys for which a partition has space, as a multiple of its keys: hardly any bucket overflows, and the log keeps all keys of a
 /// partition that has more than its share, and values that are set again.
+const SPARE: usize = 2;
+
+/// Returns the size of each partition.
 fn partition_size(keys: usize, cores: usize) -> Size {
-    Size::of_keys(keys.div_ceil(cores.max(1)).saturating_mul(2))
+    Size::of_keys(keys.div_ceil(cores.max(1)).saturating_mul(SPARE))
+}
+
+/// Returns the number of keys of `cores` partitions that together have this much memory, in bytes.
+pub(crate) fn keys_within(memory: u64, cores: usize) -> usize {
+    let each = memory.checked_div(cores as u64).unwrap_or(memory);
+    let keys = kv::keys_within(usize::try_from(each).unwrap_or(usize::MAX)) / SPARE;
+    keys.max(1).saturating_mul(cores).min(kv::MAX_KEYS)
 }
 
 /// Creates the key-value store of a core.
@@ -420,13 +430,23 @@ mod tests {
     fn impossible_options_are_one_line_with_a_remedy() {
         let gib = 1 << 30;
         let too_many = ApplicationSpec::key_value(192 << 20, 1, false, 8 * gib).unwrap_err();
-        assert!(too_many.to_string().starts_with("201326592 keys need 8 GiB"), "{too_many}");
-        assert!(ApplicationSpec::key_value(192 << 20, 1, false, 16 * gib).is_ok());
+        assert!(too_many.to_string().starts_with("201326592 keys need 16 GiB"), "{too_many}");
+        assert!(ApplicationSpec::key_value(192 << 20, 1, false, 32 * gib).is_ok());
         let none = ApplicationSpec::Maglev { backends: backend_addresses(0) };
         let missing = ApplicationSpec::log_monitor(&["none.conf".into()]).unwrap_err();
         for why in [too_many, none.with(CoreNumber::ONLY, Short).unwrap_err(), missing] {
             let failure = Failure::from(why);
             assert!(failure.remedy.is_some() && !failure.why.contains('\n'), "{failure}");
+        }
+    }
+
+    #[test]
+    fn stores_of_a_memory_do_not_exceed_it() {
+        for (memory, cores) in [(1 << 20, 1), (1 << 30, 2), (3 << 28, 4), (1, 1)] {
+            let keys = keys_within(memory, cores);
+            let needed = ApplicationSpec::KeyValue { keys, filled: false }.memory(cores);
+            assert!(needed <= memory || keys == cores, "{keys} keys: {needed} of {memory} B");
+            assert!(needed > memory / 4 || memory < 1000, "{keys} keys: {needed} of {memory} B");
         }
     }
 

@@ -3,7 +3,6 @@
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
-use applications::kv::keys_within;
 use applications::maglev::table::{self, MAX_BACKENDS};
 use applications::telemetry::ONE_IN;
 use clap::Args;
@@ -12,7 +11,9 @@ use lab::quantity;
 use lab::suite::UsageError;
 
 use super::options::ServeOptions;
-use crate::application::{ApplicationError, ApplicationSpec, BACKENDS, SEED, backend_addresses};
+use crate::application::{
+    ApplicationError, ApplicationSpec, BACKENDS, SEED, backend_addresses, keys_within,
+};
 use crate::cli::Error;
 use crate::cli::workload::MAX_KEYS;
 use crate::suite::params::MAX_NOPS;
@@ -119,11 +120,7 @@ impl Serve for KeyValueOptions {
         let keys = match self.keys {
             Some(keys) => usize::try_from(keys).unwrap_or(usize::MAX),
             // Each partition has a power of two of entries.
-            None => {
-                let each = memory.checked_div(cores as u64).unwrap_or(memory);
-                let keys = keys_within(usize::try_from(each).unwrap_or(usize::MAX));
-                keys.saturating_mul(cores).min(applications::kv::MAX_KEYS)
-            }
+            None => keys_within(memory, cores),
         };
         Ok((&self.serve, ApplicationSpec::key_value(keys, cores, self.fill, free)?))
     }
