@@ -243,9 +243,10 @@ fn round_trips_are_timed_although_the_addresses_are_exchanged() {
     let times = report.times.unwrap();
     assert!(times.len() >= 50_000 / 20, "{} of 50,000 are timed", times.len());
     // With one packet in flight, the times are at most that of the whole trial, together.
-    let all = times.mean() * 50_000.0;
+    let all = times.mean() * times.len() as f64;
     let elapsed = (report.ended - report.start) as f64;
-    assert!(all < 2.0 * elapsed, "{} ticks each in {elapsed} ticks", times.mean());
+    // The histogram has three digits.
+    assert!(all < 1.01 * elapsed, "{all} ticks in {elapsed} ticks");
 }
 
 #[test]
