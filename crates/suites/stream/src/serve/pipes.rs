@@ -9,6 +9,7 @@ use crate::host::{Device, NicClosed, RxTxPipe, Sizes};
 use crate::nic::Port;
 use crate::nic::layout::FLIT;
 use crate::steering::CorePipes;
+use crate::wire::vector::prefetch_to_write;
 
 /// Maximum number of packets that are processed before they are sent.
 const MAX_PACKETS: usize = 256;
@@ -75,8 +76,11 @@ impl PipesServer {
             let mut chunk = pipe.peek_at_most(CHUNK);
             let start = chunk.bytes().as_ptr().addr();
             let mut chunk = chunk.packets();
+            let packets_ahead = chunk.by_ref().inspect(|packet| {
+                prefetch_to_write(packet.as_ptr().wrapping_add(AHEAD));
+            });
             let (mut runs, mut count) = (Runs::default(), 0);
-            application.process(&mut chunk, |packet, decision| {
+            application.process(packets_ahead, |packet, decision| {
                 packets += 1;
                 // The position follows from the address, so lengths, which another process can change, are not read again.
                 let position = packet.as_ptr().addr().wrapping_sub(start);
@@ -100,6 +104,10 @@ impl PipesServer {
         }
     }
 }
+
+/// Distance of the prefetch, in bytes. The work on a packet may fill the window in which the CPU looks ahead, so that it would
+/// wait for each packet, which another core has written.
+const AHEAD: usize = 16 * FLIT;
 
 /// Sends or frees the oldest confirmed bytes of a pipe.
 #[inline(always)]
