@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     /// Metrics without a unit of time that derive from times. A name that ends in `_` is the start of several.
-    const FROM_TIME: [&str; 14] = [
+    const FROM_TIME: [&str; 15] = [
         "bounds/confidence",
         "bounds/off_integer",
         "bounds/over_baseline",
