@@ -90,16 +90,10 @@ impl TestbedConfig {
 
 #[cfg(test)]
 mod tests {
-    use lab::method::Params;
     use lab::sample::FailureKind;
 
-    use super::super::params::CommonParams;
+    use super::super::testbed_config::config;
     use super::*;
-
-    fn config(levels: &[(&str, &str)]) -> TestbedConfig {
-        let levels = levels.iter().map(|(name, level)| ((*name).to_string(), (*level).into()));
-        TestbedConfig::new(&CommonParams::with_defaults(&levels.collect()).unwrap())
-    }
 
     #[test]
     fn only_the_echo_has_every_interface_and_driver() {

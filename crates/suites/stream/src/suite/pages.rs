@@ -100,17 +100,9 @@ pub(super) fn has_short_rings(config: &TestbedConfig) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use lab::method::Params;
-    use lab::point::Point;
 
-    use super::super::params::CommonParams;
+    use super::super::testbed_config::config;
     use super::*;
-
-    fn config(levels: &[(&str, &str)]) -> TestbedConfig {
-        let levels = levels.iter().map(|(name, level)| ((*name).to_string(), (*level).into()));
-        let point: Point = levels.collect();
-        TestbedConfig::new(&CommonParams::with_defaults(&point).unwrap())
-    }
 
     #[test]
     fn each_part_of_the_memory_needs_whole_pages() {

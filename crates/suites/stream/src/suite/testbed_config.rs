@@ -289,6 +289,14 @@ pub fn capability(cores: usize) -> Capability {
     capability::checked(format!("stream-{cores}-{word}"), about, report)
 }
 
+/// Returns the configuration of a point with some levels and the defaults of the others.
+#[cfg(test)]
+pub(super) fn config(levels: &[(&str, &str)]) -> TestbedConfig {
+    use lab::method::Params;
+    let levels = levels.iter().map(|(name, level)| ((*name).to_string(), (*level).into()));
+    TestbedConfig::new(&CommonParams::with_defaults(&levels.collect()).unwrap())
+}
+
 #[cfg(test)]
 mod tests {
     use lab::method::Params;
@@ -300,11 +308,6 @@ mod tests {
     use crate::host::descriptors::driver::{MbufKind, TxCleaning};
     use crate::nic::descriptor::RxSize;
     use crate::nic::layout::{NOTIFICATIONS, RING};
-
-    fn config(levels: &[(&str, &str)]) -> TestbedConfig {
-        let levels = levels.iter().map(|(name, level)| ((*name).to_string(), (*level).into()));
-        TestbedConfig::new(&CommonParams::with_defaults(&levels.collect()).unwrap())
-    }
 
     #[test]
     fn defaults_are_the_hardwares() {

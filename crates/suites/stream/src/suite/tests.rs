@@ -5,16 +5,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use lab::method::Params;
-use lab::point::Point;
 use lab::sample::{Failure, FailureKind};
 use machine::tsc::Tsc;
 
 use super::metrics::utilisation;
-use super::params::{CommonParams, Interface};
+use super::params::Interface;
 use super::stall;
 use super::testbed::{Testbed, TrialReport};
-use super::testbed_config::{Cpus, TestbedConfig};
+use super::testbed_config::{self, Cpus, TestbedConfig};
 use super::utilisation::Bottleneck;
 use crate::application::sum;
 use crate::core_use::CoreUse;
@@ -119,10 +117,7 @@ fn machine(what: &str) -> Option<(Cpus, &'static Tsc)> {
 }
 
 fn config(levels: &[(&str, &str)]) -> TestbedConfig {
-    let levels = [&[("depth", "1024")], levels].concat();
-    let point: Point =
-        levels.iter().map(|(name, at)| ((*name).to_string(), (*at).into())).collect();
-    TestbedConfig::new(&CommonParams::with_defaults(&point).unwrap())
+    testbed_config::config(&[&[("depth", "1024")], levels].concat())
 }
 
 /// Returns the testbed of a point after its warm-up.

@@ -87,19 +87,13 @@ impl TestbedConfig {
 mod tests {
     use std::collections::BTreeMap;
 
-    use lab::method::Params;
     use proptest::prelude::*;
 
-    use super::super::params::CommonParams;
+    use super::super::testbed_config::config;
     use super::*;
     use crate::nic::fallback::{Fallback, Policy};
     use crate::nic::flow_table::FlowTable;
     use crate::wire::traffic::Traffic;
-
-    fn config(levels: &[(&str, &str)]) -> TestbedConfig {
-        let levels = levels.iter().map(|(name, level)| ((*name).to_string(), (*level).into()));
-        TestbedConfig::new(&CommonParams::with_defaults(&levels.collect()).unwrap())
-    }
 
     /// Returns the pipe of each packet of `rounds` rounds, as the NIC directs them.
     fn steered(config: &TestbedConfig, traffic: &Traffic, rounds: usize) -> Vec<Option<u32>> {

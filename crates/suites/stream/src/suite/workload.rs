@@ -122,17 +122,10 @@ impl TestbedConfig {
 
 #[cfg(test)]
 mod tests {
-    use lab::method::Params;
     use lab::sample::FailureKind;
 
-    use super::super::params::CommonParams;
-    use super::*;
+    use super::super::testbed_config::config;
     use crate::wire::sample::Sizes;
-
-    fn config(levels: &[(&str, &str)]) -> TestbedConfig {
-        let levels = levels.iter().map(|(name, level)| ((*name).to_string(), (*level).into()));
-        TestbedConfig::new(&CommonParams::with_defaults(&levels.collect()).unwrap())
-    }
 
     #[test]
     fn impossible_workloads_are_refused_with_another() {

@@ -2,13 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use lab::method::Params;
 use lab::sample::{Failure, FailureKind};
 use machine::tsc::Tsc;
 
-use super::params::CommonParams;
 use super::testbed::{Testbed, TrialReport};
-use super::testbed_config::{Cpus, TestbedConfig};
+use super::testbed_config::{Cpus, config};
 use super::tests::alone;
 
 const BUDGET: Duration = Duration::from_millis(2);
@@ -31,8 +29,7 @@ fn valid<T>(mut run: impl FnMut() -> Result<T, Failure>) -> Result<T, Failure> {
 /// Runs a closed loop with all bytes checked.
 fn closed(levels: &[(&str, &str)], cpus: &Cpus, tsc: &Tsc) -> Result<TrialReport, Failure> {
     let levels = [&[("check", "all"), ("depth", "1024"), ("pipes", "2")], levels].concat();
-    let levels = levels.iter().map(|(name, level)| ((*name).to_string(), (*level).into()));
-    let config = TestbedConfig::new(&CommonParams::with_defaults(&levels.collect()).unwrap());
+    let config = config(&levels);
     config.check_application()?;
     config.check_workload()?;
     let testbed = valid(|| Testbed::new(&config, cpus, tsc))?;
@@ -98,8 +95,7 @@ fn what_an_application_returns_is_what_its_reference_expects() {
 
 /// Returns a testbed, or `None` with a note if this machine lacks something.
 fn testbed(levels: &[(&str, &str)], test: &str, tsc: &Tsc) -> Option<Testbed> {
-    let levels = levels.iter().map(|(name, level)| ((*name).to_string(), (*level).into()));
-    let config = TestbedConfig::new(&CommonParams::with_defaults(&levels.collect()).unwrap());
+    let config = config(levels);
     let cpus = Cpus::select(&machine::topology::allowed_cpus(), 1).and_then(|cpus| {
         config.check_application()?;
         Ok(cpus)
