@@ -62,7 +62,7 @@ impl StallThreshold {
 
     /// Returns the maximum duration of an iteration with `packets` packets that did not stall.
     #[inline(always)]
-    fn limit(&self, packets: u64) -> u64 {
+    pub(crate) fn limit(&self, packets: u64) -> u64 {
         self.base.saturating_add(self.allowed.wrapping_mul(packets))
     }
 }

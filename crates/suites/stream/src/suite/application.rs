@@ -196,10 +196,12 @@ impl Loop {
                 });
                 // Without those of the measurement.
                 record.counts = application.counts();
+                let answering = ticks();
                 if request == END || answer.send(taken).is_err() {
                     return;
                 }
                 last = ticks();
+                record.answered(last - answering);
             }
         }
     }
@@ -317,6 +319,12 @@ impl Record {
         }
     }
 
+    /// Records the time that an answer took. The thread that waits for it may take the CPU, and has started a trial by then: that
+    /// is a stall like that of an iteration without packets.
+    fn answered(&mut self, elapsed: u64) {
+        self.last_stall = if elapsed > self.threshold.limit(0) { elapsed } else { 0 };
+    }
+
     /// Returns the statistics, with the current core clock, and resets them. The first packets, those of the warm-up,
     /// teach what a packet costs.
     fn take(&mut self, server: &mut impl Server, application: &impl Application) -> Answer {
@@ -425,6 +433,59 @@ mod tests {
         stall.store(true, Ordering::Relaxed);
         let found = std::iter::repeat_with(&next).find_map(Result::ok).unwrap();
         assert!(found.longest_stall >= tsc.ticks(STALL * 9 / 10), "{found:?}");
+        requests.store(END, Ordering::Relaxed);
+        drop(answers);
+        thread.join().unwrap();
+    }
+
+    #[test]
+    fn a_stall_while_a_request_is_answered_counts() {
+        let record = |packets: &[u64]| {
+            let mut record = Record::new(StallThreshold::of_ticks(1000, 10));
+            record.answered(6000);
+            packets.iter().for_each(|packets| record.add(20, *packets));
+            record.iterations
+        };
+        let of = |packets| {
+            let LoopTimes { longest, longest_stall, .. } = record(packets);
+            (longest, longest_stall)
+        };
+        assert_eq!(of(&[3]), (20, 6000));
+        assert_eq!(of(&[0, 3]), (20, 0), "no packet waited");
+        let mut short = Record::new(StallThreshold::of_ticks(1000, 10));
+        short.answered(1000);
+        short.add(20, 3);
+        assert_eq!(short.iterations.stalled, 0);
+    }
+
+    #[test]
+    fn a_loop_whose_answer_is_taken_late_has_stalled() {
+        let Some(tsc) = machine::untested::tsc("stream: an answer that is taken late") else {
+            return;
+        };
+        let requests = Arc::new(AtomicU32::new(0));
+        // Without a buffer: the loop waits until its answer is taken.
+        let (answer, answers) = sync_channel(0);
+        let run = Loop {
+            requests: Arc::clone(&requests),
+            answer,
+            processed: Arc::default(),
+            threshold: StallThreshold::new(tsc),
+            alone: None,
+        };
+        let slow =
+            Slow { each: tsc.ticks(Duration::from_nanos(10)), polls: 0, stall: Arc::default() };
+        let thread = std::thread::spawn(move || run.run(slow, Echo { nops: 0 }));
+        let next = || {
+            requests.fetch_add(1, Ordering::Relaxed);
+            std::thread::sleep(STALL);
+            answers.recv().unwrap().map(|stats| stats.iterations)
+        };
+        let _runs = answers.recv();
+        let _first = next();
+        // Fails if the core clock is doubtful.
+        let found = std::iter::repeat_with(&next).find_map(Result::ok).unwrap();
+        assert!(found.longest_stall >= tsc.ticks(STALL / 2), "{found:?}");
         requests.store(END, Ordering::Relaxed);
         drop(answers);
         thread.join().unwrap();

@@ -243,7 +243,7 @@ impl Testbed {
         if let Applications::Link(_, links) = &self.applications {
             links.check()?;
         }
-        // Before the statistics, which the loop answers only once it has emptied its rings.
+        // Before the statistics, which the loop answers in an iteration without packets.
         let processed = self.processed() - processed_before;
         let (application, testpmd) = self.stats()?;
         let nic = self.nic.current_counters().since(&before);
