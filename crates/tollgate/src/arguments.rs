@@ -34,6 +34,8 @@ pub(crate) enum Command {
     Explain(Explain),
     /// Run experiments or resume a run; end with headlines and verdicts
     Run(Run),
+    /// Print the headlines and verdicts of a run on one screen, as at its end
+    Summary(Summary),
     /// Print results as tables
     Show(Show),
     /// Draw figures as SVG, PDF and PNG
@@ -48,6 +50,12 @@ pub(crate) enum Command {
     Export(Export),
     /// Print shell completions
     Completions { shell: clap_complete::Shell },
+    /// Write manual pages, one for each command
+    Man {
+        /// Folder to write them into, e.g. /usr/local/share/man/man1
+        #[arg(value_name = "DIR")]
+        folder: PathBuf,
+    },
     /// List guests, or run a command of tollgate inside one
     Guest(GuestCommand),
     /// Run as init of a guest (started by the lab)
@@ -90,12 +98,14 @@ impl Command {
             Self::Doctor(_)
             | Self::List(_)
             | Self::Explain(_)
+            | Self::Summary(_)
             | Self::Show(_)
             | Self::Plot(_)
             | Self::Claims(_)
             | Self::Report(_)
             | Self::Export(_)
             | Self::Completions { .. }
+            | Self::Man { .. }
             | Self::GuestInit
             | Self::Worker { .. } => false,
         }
@@ -287,6 +297,15 @@ pub(crate) struct ResultsArgs {
     /// Results folder, or the folder of one run
     #[arg(long = "results", value_name = "DIR", default_value = "results")]
     pub(crate) folder: PathBuf,
+}
+
+#[derive(Args)]
+pub(crate) struct Summary {
+    #[command(flatten)]
+    pub(crate) results: ResultsArgs,
+    /// Extra TOML file of experiments, claims, figures (repeatable)
+    #[arg(short = 'e', long = "experiments", value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
 }
 
 #[derive(Args)]

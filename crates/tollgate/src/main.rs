@@ -19,7 +19,9 @@ use lab::suite::{Lab, SuiteCommand, UsageError};
 use lab::terminal::OutputError;
 
 use arguments::{Arguments, Command};
-use commands::{claims, compare, doctor, explain, guest, inspect, plot, report, run, show};
+use commands::{
+    claims, compare, doctor, explain, guest, inspect, man, plot, report, run, show, summary,
+};
 use error::CliError;
 use suites::SUITES;
 
@@ -71,6 +73,7 @@ fn dispatch(command: Command) -> Result<u8, CliError> {
         Command::List(args) => inspect::list(&args),
         Command::Explain(args) => explain::explain(&args),
         Command::Run(args) => run::run(&args),
+        Command::Summary(args) => summary::summary(&args),
         Command::Show(args) => show::show(&args),
         Command::Plot(args) => plot::plot(&args),
         Command::Claims(args) => claims::claims(&args),
@@ -78,6 +81,7 @@ fn dispatch(command: Command) -> Result<u8, CliError> {
         Command::Report(args) => report::report(&args),
         Command::Export(args) => show::export(&args),
         Command::Completions { shell } => inspect::completions(shell),
+        Command::Man { folder } => man::man(&folder),
         Command::Guest(args) => guest::guest(&args),
         // As init of a guest, `main` has started it.
         Command::GuestInit => vm::init::main().map(|()| 0).map_err(CliError::failed),

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use lab::experiment::Experiment;
+use lab::catalogue::Catalogue;
+use lab::experiment::{Experiment, Profile};
 use lab::format::count;
 use lab::journal::{self, JournalError, Run};
 use lab::run::is_lab_experiment;
@@ -89,6 +90,16 @@ pub(crate) fn resolve_names(run: &Run, names: &[String]) -> Result<Vec<String>, 
     let is_selected =
         |id: &String| is_selected(names, id) && (!names.is_empty() || !is_lab_experiment(id));
     Ok(measured.into_iter().filter(is_selected).collect())
+}
+
+/// Returns the measured experiments in the order of lists; those that the catalogue lacks follow.
+pub(crate) fn listed(run: &Run, catalogue: &Catalogue) -> Result<Vec<String>, CliError> {
+    let declared: Vec<String> =
+        catalogue.experiments(Profile::Full)?.iter().map(Experiment::id).collect();
+    let position = |id: &String| declared.iter().position(|one| one == id).unwrap_or(usize::MAX);
+    let mut experiments = resolve_names(run, &[])?;
+    experiments.sort_by_key(position);
+    Ok(experiments)
 }
 
 /// Returns the experiments of which runs have values of a metric, and reports the others; all without a metric.

@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use lab::claim::{self, Claim, Verdict, VerdictKind};
-use lab::experiment::Experiment;
 use lab::journal::{self, Run};
 use lab::run::is_lab_experiment;
 use report::table::{self, Page};
@@ -73,11 +72,10 @@ fn check_status(kinds: &[VerdictKind], required: Option<Requirement>, is_doubted
 /// Judges the claims on the given experiments and, if there are any, those on the lab itself.
 pub(super) fn judge_run(
     run: &Run,
-    experiments: &[Experiment],
+    experiments: &[String],
     claims: Vec<Claim>,
 ) -> Vec<(Claim, Verdict)> {
-    let ids: Vec<_> = experiments.iter().map(Experiment::id).collect();
-    let is_on_experiments = |claim: &Claim| ids.contains(&claim.experiment);
+    let is_on_experiments = |claim: &Claim| experiments.contains(&claim.experiment);
     let is_on_lab = |claim: &Claim| is_lab_experiment(&claim.experiment);
     let (mut claims, others): (Vec<_>, Vec<_>) = claims.into_iter().partition(is_on_experiments);
     if !claims.is_empty() {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use lab::catalogue::{Catalogue, DeclaredFigure};
 use lab::claim::{Claim, Verdict};
+use lab::experiment::Experiment;
 use lab::format::{count, percent};
 use lab::headline::{Filled, Headline};
 use lab::journal::Run;
@@ -94,7 +95,10 @@ pub(super) fn print_results(
             .map_err(CliError::failed)?;
     }
     let judged = match args.selection.claim.as_slice() {
-        [] => super::claims::judge_run(&run, &request.experiments, declared.claims.clone()),
+        [] => {
+            let requested: Vec<_> = request.experiments.iter().map(Experiment::id).collect();
+            super::claims::judge_run(&run, &requested, declared.claims.clone())
+        }
         _ => super::claims::judge(declared.claims.clone(), Some(&run)),
     };
     let results = Results {
@@ -175,7 +179,7 @@ impl Results<'_> {
         if is_partial {
             return None;
         }
-        headlines::missing(self.declared, &self.headlines, self.run, suite)
+        headlines::missing(self.declared, &self.headlines, (self.run, self.experiments), suite)
     }
 
     /// Returns what was measured, what is missing, and where it is stored.
@@ -200,24 +204,10 @@ impl Results<'_> {
             files += &format!(", figures/ ({})", count(figures.count(), "figure"));
         }
         let mut facts = vec![("measured", measured)];
-        facts.extend(self.shared_core().map(|fact| ("shared core", fact)));
+        facts.extend(shared_core(self.run, self.experiments).map(|fact| ("shared core", fact)));
         facts.extend(self.incomplete().map(|fact| ("incomplete", fact)));
         facts.push(("run", files));
         facts
-    }
-
-    /// Returns how many samples had a busy SMT sibling; `None` if they are few.
-    fn shared_core(&self) -> Option<String> {
-        let samples = self.experiments.iter().filter_map(|id| Samples::newest(self.run, id));
-        let counts = samples.map(|samples| samples.sharing()).reduce(SharingCounts::and)?;
-        let share = |count: usize| count as f64 / counts.total().max(1) as f64;
-        let (shared, changed) = (share(counts.shared), share(counts.changed));
-        (shared + changed > MAX_SHARED).then(|| {
-            let (shared, changed) = (percent(shared), percent(changed));
-            format!(
-                "in {shared} of samples, in part of another {changed}; only rounds in one state compare"
-            )
-        })
     }
 
     /// Returns how many experiments lack rounds that verdicts need, and how long these take at the speed of this
@@ -237,8 +227,22 @@ impl Results<'_> {
     }
 }
 
+/// Returns how many samples of experiments had a busy SMT sibling; `None` if they are few.
+pub(super) fn shared_core(run: &Run, experiments: &[String]) -> Option<String> {
+    let samples = experiments.iter().filter_map(|id| Samples::newest(run, id));
+    let counts = samples.map(|samples| samples.sharing()).reduce(SharingCounts::and)?;
+    let share = |count: usize| count as f64 / counts.total().max(1) as f64;
+    let (shared, changed) = (share(counts.shared), share(counts.changed));
+    (shared + changed > MAX_SHARED).then(|| {
+        let (shared, changed) = (percent(shared), percent(changed));
+        format!(
+            "in {shared} of samples, in part of another {changed}; only rounds in one state compare"
+        )
+    })
+}
+
 /// Counts failures, one line for each experiment and kind: `2 samples in copy/frames: timeout`.
-fn failures(faults: &[Sample]) -> Vec<String> {
+pub(super) fn failures<'s>(faults: impl IntoIterator<Item = &'s Sample>) -> Vec<String> {
     let mut counts: BTreeMap<(&str, &str), usize> = BTreeMap::new();
     for sample in faults {
         let kind = sample.error.as_ref().map_or("", |failure| failure.kind.name());

@@ -11,22 +11,30 @@ use crate::suites::SUITES;
 
 /// Returns the headlines that have values, of those on measured experiments.
 pub(super) fn filled(declared: &[Headline], run: &Run, measured: &[String]) -> Vec<Filled> {
-    let is_measured =
-        |one: &&Headline| one.experiments().iter().all(|id| measured.iter().any(|it| it == id));
-    declared.iter().filter(is_measured).filter_map(|one| headline::fill(one, run)).collect()
+    on_measured(declared, measured).filter_map(|one| headline::fill(one, run)).collect()
 }
 
-/// Returns why a suite has no headline; `None` if it has one, or if none is declared.
+/// Returns the headlines whose experiments are all measured.
+fn on_measured<'d>(
+    declared: &'d [Headline],
+    measured: &[String],
+) -> impl Iterator<Item = &'d Headline> {
+    let is_measured =
+        |one: &&Headline| one.experiments().iter().all(|id| measured.iter().any(|it| it == id));
+    declared.iter().filter(is_measured)
+}
+
+/// Returns why a suite has no headline; `None` if it has one, or if none is declared on the measured experiments.
 pub(super) fn missing(
     declared: &[Headline],
     filled: &[Filled],
-    run: &Run,
+    (run, measured): (&Run, &[String]),
     suite: &str,
 ) -> Option<NoHeadline> {
     if filled.iter().any(|one| one.suite == suite) {
         return None;
     }
-    let of_suite = declared.iter().filter(|one| one.suite() == suite);
+    let of_suite = on_measured(declared, measured).filter(|one| one.suite() == suite);
     let rounds = of_suite.map(|one| headline::rounds(one, run)).max()?;
     Some(match rounds {
         0 => NoHeadline::NoValues,
@@ -51,7 +59,7 @@ pub(super) fn by_suite(
     let of_suite = |suite: &'static str| SuiteHeadlines {
         suite: suite.into(),
         filled: all.iter().filter(|one| one.suite == suite).cloned().collect(),
-        missing: missing(declared, &all, run, suite),
+        missing: missing(declared, &all, (run, measured), suite),
     };
     suites(measured).map(of_suite).collect()
 }

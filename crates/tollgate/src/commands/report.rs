@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use lab::catalogue::Catalogue;
 use lab::claim::{Claim, Verdict};
 use lab::compare::{self, Comparison};
-use lab::experiment::{Experiment, Profile, suite_name};
+use lab::experiment::suite_name;
 use lab::figure::Figure;
 use lab::journal::Run;
 use lab::run::is_lab_experiment;
@@ -113,7 +113,7 @@ impl<'a> Contents<'a> {
     fn of(runs: &'a [Run], catalogue: &Catalogue, args: &Report) -> Result<Self, CliError> {
         let run = runs.last().ok_or_else(|| CliError::usage("no run; name the folder of a run"))?;
         stored_run::check_one_program(run)?;
-        let experiments = shown_experiments(run, catalogue)?;
+        let experiments = stored_run::listed(run, catalogue)?;
         let figures = catalogue.figures()?.into_iter().map(|declared| declared.figure);
         let claims = select::with_arguments(catalogue.claims()?, &args.results.folder, &args.files);
         let is_shown = |id: &str| is_lab_experiment(id) || experiments.iter().any(|it| it == id);
@@ -145,16 +145,6 @@ impl<'a> Contents<'a> {
             repetition: &self.repetition,
         }
     }
-}
-
-/// Returns the measured experiments in the order of lists; those that the catalogue lacks follow.
-fn shown_experiments(run: &Run, catalogue: &Catalogue) -> Result<Vec<String>, CliError> {
-    let declared: Vec<String> =
-        catalogue.experiments(Profile::Full)?.iter().map(Experiment::id).collect();
-    let position = |id: &String| declared.iter().position(|one| one == id).unwrap_or(usize::MAX);
-    let mut experiments = stored_run::resolve_names(run, &[])?;
-    experiments.sort_by_key(position);
-    Ok(experiments)
 }
 
 /// Writes a file that the user names, either all of it or nothing.

@@ -10,6 +10,7 @@ mod harness;
 mod output;
 mod progress;
 mod run;
+mod shells;
 mod user_file;
 
 use harness::Bench;

@@ -1,0 +1,77 @@
+//! `tollgate summary`: the screen of a stored run.
+
+use lab::format::count;
+use lab::journal::Run;
+use lab::run::is_lab_experiment;
+use lab::sample::Sample;
+use report::table::{Page, Screen};
+
+use super::{claims, end, headlines};
+use crate::arguments::Summary;
+use crate::error::CliError;
+use crate::output::print;
+use crate::select;
+use crate::stored_run;
+
+/// Prints the screen with which the run ended, with all of its samples.
+pub(crate) fn summary(args: &Summary) -> Result<u8, CliError> {
+    let folder = &args.results.folder;
+    let run = stored_run::open(folder)?;
+    stored_run::check_one_program(&run)?;
+    let catalogue = select::catalogue(&args.files)?;
+    let experiments = stored_run::listed(&run, &catalogue)?;
+    let declared = catalogue.headlines()?;
+    let filled = headlines::filled(&declared, &run, &experiments);
+    let missing = |suite| headlines::missing(&declared, &filled, (&run, &experiments), suite);
+    let suites = headlines::suites(&experiments).map(|suite| (suite, missing(suite)));
+    let claims = select::with_arguments(catalogue.claims()?, folder, &args.files);
+    let screen = Screen {
+        suites: &suites.collect::<Vec<_>>(),
+        headlines: &filled,
+        judged: &claims::judge_run(&run, &experiments, claims),
+        selects_claims: false,
+        failures: &end::failures(run.samples.iter().filter(|sample| is_fault(sample))),
+        inconsistencies: &stored_run::inconsistencies(&run),
+        facts: &facts(&run, &experiments),
+        commands: &commands(args),
+    };
+    print(&screen.text(Page::stdout()))?;
+    Ok(0)
+}
+
+/// Returns whether a sample failed and was not repeated.
+fn is_fault(sample: &Sample) -> bool {
+    sample.is_final() && sample.error.as_ref().is_some_and(|error| error.kind.is_fault())
+}
+
+/// Returns what was measured, and where it is stored.
+fn facts(run: &Run, experiments: &[String]) -> Vec<(&'static str, String)> {
+    let record = &run.record;
+    let samples = run.samples.iter().filter(|one| !is_lab_experiment(&one.experiment)).count();
+    let place = record.guests.as_ref().map(|guests| format!("in {guests}"));
+    let measured = format!(
+        "{} {}, profile {}, in {} from {} on",
+        count(samples, "sample"),
+        place.unwrap_or_else(|| format!("on {}", record.host)),
+        record.profile.name(),
+        count(record.sessions.len(), "session"),
+        record.start,
+    );
+    let shared = end::shared_core(run, experiments).map(|fact| ("shared core", fact));
+    let folder = ("run", run.folder.display().to_string());
+    [("measured", measured)].into_iter().chain(shared).chain([folder]).collect()
+}
+
+/// Returns commands that print more of the run, with their purposes.
+fn commands(args: &Summary) -> [(String, &'static str); 3] {
+    let results = select::arguments_of(&args.results.folder, &[]);
+    let with_files = select::arguments_of(&args.results.folder, &args.files);
+    [
+        (format!("tollgate show{results}"), "all values as tables"),
+        (
+            format!("tollgate claims{with_files}"),
+            "each verdict with its reason; 'explain ID' for one",
+        ),
+        (format!("tollgate report{with_files}"), "all results on one page"),
+    ]
+}
