@@ -1,0 +1,10 @@
+//! The documentation: its links, the commands that it names, and its tutorials.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by it")]
+
+mod commands;
+#[path = "../harness/mod.rs"]
+mod harness;
+mod links;
+mod page;
+mod tutorials;
