@@ -29,8 +29,9 @@ fn shell(bench: &Bench, text: &str) -> Output {
     command.env("PATH", path).env("SOURCE", source()).output().unwrap()
 }
 
-/// Follows a tutorial, whose commands `adapt` may change. Returns what they printed.
-fn follow(bench: &Bench, name: &str, adapt: impl Fn(&str) -> String) -> String {
+/// Follows a tutorial, whose commands `adapt` may change. Returns what they printed; `None`, with a record, if the machine was
+/// too busy for a point.
+fn follow(bench: &Bench, name: &str, adapt: impl Fn(&str) -> String) -> Option<String> {
     let bin = bench.path().join("bin");
     fs::create_dir(&bin).unwrap();
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_tollgate"), bin.join("tollgate")).unwrap();
@@ -50,11 +51,18 @@ fn follow(bench: &Bench, name: &str, adapt: impl Fn(&str) -> String) -> String {
             let output = shell(bench, &text);
             let [out, errors] = [&output.stdout, &output.stderr]
                 .map(|text| String::from_utf8_lossy(text).into_owned());
+            if errors.contains(": void: in every round") {
+                machine::untested::note(
+                    &format!("the tutorial {name}"),
+                    &"points were void in every round",
+                );
+                return None;
+            }
             assert!(output.status.success(), "{name}: {text}\n{out}{errors}");
             printed += &out;
         }
     }
-    printed
+    Some(printed)
 }
 
 fn unchanged(text: &str) -> String {
@@ -64,7 +72,7 @@ fn unchanged(text: &str) -> String {
 #[test]
 fn the_tutorial_of_claims_judges_its_claim() {
     let bench = Bench::new();
-    let printed = follow(&bench, "claim.md", unchanged);
+    let Some(printed) = follow(&bench, "claim.md", unchanged) else { return };
     assert!(printed.contains("noise floor") || printed.contains("term round"), "{printed}");
     let text = fs::read_to_string(bench.path().join("verdict.json")).unwrap();
     let verdict: serde_json::Value = serde_json::from_str(&text).unwrap();
@@ -78,7 +86,7 @@ fn the_tutorial_of_claims_judges_its_claim() {
 #[test]
 fn the_tutorial_of_copies_measures_and_draws() {
     let bench = Bench::new();
-    let printed = follow(&bench, "copy.md", unchanged);
+    let Some(printed) = follow(&bench, "copy.md", unchanged) else { return };
     assert!(printed.contains("./libcopy.so:my_copy"), "{printed}");
     for file in ["figures/mine.svg", "figures/mine.pdf", "mine.csv", "mine.html"] {
         assert!(fs::metadata(bench.path().join(file)).unwrap().len() > 1000, "{file}");
@@ -88,7 +96,7 @@ fn the_tutorial_of_copies_measures_and_draws() {
 #[test]
 fn the_tutorial_of_allocators_compares_them() {
     let bench = Bench::new();
-    let printed = follow(&bench, "allocator.md", unchanged);
+    let Some(printed) = follow(&bench, "allocator.md", unchanged) else { return };
     assert!(printed.contains("speed-up") && printed.contains("./libmine.a"), "{printed}");
 }
 
@@ -115,7 +123,7 @@ fn the_tutorial_of_nic_programs_echoes_every_packet() {
         let text: String = lines.map(|line| format!("{line}\n")).collect();
         text.replace("\"$SOURCE\"/target/release/libtollgate_pipes.a", &built)
     };
-    let printed = follow(&bench, "nic-program.md", adapt);
+    let Some(printed) = follow(&bench, "nic-program.md", adapt) else { return };
     assert!(printed.contains("echoed 20000 packets"), "{printed}");
     let text = fs::read_to_string(bench.path().join("result.json")).unwrap();
     let result: serde_json::Value = serde_json::from_str(&text).unwrap();
