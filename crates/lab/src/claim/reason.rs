@@ -401,9 +401,9 @@ pub(super) struct NoVerdict {
 }
 
 impl Reason {
-    /// Returns [`BothStates`](Self::BothStates) if no state was chosen and the rounds are of more than one.
+    /// Returns [`BothStates`](Self::BothStates) if no state was chosen and both have rounds.
     pub(super) fn both_states(state: Option<Sharing>, counts: SharingCounts) -> Option<Self> {
-        let is_mixed = state.is_none() && counts.alone.max(counts.shared) < counts.total();
+        let is_mixed = state.is_none() && counts.alone.min(counts.shared) > 0;
         is_mixed.then_some(Self::BothStates { counts })
     }
 }

@@ -86,6 +86,21 @@ fn rounds_in_the_other_state_are_lost_and_must_not_decide() {
 }
 
 #[test]
+fn both_states_are_stated_only_if_both_have_rounds() {
+    // In the last of five rounds the state changes, so no state is chosen.
+    let states_both = |alone: u32| {
+        let mut run = run(5, |round| round < alone, |_| 1.0);
+        for sample in run.samples.iter_mut().filter(|sample| sample.round == 4) {
+            let clock = sample.clock.as_mut().unwrap();
+            (clock.issue_before, clock.issue_after) = (Some(4.0), Some(5.1));
+        }
+        let value = only(&run, &format!("{VALUE} = {{ at_least = 1 }}"), Inconclusive);
+        value.reasons.iter().any(|reason| matches!(reason, Reason::BothStates { .. }))
+    };
+    assert_eq!([0, 2, 4].map(states_both), [false, true, false]);
+}
+
+#[test]
 fn a_fifth_of_lost_rounds_is_not_stated() {
     let run = run(60, |round| round % 10 > 0, |_| 0.4);
     let value = only(&run, &format!("{VALUE} = {{ at_least = 80e9 }}"), Reproduced);
