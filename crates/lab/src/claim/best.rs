@@ -13,7 +13,7 @@ use super::ratio::{Paired, Points, Step, lost_of, ratio_of_all};
 use super::reason::{NoVerdict, Reason};
 use crate::metric::Better;
 use crate::point::Point;
-use crate::sharing::Sharing;
+use crate::sharing::{Sharing, SharingCounts};
 use crate::statistics::{CONFIDENCE, Interval, IntervalKind, Ratio, interval_rounds};
 use crate::summary::{Contest, Pairing};
 
@@ -21,8 +21,12 @@ use crate::summary::{Contest, Pairing};
 struct Rivals<'s> {
     above: &'s Point,
     below: &'s Point,
+    /// Number of its rounds by state of the core.
+    counts: SharingCounts,
     /// Ratio with the interval that gives the lower end, and with that for the upper end.
     by_end: [Ratio; 2],
+    /// The same with every round in which both points have a value.
+    with_lost: [Ratio; 2],
 }
 
 /// Ratios of every point of one side to every point of the other: a row per point of the numerator.
@@ -44,22 +48,11 @@ impl Evidence<'_> {
             Better::Neither => return Err(Reason::NoDirection.into()),
         };
         let confidences = choices.map(|points| 1.0 - (1.0 - CONFIDENCE) / points as f64);
-        let rows = every_two(above, below, |a, b| {
-            let pairs = Pairing::of(a.1, b.1).in_state(state);
-            let [low, high] = confidences.map(|one| self.ratio(a, b, &pairs, one));
-            Ok([low?, high?])
-        })?;
-        let (best, ratio) = of_best(&rows, better).ok_or_else(|| self.claim.not_measured())?;
-        let with_lost = every_two(above, below, |a, b| {
-            let [low, high] = confidences
-                .map(|one| ratio_of_all(a.1, b.1, one).ok_or_else(|| self.claim.not_measured()));
-            Ok([low?, high?])
-        })?;
-        let rounds_of = |one: &Point, side: &Points<'s>| {
-            side.iter().find(|(point, _)| *point == one).map(|(_, rounds)| *rounds)
-        };
-        let best_rounds = rounds_of(best.above, above).zip(rounds_of(best.below, below));
-        let counts = best_rounds.map(|(a, b)| Pairing::of(a, b).in_state(state).counts);
+        let row =
+            |a: &Step<'s>| below.iter().map(|b| self.rivals(*a, *b, confidences, state)).collect();
+        let rows: Rows = above.iter().map(row).collect::<Result<_, _>>()?;
+        let (best, ratio) =
+            of_best(&rows, better, |one| &one.by_end).ok_or_else(|| self.claim.not_measured())?;
         let points = |side: &Points<'s>| side.iter().map(|(point, _)| *point).collect();
         let lost = rows.iter().flatten().map(|one| lost_of(&one.by_end[0]));
         Ok(Paired {
@@ -69,43 +62,53 @@ impl Evidence<'_> {
             ratio,
             sides: [points(above), points(below)],
             state,
-            counts: counts.unwrap_or_default(),
+            counts: best.counts,
             rounds_needed: confidences.map(interval_rounds).into_iter().max(),
             is_between_boots: false,
             lost: Contest::most_lost(lost),
-            with_lost: of_best(&with_lost, better).map(|(_, ratio)| ratio),
+            with_lost: of_best(&rows, better, |one| &one.with_lost).map(|(_, ratio)| ratio),
         })
+    }
+
+    /// Returns the ratio of two points in a state of the core, with an interval for each end.
+    fn rivals<'s>(
+        &self,
+        above: Step<'s>,
+        below: Step<'s>,
+        confidences: [f64; 2],
+        state: Option<Sharing>,
+    ) -> Result<Rivals<'s>, NoVerdict> {
+        let pairs = Pairing::of(above.1, below.1).in_state(state);
+        let [low, high] = confidences.map(|one| self.ratio(above, below, &pairs, one));
+        let by_end = [low?, high?];
+        let [low, high] = confidences.map(|one| ratio_of_all(above.1, below.1, one));
+        let with_lost = low.zip(high).ok_or_else(|| self.claim.not_measured())?.into();
+        Ok(Rivals { above: above.0, below: below.0, counts: pairs.counts, by_end, with_lost })
     }
 }
 
-/// Returns the ratios of every point of one side to every point of the other.
-fn every_two<'s>(
-    above: &Points<'s>,
-    below: &Points<'s>,
-    ratios: impl Fn(Step<'s>, Step<'s>) -> Result<[Ratio; 2], NoVerdict>,
-) -> Result<Rows<'s>, NoVerdict> {
-    let rivals = |a: Step<'s>, b: Step<'s>| -> Result<Rivals<'s>, NoVerdict> {
-        Ok(Rivals { above: a.0, below: b.0, by_end: ratios(a, b)? })
-    };
-    above.iter().map(|a| below.iter().map(|b| rivals(*a, *b)).collect()).collect()
-}
-
-/// Returns the best points, and their ratio with the interval that follows from those of all pairs.
-fn of_best<'r, 's>(rows: &'r Rows<'s>, better: Better) -> Option<(&'r Rivals<'s>, Ratio)> {
+/// Returns the best points, and their ratio with the interval that follows from those of all pairs. `by_end` returns the
+/// ratio of a pair with the interval for each end.
+fn of_best<'r, 's>(
+    rows: &'r Rows<'s>,
+    better: Better,
+    by_end: impl for<'a> Fn(&'a Rivals<'s>) -> &'a [Ratio; 2],
+) -> Option<(&'r Rivals<'s>, Ratio)> {
     let best = |value: &dyn Fn(&Rivals<'s>) -> f64| best_by(rows, better, value);
-    let centre = best(&|one| one.by_end[0].ratio)?;
+    let centre = best(&|one| by_end(one)[0].ratio)?;
     let end = |value: &dyn Fn(&Rivals<'s>) -> f64| best(value).map_or(f64::NAN, value);
     // A pair without an interval leaves its end open.
     let is_known = |ratio: &Ratio| ratio.interval.kind == IntervalKind::Confidence;
-    let low = end(&|Rivals { by_end: [low, _], .. }| match is_known(low) {
-        true => low.interval.low,
-        false => f64::NEG_INFINITY,
+    let low = end(&|one| match &by_end(one)[0] {
+        low if is_known(low) => low.interval.low,
+        _ => f64::NEG_INFINITY,
     });
-    let high = end(&|Rivals { by_end: [_, high], .. }| match is_known(high) {
-        true => high.interval.high,
-        false => f64::INFINITY,
+    let high = end(&|one| match &by_end(one)[1] {
+        high if is_known(high) => high.interval.high,
+        _ => f64::INFINITY,
     });
-    let extremes = centre.by_end[0].interval;
+    let ratio = by_end(centre)[0];
+    let extremes = ratio.interval;
     let interval = match (low, high) {
         (f64::NEG_INFINITY, f64::INFINITY) => Interval { kind: IntervalKind::Range, ..extremes },
         _ => {
@@ -113,7 +116,7 @@ fn of_best<'r, 's>(rows: &'r Rows<'s>, better: Better) -> Option<(&'r Rivals<'s>
             Interval { low, high, kind, coverage: CONFIDENCE, ..extremes }
         }
     };
-    Some((centre, Ratio { interval, ..centre.by_end[0] }))
+    Some((centre, Ratio { interval, ..ratio }))
 }
 
 /// Returns the pair of the best points by a value: of each row the one whose rival is best, and of those the best.

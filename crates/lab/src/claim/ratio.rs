@@ -163,22 +163,24 @@ impl Evidence<'_> {
         states: States,
     ) -> Result<Paired<'s>, NoVerdict> {
         let by_boot = self.between_boots(above, below, states.between_boots)?;
-        let pairs = Pairing::of(above.1, below.1).in_state(states.within_rounds);
-        let (is_between_boots, state, ratio) = match by_boot {
-            Some(ratio) => (true, Some(states.between_boots), ratio),
-            None => (false, pairs.state, self.ratio(above, below, &pairs, CONFIDENCE)?),
+        let (state, counts, ratio, with_lost) = match by_boot {
+            Some(ratio) => (Some(states.between_boots), SharingCounts::default(), ratio, None),
+            None => {
+                let pairs = Pairing::of(above.1, below.1).in_state(states.within_rounds);
+                let ratio = self.ratio(above, below, &pairs, CONFIDENCE)?;
+                (pairs.state, pairs.counts, ratio, ratio_of_all(above.1, below.1, CONFIDENCE))
+            }
         };
-        let with_lost = ratio_of_all(above.1, below.1, CONFIDENCE).filter(|_| !is_between_boots);
         Ok(Paired {
             above: above.0,
             below: below.0,
             baselines: None,
             sides: [vec![above.0], vec![below.0]],
             state,
-            counts: pairs.counts,
+            counts,
             ratio,
             rounds_needed: None,
-            is_between_boots,
+            is_between_boots: by_boot.is_some(),
             lost: lost_of(&ratio),
             with_lost,
         })
