@@ -94,6 +94,10 @@ pub struct Experiment {
     /// Factor whose levels are alternatives, e.g. functions that copy; tables mark the best of them. `None` if the
     /// experiment has no such factor.
     pub alternatives: Option<String>,
+    /// Disjoint sets of points that are compared with each other ([`comparison::set`](crate::comparison::set)). A round
+    /// measures the points of a set near each other. Not recorded, because each sample has its position.
+    #[serde(skip)]
+    pub compared: Vec<Vec<Point>>,
     /// Points per order.
     pub batch: usize,
     /// Time after which the process of a sample is killed; `None` to derive it from the expected
@@ -218,6 +222,7 @@ mod tests {
             roles: Vec::new(),
             blocking: Vec::new(),
             alternatives: None,
+            compared: Vec::new(),
             batch: 1,
             limit: None,
             effort: Profile::Quick.effort(),

@@ -14,6 +14,7 @@ pub mod capability;
 pub mod catalogue;
 pub mod claim;
 pub mod compare;
+pub mod comparison;
 pub mod console;
 pub mod data;
 pub mod descendants;

@@ -183,10 +183,10 @@ pub fn cross(experiment: &mut Experiment) {
         experiment.twins.extend(baseline.or(experiment.points.first()).cloned());
     }
     for points in [&mut experiment.points, &mut experiment.twins] {
-        // Both sides of each point, as the plan requires.
         *points =
             points.iter().flat_map(|point| LEVELS.map(|level| point.with(FACTOR, level))).collect();
     }
+    experiment.compared = experiment.points.chunks(LEVELS.len()).map(<[Point]>::to_vec).collect();
     experiment.baseline = experiment.baseline.with(FACTOR, LEVELS[0]);
     experiment.sweeps.iter_mut().for_each(|sweep| sweep.push(FACTOR.into()));
     // Consecutive points of an order share a process, and those of different sides cannot.
@@ -205,7 +205,7 @@ pub fn results(folder: &Path) -> PathBuf {
 mod tests {
     use super::*;
     use crate::experiment::Profile;
-    use crate::plan;
+    use crate::plan::{self, Order};
 
     #[test]
     fn a_side_is_a_program_or_settings() {
@@ -258,6 +258,7 @@ mod tests {
             roles: Vec::new(),
             blocking: vec!["length".into()],
             alternatives: None,
+            compared: Vec::new(),
             batch: 8,
             limit: None,
             effort: Profile::Quick.effort(),
@@ -279,10 +280,10 @@ mod tests {
     #[test]
     fn the_items_of_a_point_are_adjacent_and_each_side_is_first_in_half_of_the_rounds() {
         let experiment = crossed();
-        let items = plan::items(&experiment);
+        let (items, order) = (plan::items(&experiment), Order::new(&experiment));
         let mut first = [0; LEVELS.len()];
         for round in 0..20 {
-            let order = plan::order(&experiment, items.len(), round, 7);
+            let order = order.of_round(round, 7);
             let mut seen = order.clone();
             seen.sort_unstable();
             assert_eq!(seen, (0..items.len()).collect::<Vec<_>>());

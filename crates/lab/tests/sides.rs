@@ -16,7 +16,7 @@ use drift::Machine;
 use lab::compare::{ComparedSides, compare_sides};
 use lab::journal::Run;
 use lab::measure::LIMITED;
-use lab::plan;
+use lab::plan::{self, Order};
 use lab::point::Point;
 use lab::proximity::ROUND_TRIP;
 use lab::sample::{Failure, Sample};
@@ -43,10 +43,10 @@ fn run(effect: f64, rounds: u32, seed: u64) -> Run {
     let mut run = made_up.run(|_| 0.0);
     let experiment = run.record.experiments.get_mut(EXPERIMENT).unwrap();
     side::cross(experiment);
-    let items = plan::items(experiment);
+    let (items, order) = (plan::items(experiment), Order::new(experiment));
     let mut machine = Machine::new(seed);
     for round in 0..rounds {
-        for index in plan::order(experiment, items.len(), round, seed) {
+        for index in order.of_round(round, seed) {
             let (point, twin) = (&items[index].point, items[index].twin);
             let is_changed = point.text("length") == CHANGED && point.text(FACTOR) == LEVELS[1];
             let value = machine.measure(if is_changed { 100.0 * (1.0 + effect) } else { 100.0 });

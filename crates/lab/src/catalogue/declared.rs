@@ -207,6 +207,7 @@ impl Declared {
             skipped: Vec::new(),
             blocking: self.blocking.clone(),
             alternatives: self.alternatives.clone(),
+            compared: Vec::new(),
         };
         experiment.within_limits()?;
         Ok(experiment)

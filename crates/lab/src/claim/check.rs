@@ -59,6 +59,24 @@ impl Claim {
             && (sides.is_empty() || sides.iter().any(|side| side.matches(point)))
     }
 
+    /// Returns the levels that a point has in common with those with which the claim compares it; `None` if it compares
+    /// the point with no other. A factor of `each` is not among them if a side names its level, which is compared with
+    /// every level of the other side.
+    pub(crate) fn comparison_of(&self, point: &Point) -> Option<Point> {
+        let expect = self.expect.as_ref().filter(|expect| expect.kind.compares_points())?;
+        if self.unmeasurable.is_some() || !self.is_about(point) {
+            return None;
+        }
+        let sides = self.sides();
+        let is_free = |factor: &&String| !sides.iter().any(|side| side.fixes(factor));
+        let along = match &expect.kind {
+            Condition::WinnerChanges { along, .. } => Some(along),
+            _ => None,
+        };
+        let common = expect.each.iter().filter(is_free).chain(along);
+        common.map(|factor| Some((factor.clone(), point.get(factor)?.clone()))).collect()
+    }
+
     /// Returns the filters of the points that it compares; none if it compares no sides.
     fn sides(&self) -> Vec<Filter> {
         match self.expect.as_ref().map(|expect| &expect.kind) {

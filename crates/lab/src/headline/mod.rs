@@ -12,6 +12,7 @@ pub use slot::{Slot, SlotKind};
 
 use crate::data::is_plain_name;
 use crate::experiment::{Experiment, suite_name};
+use crate::point::Point;
 use crate::suite::Suite;
 
 /// A declared headline.
@@ -51,6 +52,19 @@ impl Headline {
     /// Returns the experiments of all slots.
     pub fn experiments(&self) -> BTreeSet<&str> {
         self.slots.values().map(|slot| self.experiment_of(slot)).collect()
+    }
+
+    /// Returns the pairs of points of an experiment whose ratio is in a slot.
+    pub(crate) fn compared(&self, experiment: &Experiment) -> Vec<[Point; 2]> {
+        let id = experiment.id();
+        let slots = self.slots.values().filter(|slot| self.experiment_of(slot) == id);
+        let pair = |slot: &Slot| match &slot.kind {
+            SlotKind::Ratio { of, to } | SlotKind::Share { of, to } => {
+                Some([of, to].map(|side| slot::point(side, &experiment.baseline)))
+            }
+            SlotKind::Value(_) | SlotKind::Every { .. } | SlotKind::Outside { .. } => None,
+        };
+        slots.filter_map(pair).collect()
     }
 
     /// Checks what can be checked without the experiments.

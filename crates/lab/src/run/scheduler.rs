@@ -3,7 +3,7 @@
 use crate::experiment::{Effort, Experiment, MAX_ROUNDS};
 use crate::journal::Settled;
 use crate::link::Origin;
-use crate::plan;
+use crate::plan::{self, Order};
 use crate::sample::Item;
 use crate::side;
 use crate::statistics::{self, INTERVAL_ROUNDS};
@@ -46,6 +46,7 @@ pub(super) struct Scheduler<'a> {
     max_rounds: u32,
     stop: Stop,
     items: Vec<ScheduledItem>,
+    order: Order,
     is_complete: bool,
 }
 
@@ -84,7 +85,8 @@ impl<'a> Scheduler<'a> {
             Extent::UntilNarrow => Stop::Together,
             Extent::Rounds => Stop::Each,
         };
-        Self { experiment, id, origins, max_rounds, stop, items, is_complete: false }
+        let order = Order::new(experiment);
+        Self { experiment, id, origins, max_rounds, stop, items, order, is_complete: false }
     }
 
     pub(super) fn experiment(&self) -> &'a Experiment {
@@ -125,7 +127,7 @@ impl<'a> Scheduler<'a> {
             let item = &self.items[*index];
             wanted(item) && self.settled(&item.item, round, session, sink).is_none()
         };
-        let order = plan::order(self.experiment, self.items.len(), round, sink.seed());
+        let order = self.order.of_round(round, sink.seed());
         let order = order.into_iter().enumerate().filter(|(_, index)| is_pending(index));
         order.map(|(position, index)| (position as u32, self.items[index].item.clone())).collect()
     }

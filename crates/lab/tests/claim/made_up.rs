@@ -104,6 +104,7 @@ impl MadeUp {
             skipped: Vec::new(),
             blocking: Vec::new(),
             alternatives: None,
+            compared: Vec::new(),
             batch: 1,
             limit: None,
             effort: Effort {

@@ -9,6 +9,7 @@ mod boots;
 mod bounds;
 mod choice;
 mod classes;
+mod comparisons;
 mod environments;
 mod every_sample;
 mod limited;

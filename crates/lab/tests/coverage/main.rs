@@ -11,7 +11,11 @@
 mod contests;
 #[path = "../drift/mod.rs"]
 mod drift;
+#[path = "../claim/made_up.rs"]
+#[allow(dead_code, reason = "the tests of claims use the other parts")]
+mod made_up;
 mod ratios;
+mod states;
 mod values;
 
 use drift::Machine;

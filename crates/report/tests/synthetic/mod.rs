@@ -69,6 +69,7 @@ pub(crate) fn experiment() -> Experiment {
         skipped: Vec::new(),
         blocking: Vec::new(),
         alternatives: Some("function".into()),
+        compared: Vec::new(),
         batch: 64,
         limit: None,
         effort: Effort {

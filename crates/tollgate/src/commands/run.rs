@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use lab::claim::Claim;
+use lab::comparison;
 use lab::experiment::{Experiment, Profile};
 use lab::format::count;
 use lab::option;
@@ -49,6 +50,7 @@ pub(crate) fn run(args: &Run) -> Result<u8, CliError> {
     }
     // Reports errors in the files before anything is measured.
     let declared = Declared::of(&catalogue, args)?;
+    comparison::set(&mut experiments, &declared.claims, &declared.headlines);
     set_effort(args, &mut experiments)?;
     let _priority =
         args.priority.map(machine::priority::raise).transpose().map_err(CliError::failed)?;

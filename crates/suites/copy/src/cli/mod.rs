@@ -139,6 +139,7 @@ fn experiment(options: &Options, tests: &[EscapeTest]) -> Experiment {
         skipped: Vec::new(),
         blocking: Vec::new(),
         alternatives: None,
+        compared: Vec::new(),
         batch: 64,
         limit: slow.then_some(limit),
         effort: Effort { min_rounds: rounds, rounds, budget: BUDGET, resolve: 0.02 },

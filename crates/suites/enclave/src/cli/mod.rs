@@ -147,6 +147,7 @@ fn experiment(rows: &[Row], rounds: u32) -> Experiment {
         skipped: Vec::new(),
         blocking: Vec::new(),
         alternatives: None,
+        compared: Vec::new(),
         batch: 64,
         limit: None,
         effort: Effort {

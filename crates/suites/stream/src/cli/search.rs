@@ -203,6 +203,7 @@ impl Options {
             skipped: Vec::new(),
             blocking: Vec::new(),
             alternatives: None,
+            compared: Vec::new(),
             batch: 1,
             limit: None,
             effort: Effort { min_rounds: rounds, rounds, budget, resolve: 0.0 },

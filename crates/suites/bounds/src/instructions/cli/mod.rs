@@ -124,6 +124,7 @@ fn experiment(levels: &[String], options: &Options) -> Experiment {
         skipped: Vec::new(),
         blocking: Vec::new(),
         alternatives: None,
+        compared: Vec::new(),
         limit: None,
         effort: Profile::Quick.effort(),
     };
