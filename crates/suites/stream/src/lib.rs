@@ -4,6 +4,8 @@
 pub mod application;
 mod cli;
 pub mod core_use;
+#[cfg(feature = "dpdk")]
+pub mod dpdk;
 pub mod generator;
 pub mod host;
 pub mod iterations;
@@ -21,7 +23,8 @@ pub mod workload;
 use lab::option::{OptionValue, SuiteOption};
 use lab::suite::{Suite, SuiteCommand};
 
-use suite::{METHODS, dpdk, testbed_config};
+use suite::dpdk::TESTPMD;
+use suite::{METHODS, testbed_config};
 
 /// Numbers of application cores that claims need: one, and eight as in the Ensō evaluation.
 const CORES: [usize; 2] = [1, 8];
@@ -43,7 +46,7 @@ pub static SUITE: Suite = Suite::new(
 )
 .with_capabilities(|| {
     let cores = CORES.iter().map(|cores| testbed_config::capability(*cores));
-    cores.chain([dpdk::TESTPMD.capability()]).collect()
+    cores.chain([TESTPMD.capability()]).collect()
 })
 .with_options(OPTIONS)
 .with_command(SuiteCommand { command: cli::command, run: cli::main });

@@ -73,13 +73,9 @@ impl LinkOptions {
             // A misspelt name is reported first.
             interface::find(interface)?;
         }
-        if !is_allowed(&self.options()?, ALLOW_NETWORK) {
-            let why = format!(
-                "--interface {interface}: takes the interface's packets from the kernel, which is not \
-                 allowed; add --allow network if nothing else needs them"
-            );
-            return Err(UsageError::new(why).into());
-        }
+        self.check_allowed(&format!(
+            "--interface {interface}: takes the interface's packets from the kernel"
+        ))?;
         if self.queue.is_some() && kind != LinkKind::AfXdp {
             let why = "--queue: only an AF_XDP socket has one queue; omit it, or use --link af-xdp";
             return Err(UsageError::new(why).into());
@@ -94,6 +90,19 @@ impl LinkOptions {
             before: interface::find(interface)?.dropped,
         };
         Ok((link, watch))
+    }
+
+    /// Checks that links are allowed.
+    ///
+    /// # Errors
+    /// Returns a usage error that begins with what is not allowed.
+    pub(super) fn check_allowed(&self, what: &str) -> Result<(), UsageError> {
+        match is_allowed(&self.options()?, ALLOW_NETWORK) {
+            true => Ok(()),
+            false => Err(UsageError::new(format!(
+                "{what}, which is not allowed; add --allow network if nothing else needs them"
+            ))),
+        }
     }
 
     fn options(&self) -> Result<std::collections::BTreeMap<String, String>, UsageError> {

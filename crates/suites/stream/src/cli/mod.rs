@@ -222,6 +222,18 @@ mod tests {
     }
 
     #[test]
+    fn a_port_of_dpdk_excludes_other_interfaces() {
+        for other in ["--interface=veth1", "--nic=socket", "--ring=2MiB", "--flows=2"] {
+            for dpdk in ["--dpdk", "--dpdk=--no-pci --vdev=net_null0"] {
+                let error = Options::try_parse_from(["stream", "echo", dpdk, other]).unwrap_err();
+                assert_eq!(error.kind(), clap::error::ErrorKind::ArgumentConflict, "{other}");
+            }
+        }
+        // Its value follows an equals sign, because numbers follow.
+        assert!(Options::try_parse_from(["stream", "echo", "--dpdk", "2", "1", "0"]).is_ok());
+    }
+
+    #[test]
     fn a_folder_conflicts_with_named_files() {
         let words = ["stream", "pcap", "2_64_1_2.pcap", "--folder", "elsewhere"];
         let error = Options::try_parse_from(words).unwrap_err();

@@ -29,20 +29,20 @@ pub struct LinkAddresses {
 impl LinkAddresses {
     /// Returns whether a packet to an address is the application's.
     #[inline(always)]
-    fn serves(&self, destination: Ipv4Addr) -> bool {
+    pub(super) fn serves(&self, destination: Ipv4Addr) -> bool {
         self.served.is_none_or(|(served, _)| served == destination)
     }
 
     /// Returns the answer to a frame that is not the application's, if it is an ARP request for the served address.
     #[cold]
-    fn answer(&self, frame: &[u8]) -> Option<Answer> {
+    pub(super) fn answer(&self, frame: &[u8]) -> Option<Answer> {
         let (address, ethernet) = self.served?;
         arp::answer(frame, address, ethernet)
     }
 
     /// Returns the first bytes of a packet that is sent, its destination and source.
     #[inline(always)]
-    fn header(&self, decision: Decision) -> Option<[u8; 12]> {
+    pub(super) fn header(&self, decision: Decision) -> Option<[u8; 12]> {
         let [source, destination] = self.next_hop.filter(|_| decision == Decision::Send)?;
         let mut header = [0; 12];
         header[..6].copy_from_slice(&destination.bytes());

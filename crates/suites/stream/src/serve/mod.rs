@@ -5,6 +5,8 @@
 //! echo, a packet costs nothing but the work.
 
 mod descriptors;
+#[cfg(feature = "dpdk")]
+mod dpdk;
 mod link;
 mod pipes;
 
@@ -12,6 +14,8 @@ use applications::Application;
 use machine::SysError;
 
 pub use descriptors::DescriptorsServer;
+#[cfg(feature = "dpdk")]
+pub use dpdk::DpdkServer;
 pub use link::{LinkAddresses, LinkServer};
 pub use pipes::PipesServer;
 

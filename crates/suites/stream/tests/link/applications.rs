@@ -13,9 +13,9 @@ use crate::mixture::{self, InMemory, Outcome};
 use crate::{Pair, alone};
 
 /// Time limit of all packets.
-const TIMEOUT: Duration = Duration::from_secs(60);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 /// Packets that are under way at a time; the queue of a veth interface has 256.
-const TOGETHER: usize = 20;
+pub(crate) const TOGETHER: usize = 20;
 
 /// The ends of a link.
 struct Ends {
@@ -35,7 +35,7 @@ impl Ends {
 }
 
 /// Sends frames, which the link has space for.
-fn send(link: &mut dyn Link, frames: &[Vec<u8>]) {
+pub(crate) fn send(link: &mut dyn Link, frames: &[Vec<u8>]) {
     let mut places = Vec::new();
     link.reserve(frames.len(), &mut places).unwrap();
     assert_eq!(places.len(), frames.len());
@@ -47,7 +47,7 @@ fn send(link: &mut dyn Link, frames: &[Vec<u8>]) {
 }
 
 /// Appends the received packets of the mixture, whose source is known.
-fn receive(link: &mut dyn Link, into: &mut Vec<Vec<u8>>) {
+pub(crate) fn receive(link: &mut dyn Link, into: &mut Vec<Vec<u8>>) {
     let mut frames = Vec::new();
     link.receive(TOGETHER, &mut frames).unwrap();
     for frame in frames {

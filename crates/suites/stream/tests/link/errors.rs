@@ -50,6 +50,16 @@ fn options_that_do_not_fit_are_usage_errors() {
 }
 
 #[test]
+#[cfg(not(feature = "dpdk"))]
+fn a_build_without_dpdk_names_the_feature() {
+    let (folder, _) = folder();
+    for words in ["echo --dpdk", "key-value 1 1 --dpdk=--no-pci --allow network"] {
+        let line = Running::start(None, folder.path(), words).refused(1);
+        assert!(line.contains("build it with --features dpdk"), "{line}");
+    }
+}
+
+#[test]
 fn a_missing_interface_and_one_that_is_down_have_a_clear_line() {
     let (folder, _) = folder();
     for kind in ["af-xdp", "af-packet"] {

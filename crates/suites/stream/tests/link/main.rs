@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)] // In functions that tests share too.
 
 mod applications;
+#[cfg(feature = "dpdk")]
+mod dpdk;
 mod ends;
 mod errors;
 mod kill;

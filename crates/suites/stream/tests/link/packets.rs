@@ -14,7 +14,7 @@ use crate::processes::Running;
 use crate::{Pair, alone, state};
 
 /// Packets of a run: fewer than each queue holds but that of a veth interface, 256, so that few are under way at a time.
-const COUNT: u64 = 1000;
+pub(crate) const COUNT: u64 = 1000;
 const RATE: &str = "2kpps";
 
 /// Writes a packet file of all sizes to two destinations.
@@ -27,7 +27,7 @@ pub(crate) fn folder() -> (tempfile::TempDir, Traffic) {
 }
 
 /// Sends frames from an interface.
-fn inject(namespace: &Namespace, interface: &str, frames: &[Vec<u8>]) {
+pub(crate) fn inject(namespace: &Namespace, interface: &str, frames: &[Vec<u8>]) {
     let params = LinkParams { interface: interface.into(), kind: LinkKind::AfPacket, queue: None };
     let send = || {
         let mut link = open(&params).unwrap();
@@ -44,7 +44,7 @@ fn inject(namespace: &Namespace, interface: &str, frames: &[Vec<u8>]) {
 }
 
 /// Packets that Linux sends, or that are similar to those of the traffic: ARP, IPv6, and another flow.
-fn strays(traffic: &Traffic) -> Vec<Vec<u8>> {
+pub(crate) fn strays(traffic: &Traffic) -> Vec<Vec<u8>> {
     let with_type = |ethertype: [u8; 2]| {
         let mut frame = traffic.bytes(0).to_vec();
         frame[12..14].copy_from_slice(&ethertype);
@@ -53,7 +53,7 @@ fn strays(traffic: &Traffic) -> Vec<Vec<u8>> {
     vec![with_type([0x08, 0x06]), with_type([0x86, 0xdd])]
 }
 
-fn generate(namespace: &Namespace, folder: &Path, words: &str) -> Running {
+pub(crate) fn generate(namespace: &Namespace, folder: &Path, words: &str) -> Running {
     let words =
         format!("generate x.pcap {RATE} --count {COUNT} --rtt --allow network --json {words}");
     let mut running = Running::start(Some(namespace), folder, &words);
@@ -68,11 +68,11 @@ pub(crate) fn echo(namespace: &Namespace, folder: &Path, words: &str) -> Running
     running
 }
 
-fn numbers<const N: usize>(json: &Value, names: [&str; N]) -> [u64; N] {
+pub(crate) fn numbers<const N: usize>(json: &Value, names: [&str; N]) -> [u64; N] {
     names.map(|name| json[name].as_u64().unwrap_or_else(|| panic!("{name} of {json}")))
 }
 
-fn check(sent: &Value, what: &str) {
+pub(crate) fn check(sent: &Value, what: &str) {
     let names = ["sent", "received", "lost", "corrupted", "late"];
     assert_eq!(numbers(sent, names), [COUNT, COUNT, 0, 0, 0], "{what}: {sent}");
     let times = &sent["rtt_ns"];

@@ -73,22 +73,39 @@ pub(crate) struct Running {
 impl Running {
     /// Starts a command in a namespace and a folder; its arguments are separated by spaces.
     pub(crate) fn start(namespace: Option<&Namespace>, folder: &Path, words: &str) -> Self {
-        Self::start_with(namespace, folder, words, false)
+        Self::start_with(namespace, folder, words.split_whitespace(), false)
+    }
+
+    /// Starts a command whose last argument contains spaces.
+    #[cfg(feature = "dpdk")]
+    pub(crate) fn start_and(
+        namespace: Option<&Namespace>,
+        folder: &Path,
+        words: &str,
+        last: &str,
+    ) -> Self {
+        Self::start_with(namespace, folder, words.split_whitespace().chain([last]), false)
+    }
+
+    /// Returns the number of the process.
+    #[cfg(feature = "dpdk")]
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// Starts a command without any rights in this process's namespace.
     pub(crate) fn start_without_rights(folder: &Path, words: &str) -> Self {
-        Self::start_with(None, folder, words, true)
+        Self::start_with(None, folder, words.split_whitespace(), true)
     }
 
-    fn start_with(
+    fn start_with<'a>(
         namespace: Option<&Namespace>,
         folder: &Path,
-        words: &str,
+        words: impl Iterator<Item = &'a str>,
         no_rights: bool,
     ) -> Self {
         let mut command = test("processes::the_command");
-        command.env(WORDS, words.split_whitespace().collect::<Vec<_>>().join("\n"));
+        command.env(WORDS, words.collect::<Vec<_>>().join("\n"));
         command.current_dir(folder);
         if no_rights {
             command.env(NO_RIGHTS, "yes");

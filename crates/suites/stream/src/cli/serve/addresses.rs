@@ -1,4 +1,4 @@
-//! Options about the addresses of an application over an interface of Linux.
+//! Options about the addresses of an application over an interface of Linux, or over a port of DPDK.
 
 use std::net::Ipv4Addr;
 
@@ -13,12 +13,12 @@ use crate::serve::LinkAddresses;
 /// Options about addresses.
 #[derive(Debug, Args)]
 pub(super) struct AddressOptions {
-    /// Process only packets to this address, and answer ARP requests for it; interfaces of Linux only [default: packets to
-    /// any address, without ARP]
+    /// Process only packets to this address, and answer ARP requests for it; interfaces of Linux and --dpdk
+    /// only [default: packets to any address, without ARP]
     #[arg(long, value_name = "ADDRESS", value_parser = of_host)]
     address: Option<Ipv4Addr>,
     /// Send packets to this Ethernet address, from that of the interface; replies return to their sender; interfaces of Linux
-    /// only [default: with the addresses that they have]
+    /// and --dpdk only [default: with the addresses that they have]
     #[arg(long, value_name = "MAC")]
     next_hop: Option<EthernetAddress>,
 }
@@ -39,26 +39,45 @@ impl AddressOptions {
         Err(UsageError::new(why))
     }
 
-    /// Returns the addresses of the application at an interface.
+    /// Returns the addresses of the application at an interface of Linux.
     ///
     /// # Errors
     /// Returns an error if an option is given and the interface has no Ethernet address.
-    pub(super) fn of(&self, interface: &str, mode: LinkMode) -> Result<LinkAddresses, Error> {
+    pub(super) fn of_interface(
+        &self,
+        interface: &str,
+        mode: LinkMode,
+    ) -> Result<LinkAddresses, Error> {
+        let ours = || -> Result<_, Error> {
+            let ethernet = interface::find(interface)?.ethernet;
+            // The interface is the kernel's end of the wire; the program is at the other one.
+            Ok(match mode {
+                LinkMode::Tap => ethernet.map(EthernetAddress::other_end),
+                LinkMode::AfXdp { .. } | LinkMode::AfPacket => ethernet,
+            })
+        };
+        self.of(interface, ours)
+    }
+
+    /// Returns the addresses of the application at an interface or port, of which `ours` returns the Ethernet address.
+    ///
+    /// # Errors
+    /// Returns an error if an option is given and there is no Ethernet address.
+    pub(super) fn of(
+        &self,
+        name: &str,
+        ours: impl FnOnce() -> Result<Option<EthernetAddress>, Error>,
+    ) -> Result<LinkAddresses, Error> {
         let Self { address, next_hop } = *self;
         if address.is_none() && next_hop.is_none() {
             return Ok(LinkAddresses::default());
         }
-        let ethernet = interface::find(interface)?.ethernet.ok_or_else(|| {
+        let ours = ours()?.ok_or_else(|| {
             format!(
-                "--address and --next-hop: {interface} has no Ethernet address; omit them, or use \
-                 another interface"
+                "--address and --next-hop: {name} has no Ethernet address; omit them, or use another \
+                 interface"
             )
         })?;
-        // The interface is the kernel's end of the wire; the program is at the other one.
-        let ours = match mode {
-            LinkMode::Tap => ethernet.other_end(),
-            LinkMode::AfXdp { .. } | LinkMode::AfPacket => ethernet,
-        };
         Ok(LinkAddresses {
             served: address.map(|address| (address, ours)),
             next_hop: next_hop.map(|next_hop| [ours, next_hop]),

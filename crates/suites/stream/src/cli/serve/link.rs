@@ -35,7 +35,7 @@ pub(super) fn main(
     let cpu = Cpus::select(&machine::topology::allowed_cpus(), 1)?.applications[0];
     let interrupted = Interrupted::listen()?;
     let (link, mut watch) = options.link.open(interface)?;
-    let addresses = options.addresses.of(interface, watch.mode())?;
+    let addresses = options.addresses.of_interface(interface, watch.mode())?;
     let shared = Arc::new(Shared::new(1));
     let (status, built, of_core) = (watch.status(), spec.clone(), Arc::clone(&shared));
     let body = move || -> Result<CoreRecord, ApplicationError> {

@@ -1,9 +1,11 @@
 //! `tollgate stream echo`, `maglev` and so on: an application whose NIC is in another process, or which uses an interface of
-//! Linux.
+//! Linux or a port of DPDK.
 
 mod addresses;
 mod commands;
 mod core;
+#[cfg(feature = "dpdk")]
+mod dpdk;
 mod link;
 mod options;
 mod output;
@@ -36,6 +38,9 @@ use output::{Run, progress};
 /// Returns one line: what, the cause, and the fix.
 pub(super) fn main(command: &impl Serve) -> Result<i32, Error> {
     let (options, spec) = command.application()?;
+    if let Some(eal) = &options.dpdk {
+        return dpdk::main(options, &spec, eal);
+    }
     match &options.interface {
         ServeInterface::Linux(name) => link::main(options, &spec, name),
         ServeInterface::Nic(interface) => {
@@ -43,6 +48,17 @@ pub(super) fn main(command: &impl Serve) -> Result<i32, Error> {
             options.addresses.check_unused()?;
             serve(options, spec, *interface)
         }
+    }
+}
+
+/// The stand-in for ports of DPDK in a build without them.
+#[cfg(not(feature = "dpdk"))]
+mod dpdk {
+    use super::{ApplicationSpec, Error, ServeOptions};
+
+    pub(super) fn main(_: &ServeOptions, _: &ApplicationSpec, _: &str) -> Result<i32, Error> {
+        let why = "--dpdk: this build of tollgate has no DPDK; build it with --features dpdk, as docs/stream.md states";
+        Err(why.into())
     }
 }
 

@@ -43,6 +43,10 @@ pub(crate) struct ServeOptions {
     /// Linux, e.g. veth1
     #[arg(long, default_value = "pipes")]
     pub(super) interface: ServeInterface,
+    /// Serve the only port of DPDK, in place of --interface; several cores and pipes are queues, with --steering hash. Its
+    /// value has options of EAL, e.g. --dpdk="-a 0000:3b:00.0 -l 2-4"
+    #[arg(long, value_name = "EAL OPTIONS", num_args = 0..=1, require_equals = true, default_missing_value = "", conflicts_with_all = ["interface", "nic", "ring", "flows"])]
+    pub(super) dpdk: Option<String>,
     #[command(flatten)]
     pub(super) link: LinkOptions,
     #[command(flatten)]
@@ -61,9 +65,9 @@ pub(crate) struct ServeOptions {
     /// Time between two lines of progress
     #[arg(long, value_name = "DURATION", default_value = "1 s", allow_hyphen_values = true, value_parser = crate::cli::interval)]
     pub(super) interval: Duration,
-    /// Descriptors per ring; --interface descriptors only
+    /// Descriptors per ring; --interface descriptors and --dpdk only
     #[arg(long, default_value_t = 1024, allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(64..))]
-    depth: u32,
+    pub(super) depth: u32,
     /// Socket of the NIC [default: in $XDG_RUNTIME_DIR, or in the temporary folder]
     #[arg(long, value_name = "SOCKET")]
     pub(super) nic: Option<PathBuf>,

@@ -122,6 +122,32 @@ pub(super) fn print_link(json: bool, run: &Run, summary: &LinkSummary) -> Result
     Ok(())
 }
 
+/// Prints a run over a port of DPDK.
+#[cfg(feature = "dpdk")]
+pub(super) fn print_dpdk(
+    json: bool,
+    run: &Run,
+    summary: &super::dpdk::PortSummary,
+) -> Result<(), Error> {
+    let mut out = lab::terminal::stdout();
+    if json {
+        let mut result = summary.json();
+        result.extend(run.json());
+        result.insert("cores".into(), json!(run.packets));
+        writeln!(out, "{}", Value::from(result))?;
+        return Ok(());
+    }
+    let (verb, packets, seconds) = (run.spec.kind().verb(), run.all(), run.seconds);
+    writeln!(out, "port {}", summary.describe())?;
+    writeln!(out, "{verb:>10} {packets} packets in {seconds:.1} s")?;
+    write!(out, "{}", summary.text())?;
+    for ((core, packets), record) in run.packets.iter().enumerate().zip(run.records) {
+        writeln!(out, "  core {core}: {packets}; {}", use_text(record))?;
+    }
+    write!(out, "{}", run.counts_line())?;
+    Ok(())
+}
+
 /// Describes how a core spent its time, e.g. `busy 42%, looked for packets for 60% of the time, so it waited for packets; 17
 /// packets per iteration, 8.1 cycles each`.
 fn use_text(record: &CoreRecord) -> String {

@@ -5,3 +5,10 @@ mod killed;
 mod network;
 mod programs;
 mod services;
+
+#[cfg(feature = "dpdk")]
+pub(crate) use {
+    network::{Network, SERVED},
+    programs::succeeds,
+    services::client,
+};

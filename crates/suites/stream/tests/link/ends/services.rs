@@ -54,7 +54,7 @@ fn lines_of_logger_match_if_they_report_a_failure() {
 }
 
 /// Writes the client of docs/applications.md to a folder.
-fn client(folder: &Path) -> PathBuf {
+pub(crate) fn client(folder: &Path) -> PathBuf {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/applications.md");
     let page = std::fs::read_to_string(page).unwrap();
     let (_, rest) = page.split_once("```python\n").expect("the page contains the client");
