@@ -6,6 +6,9 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use schemars::JsonSchema;
+use serde::Serialize;
+
 use crate::experiment::{Experiment, Profile};
 use crate::journal::{self, Run};
 use crate::plan;
@@ -13,11 +16,10 @@ use crate::point::Point;
 use crate::quantity::format_duration;
 use crate::run::{NoObserver, RunError, RunRequest, SESSION};
 use crate::sample::{Failure, Sample};
+use crate::schema::{self, JsonOutput};
 use crate::statistics::median;
 use crate::suite::{CommandError, Lab, Suite};
 use crate::terminal;
-
-use serde_json::{Value, json};
 
 /// A run of a suite's command.
 pub struct AdhocRun<'a> {
@@ -50,33 +52,80 @@ pub struct OutputArgs {
 }
 
 impl Measured {
-    /// Prints the values as JSON on standard output and returns the exit status. The object has
-    /// `folder`, `host` and `experiments`; each experiment has `id`, `units` by metric, and `points`,
-    /// each with `point`, `rounds` and the medians over its rounds in `values`, or `error`.
+    /// Prints the values as JSON on standard output and returns the exit status.
     ///
     /// # Errors
     /// Returns the error of standard output.
     pub fn print_json(&self) -> std::io::Result<i32> {
-        writeln!(terminal::stdout(), "{}", terminal::json(&self.to_json()))?;
+        let value = schema::to_value(&self.to_output())?;
+        writeln!(terminal::stdout(), "{}", terminal::json(&value))?;
         Ok(self.status)
     }
 
-    fn to_json(&self) -> Value {
+    fn to_output(&self) -> MeasuredOutput<'_> {
         let run = &self.run;
-        let experiment = |(id, experiment): (&String, &Experiment)| {
+        let measured = run.record.experiments.iter().filter(|(id, _)| *id != SESSION);
+        let experiments = measured.map(|(id, experiment)| {
             let samples = run.samples.iter().filter(|sample| sample.experiment == *id);
             let values = PointValues::of(samples);
             let metrics = run.record.metrics.get(&experiment.suite).into_iter().flatten();
-            let units: BTreeMap<_, _> =
-                metrics.map(|(name, metric)| (name, &metric.unit)).collect();
-            let points = experiment.points.iter().map(|point| values.to_json(point));
-            let points: Vec<Value> = points.collect();
-            json!({ "id": id, "units": units, "points": points })
-        };
-        let measured = run.record.experiments.iter().filter(|(id, _)| *id != SESSION);
-        let experiments: Vec<Value> = measured.map(experiment).collect();
-        json!({ "folder": run.folder, "host": run.record.host, "experiments": experiments })
+            let units = metrics.map(|(name, metric)| (name.as_str(), metric.unit.as_str()));
+            MeasuredExperiment {
+                id,
+                units: units.collect(),
+                points: experiment.points.iter().map(|point| values.to_output(point)).collect(),
+            }
+        });
+        MeasuredOutput {
+            folder: run.folder.display().to_string(),
+            host: &run.record.host,
+            experiments: experiments.collect(),
+        }
     }
+}
+
+/// What a suite's command prints as JSON.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct MeasuredOutput<'a> {
+    /// Folder of the run.
+    folder: String,
+    /// Name of the host.
+    host: &'a str,
+    /// The experiments measured.
+    experiments: Vec<MeasuredExperiment<'a>>,
+}
+
+impl JsonOutput for MeasuredOutput<'_> {
+    const NAME: &'static str = "suite";
+    const WRITTEN_BY: &'static str =
+        "tollgate copy|crossing|enclave|bounds --json, and tollgate stream search --json";
+    const VERSION: u64 = 1;
+}
+
+/// Values of an experiment.
+#[derive(Debug, Serialize, JsonSchema)]
+struct MeasuredExperiment<'a> {
+    /// ID, e.g. `copy/throughput`.
+    id: &'a str,
+    /// Metric to unit.
+    units: BTreeMap<&'a str, &'a str>,
+    /// All points, in the order of the declaration.
+    points: Vec<MeasuredPoint<'a>>,
+}
+
+/// Values of a point.
+#[derive(Debug, Serialize, JsonSchema)]
+struct MeasuredPoint<'a> {
+    /// One level per factor.
+    point: &'a Point,
+    /// Number of rounds with values.
+    rounds: usize,
+    /// Metric to median over the rounds; absent without values.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    values: Option<BTreeMap<String, f64>>,
+    /// Why there are no values; absent with values.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
 }
 
 impl AdhocRun<'_> {
@@ -188,14 +237,16 @@ impl PointValues {
         median(&of.filter_map(|(round, value)| Some(value / to.get(&round)?)).collect::<Vec<_>>())
     }
 
-    fn to_json(&self, point: &Point) -> Value {
+    fn to_output<'p>(&self, point: &'p Point) -> MeasuredPoint<'p> {
         let Some(rounds) = self.samples.get(point) else {
-            return json!({ "point": point, "rounds": 0, "error": self.missing_reason(point) });
+            let error = Some(self.missing_reason(point));
+            return MeasuredPoint { point, rounds: 0, values: None, error };
         };
         let metrics: BTreeSet<&String> = rounds.values().flat_map(BTreeMap::keys).collect();
-        let values: BTreeMap<_, _> =
-            metrics.into_iter().map(|metric| (metric, self.median(point, metric))).collect();
-        json!({ "point": point, "rounds": rounds.len(), "values": values })
+        let medians = metrics
+            .into_iter()
+            .filter_map(|metric| Some((metric.clone(), self.median(point, metric)?)));
+        MeasuredPoint { point, rounds: rounds.len(), values: Some(medians.collect()), error: None }
     }
 
     /// Returns why a point has no value.
@@ -207,6 +258,8 @@ impl PointValues {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn sample(level: &str, round: u32, value: f64) -> Sample {
@@ -236,12 +289,15 @@ mod tests {
         assert_eq!(values.median(&one, "cpu"), None);
         assert_eq!(values.missing_reason(&two), "check: no");
         assert_eq!(values.missing_reason(&one), "no valid sample");
-        let json = values.to_json(&one);
+        let json = |point| serde_json::to_value(values.to_output(point)).unwrap();
         assert_eq!(
-            json,
+            json(&one),
             json!({ "point": { "length": "1 B" }, "rounds": 2, "values": { "wall": 25.0 } })
         );
-        let three = values.to_json(&Point::from([("length", "3 B")]));
-        assert_eq!((&three["rounds"], &three["error"]), (&json!(0), &json!("no valid sample")));
+        let three = Point::from([("length", "3 B")]);
+        assert_eq!(
+            json(&three),
+            json!({ "point": { "length": "3 B" }, "rounds": 0, "error": "no valid sample" })
+        );
     }
 }

@@ -19,6 +19,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use machine::proximity::Class;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::format;
@@ -75,7 +76,7 @@ pub enum CompareError {
 }
 
 /// One metric of an experiment in repeated runs of two sides.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Comparison {
     /// ID of the experiment: `copy/throughput`.
     pub experiment: String,
@@ -99,7 +100,7 @@ pub struct Comparison {
 }
 
 /// One point of both sides.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Compared {
     /// The point.
     pub point: Point,
@@ -122,7 +123,7 @@ pub struct Compared {
 }
 
 /// Whether B differs from A.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Difference {
     /// B is higher.

@@ -3,12 +3,15 @@
 use std::time::Duration;
 
 use clap::ValueEnum;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::point::Point;
 
 /// Profile: how much is measured.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, ValueEnum)]
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, ValueEnum, JsonSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Profile {
     /// Quick check, minutes in total.
@@ -42,7 +45,7 @@ impl Profile {
 }
 
 /// Effort at each point.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Effort {
     /// Minimum number of rounds.
     pub min_rounds: u32,
@@ -60,7 +63,7 @@ pub fn suite_name(id: &str) -> &str {
 }
 
 /// An experiment, resolved for a profile.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Experiment {
     /// Name of the suite.
     pub suite: String,

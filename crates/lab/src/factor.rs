@@ -1,7 +1,9 @@
 //! Factors and their levels.
 
+use std::borrow::Cow;
 use std::fmt;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::quantity;
@@ -161,6 +163,16 @@ impl Serialize for Level {
             Ok(number) if number.to_string() == self.0 => serializer.serialize_i64(number),
             _ => serializer.serialize_str(&self.0),
         }
+    }
+}
+
+impl JsonSchema for Level {
+    fn schema_name() -> Cow<'static, str> {
+        "Level".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "description": "Level of a factor.", "type": ["string", "integer"] })
     }
 }
 

@@ -6,6 +6,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::artefact::{Artefacts, Recipe};
@@ -126,7 +127,7 @@ pub struct GuestHost {
 }
 
 /// The guests of a run as `run.json` records them.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GuestsRecord {
     /// The name of their declaration.
     pub name: String,
@@ -139,7 +140,7 @@ pub struct GuestsRecord {
 }
 
 /// What the clock of a guest's CPUs shows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum GuestClock {
     /// The CPUs are real: their times are.

@@ -41,6 +41,7 @@ pub mod proximity;
 pub mod quantity;
 pub mod run;
 pub mod sample;
+pub mod schema;
 pub mod search;
 pub mod sharing;
 pub mod side;

@@ -1,9 +1,10 @@
 //! Metrics: measured quantities with unit and direction.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Better direction of a metric.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Better {
     /// Higher values, e.g. throughput.
@@ -108,7 +109,7 @@ pub const STEP: &str = "step";
 pub const RESOLUTION: &str = "resolution";
 
 /// A metric as recorded with a run, so that reading it does not require the suite.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MetricRecord {
     /// Unit of its values.
     pub unit: String,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use crate::factor::Level;
@@ -11,7 +12,9 @@ use crate::factor::{self, Factor};
 
 /// A point: one level per factor. Clones share the levels, because a run has few points and many
 /// samples.
-#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(transparent)]
 pub struct Point(pub Arc<BTreeMap<String, Level>>);
 
@@ -77,7 +80,7 @@ impl FromIterator<(String, Level)> for Point {
 }
 
 /// One or several levels: `"heap"`, `["heap", "shared"]`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum OneOrMany {
     /// A single level.
@@ -97,7 +100,7 @@ impl OneOrMany {
 }
 
 /// Filter over points: the levels permitted for each factor named.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct Filter(pub BTreeMap<String, OneOrMany>);
 

@@ -2,6 +2,7 @@
 
 use machine::proximity::{self, Class, Proximity};
 use machine::topology::Topology;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::measure::Measurement;
@@ -124,7 +125,7 @@ fn recorded(
 }
 
 /// How the samples of a machine are classified by the round trip between their CPUs, unless these are SMT siblings.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Classes {
     /// All samples are of one class.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
 use machine::core_clock::{self, Doubtful};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::point::{Level, Point};
@@ -18,7 +19,7 @@ pub struct Item {
 }
 
 /// A line of the journal.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Sample {
     /// The experiment's id: `copy/throughput`.
@@ -120,7 +121,7 @@ pub const UNKNOWN_LATENCIES: &str =
     "the latencies of the core clock's chains could not be measured";
 
 /// The clocks before and after a sample.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Clock {
     /// The frequency of the time-stamp counter, in Hz.
     pub tsc_hertz: f64,
@@ -206,7 +207,7 @@ fn chains_differ() -> String {
 }
 
 /// The part of a sample that one role, or a guest, measured.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Part {
     /// The host name.
     pub host: String,
@@ -224,7 +225,7 @@ pub struct Part {
 }
 
 /// One trial of a search.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Trial {
     /// The level.
     pub level: f64,
@@ -240,7 +241,9 @@ pub struct Trial {
 }
 
 /// The kind of a failure.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum FailureKind {
     /// This machine lacks what the point needs. This is a result, not a fault.
@@ -281,7 +284,7 @@ impl FailureKind {
 }
 
 /// Why a sample failed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error, JsonSchema)]
 #[error("{}: {why}{}", kind.name(), remedy.as_ref().map(|r| format!(" ({r})")).unwrap_or_default())]
 pub struct Failure {
     /// The kind.

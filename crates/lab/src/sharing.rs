@@ -4,6 +4,7 @@
 //! the run. On a machine whose core is always shared, all samples look alone.
 
 use machine::issue_rate::ALONE;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::sample::{Clock, Sample};
@@ -11,7 +12,7 @@ use crate::statistics::INTERVAL_ROUNDS;
 
 /// State of the core before and after a sample. Only samples of the same state are paired, and a value never mixes
 /// states if one of them has enough rounds for an interval.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Sharing {
     /// Not shared, before and after.
@@ -105,7 +106,7 @@ pub fn best_rate<'a>(samples: impl Iterator<Item = &'a Sample>) -> f64 {
 }
 
 /// Number of samples, rounds or pairs by the state of their core.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct SharingCounts {
     /// On a core that was not shared.
     pub alone: usize,

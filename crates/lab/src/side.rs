@@ -11,6 +11,7 @@ use std::process::Command;
 
 use machine::child;
 use machine::environment::Environment;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::experiment::Experiment;
@@ -27,7 +28,7 @@ pub const LEVELS: [&str; 2] = ["old", "new"];
 const NICE: &str = "nice";
 
 /// The program of a side and its settings.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Side {
     /// The absolute path of the program; `None` for this program.
     pub program: Option<PathBuf>,
@@ -38,7 +39,7 @@ pub struct Side {
 }
 
 /// A side as a run measured it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SideRecord {
     /// The program and its settings.
     #[serde(flatten)]

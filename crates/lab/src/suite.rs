@@ -9,6 +9,7 @@ use crate::capability::Capability;
 use crate::journal::Run;
 use crate::method::AnyMethod;
 use crate::metric::Metric;
+use crate::schema::OutputSchema;
 use crate::terminal::one_line;
 
 /// The TOML files of a suite, embedded in the program.
@@ -115,6 +116,7 @@ pub struct Suite {
     capabilities: fn() -> Vec<Capability>,
     inconsistencies: fn(&Run) -> Vec<String>,
     command: Option<SuiteCommand>,
+    outputs: &'static [OutputSchema],
 }
 
 impl Suite {
@@ -135,6 +137,7 @@ impl Suite {
             capabilities: Vec::new,
             inconsistencies: |_| Vec::new(),
             command: None,
+            outputs: &[],
         }
     }
 
@@ -171,6 +174,14 @@ impl Suite {
     #[must_use]
     pub const fn with_command(mut self, command: SuiteCommand) -> Self {
         self.command = Some(command);
+        self
+    }
+
+    /// Adds the JSON that its command prints, in addition to
+    /// [`MeasuredOutput`](crate::adhoc::MeasuredOutput).
+    #[must_use]
+    pub const fn with_outputs(mut self, outputs: &'static [OutputSchema]) -> Self {
+        self.outputs = outputs;
         self
     }
 
@@ -212,6 +223,11 @@ impl Suite {
     /// Returns contradictions between the results of a run, one line each.
     pub fn inconsistencies(&self, run: &Run) -> Vec<String> {
         (self.inconsistencies)(run)
+    }
+
+    /// Returns the schemas of the JSON that only its command prints.
+    pub fn outputs(&self) -> &'static [OutputSchema] {
+        self.outputs
     }
 
     /// Returns the command.

@@ -4,12 +4,13 @@ use std::fs;
 use std::path::Path;
 
 use raw_cpuid::{CacheType, CpuId};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::topology::parse_cpu_list;
 
 /// The contents of a cache.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum CacheContents {
     /// Data only.
@@ -21,7 +22,7 @@ pub enum CacheContents {
 }
 
 /// One cache of the first CPU.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Cache {
     /// 1 for the cache nearest to the core.
     pub level: u32,
@@ -38,7 +39,7 @@ pub struct Cache {
 }
 
 /// The caches of the first CPU, in the kernel's order.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct Caches(pub Vec<Cache>);
 

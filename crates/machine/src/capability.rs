@@ -1,5 +1,6 @@
 //! Capabilities of this machine, with a reason and a remedy for each that is absent.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 mod cpu;
@@ -7,7 +8,7 @@ mod kernel;
 mod memory;
 
 /// A capability that points may require.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Capability {
     /// The name in a point's requirements, e.g. `huge-pages-2m`.
     pub name: String,
@@ -18,7 +19,7 @@ pub struct Capability {
 }
 
 /// Whether a capability is present.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "state", rename_all = "lowercase")]
 pub enum State {
     /// It is present, as far as an actual attempt shows.

@@ -4,10 +4,11 @@ use std::io::{self, BufRead, BufReader};
 use std::sync::OnceLock;
 
 use raw_cpuid::CpuId;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The CPU as CPUID and `/proc/cpuinfo` describe it.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Cpu {
     /// CPUID vendor, e.g. `AuthenticAMD`; empty if unknown.
     pub vendor: String,

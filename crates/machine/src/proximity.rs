@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::Unavailable;
@@ -28,7 +29,9 @@ const MEETING: Duration = Duration::from_millis(50);
 pub const PRIOR_LIMIT_NS: f64 = 250.0;
 
 /// Proximity classes of two CPUs. Samples of different classes are not compared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Class {
     /// SMT siblings, according to the kernel's topology.

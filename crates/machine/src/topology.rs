@@ -5,10 +5,11 @@ use std::fs;
 use std::path::Path;
 
 use rustix::thread::{CpuSet, sched_getaffinity};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A physical core, as reported by the hypervisor.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Core {
     /// Its package.
     pub package: usize,
@@ -19,7 +20,7 @@ pub struct Core {
 }
 
 /// A NUMA node.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Node {
     /// Its number.
     pub id: usize,
@@ -30,7 +31,7 @@ pub struct Node {
 }
 
 /// The topology of a machine.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Topology {
     /// The online CPUs.
     pub online: Vec<usize>,

@@ -7,7 +7,6 @@ mod synthetic;
 use std::collections::BTreeMap;
 use std::fs::File;
 
-use clap::ValueEnum;
 use lab::guest::{GuestClock, GuestsRecord};
 use lab::journal::Run;
 use lab::sample::Sample;
@@ -183,8 +182,8 @@ fn a_full_disk_is_reported() {
             Ok(())
         }
     }
-    for format in Format::value_variants() {
-        let error = write(&runs(), &all, *format, &mut Full).unwrap_err();
+    for format in [Format::Csv, Format::Json, Format::Parquet] {
+        let error = write(&runs(), &all, format, &mut Full).unwrap_err();
         assert!(error.to_string().contains("no storage space"), "{format:?}: {error}");
     }
 }

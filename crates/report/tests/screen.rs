@@ -7,7 +7,7 @@ mod synthetic;
 use lab::claim::{Claim, Verdict};
 use lab::headline::Filled;
 use lab::sample::Failure;
-use report::table::{NoHeadline, Page, Screen, claim, verdicts, verdicts_json};
+use report::table::{NoHeadline, Page, Screen, claim, judged_claims, verdicts};
 
 const CLAIMS: &str = r#"
 [[claim]]
@@ -116,7 +116,7 @@ fn claims_without_a_verdict_are_grouped() {
     for (claim, _) in &judged {
         assert!(whole.contains(&claim.id), "{}: {whole}", claim.id);
     }
-    let json = verdicts_json(&judged);
+    let json = serde_json::to_value(judged_claims(&judged)).unwrap();
     assert_eq!(json[0]["cause"], serde_json::Value::Null);
     assert_eq!(json[2]["cause"], "there is no device memory");
     assert_eq!(

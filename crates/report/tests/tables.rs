@@ -12,14 +12,15 @@ use lab::method::{Method, Params, Probe};
 use lab::point::{Filter, Point};
 use lab::proximity::ROUND_TRIP;
 use lab::sample::{Failure, Sample};
+use lab::schema::to_value;
 use lab::side::{self, FACTOR, LEVELS, Side, SideRecord};
 use lab::suite::Suite;
 use lab::summary::Unit;
 use machine::capability::{Capability, State};
 use proptest::prelude::*;
 use report::table::{
-    Declared, Lack, Page, ShowOptions, compare, compare_json, describe, doctor, doctor_json, list,
-    list_json, measured, show, show_json, sides, sides_json, verdicts, verdicts_json,
+    CompareOutput, Declared, Lack, Page, ShowOptions, compare, describe, doctor, doctor_output,
+    judged_claims, list, list_output, measured, show, show_output, sides, sides_output, verdicts,
 };
 
 fn shown(run: &Run, options: &ShowOptions, page: Page) -> String {
@@ -198,7 +199,8 @@ fn colour_does_not_change_the_text() {
 #[test]
 fn json_has_every_point() {
     let run = synthetic::run(12);
-    let json = show_json(&run, &measured(&run), &ShowOptions::default()).unwrap();
+    let shown = show_output(&run, &measured(&run), &ShowOptions::default()).unwrap();
+    let json = to_value(&shown).unwrap();
     let experiment = &json["experiments"][0];
     let rows = experiment["rows"].as_array().unwrap();
     assert_eq!(rows.len(), synthetic::experiment().points.len());
@@ -270,7 +272,7 @@ fn judged(run: &Run) -> Vec<(Claim, Verdict)> {
 fn claims_have_verdicts() {
     let judged = judged(&synthetic::run(12));
     insta::assert_snapshot!(verdicts(&judged, false, Page::default()));
-    let json = verdicts_json(&judged);
+    let json = serde_json::to_value(judged_claims(&judged)).unwrap();
     assert_eq!(json[0]["verdict"], "reproduced");
     assert_eq!(json[3]["verdict"], "contradicted");
     assert_eq!(json[1]["published"]["value"], 23.46e9);
@@ -289,7 +291,8 @@ fn claims_on_near_and_far_cores_are_explained() {
                 sample.values.values_mut().for_each(|value| *value *= factor);
             }
         }
-        verdicts_json(&judged(&run))[0]["why"].as_str().unwrap().to_owned()
+        let json = serde_json::to_value(judged_claims(&judged(&run))).unwrap();
+        json[0]["why"].as_str().unwrap().to_owned()
     };
     let differ = why(&|round| round % 2 == 1, 0.8);
     assert!(differ.starts_with("reproduced with near cores and contradicted with far cores: "));
@@ -358,7 +361,7 @@ fn comparison_of_two_runs() {
     };
     let all = comparison(&a, &b);
     insta::assert_snapshot!(compare(&all, &a[0], Page::default()));
-    let json = compare_json(&all);
+    let json = to_value(&CompareOutput { comparisons: &all }).unwrap();
     assert_eq!(json["comparisons"][0]["rows"].as_array().unwrap().len(), all[0].rows.len());
     b[0].record.nice = 7;
     let text = compare(&comparison(&a[..1], &b[..1]), &a[0], Page::default());
@@ -410,7 +413,7 @@ fn comparison_of_two_sides() {
     let run = run_with_sides();
     let compared = [lab::compare::compare_sides(&run, "copy/throughput", None).unwrap()];
     insta::assert_snapshot!(sides(&compared, &run, Page::default()));
-    let json = sides_json(&compared, &run);
+    let json = to_value(&sides_output(&compared, &run)).unwrap();
     assert_eq!(json["sides"]["new"]["nice"], 5);
     assert_eq!(json["comparisons"][0]["rows"].as_array().unwrap().len(), compared[0].rows.len());
 }
@@ -438,8 +441,8 @@ fn doctor_lists_capabilities() {
         claims: 12,
     }];
     insta::assert_snapshot!(doctor(&groups, &lacks, Page { width: 80, colour: false }));
-    let json = doctor_json(&groups, &lacks, &[]);
-    assert_eq!(json[1]["capabilities"][0]["state"]["state"], "absent");
+    let json = to_value(&doctor_output(&groups, &lacks, &[])).unwrap();
+    assert_eq!(json["groups"][1]["capabilities"][0]["state"]["state"], "absent");
 }
 
 /// A suite without device memory.
@@ -498,7 +501,8 @@ fn list_shows_experiments_and_factors() {
     let more = describe("copy/throughput", &suites, &experiments[0], Page::default());
     let named = declared.text(&experiments, Page::default());
     insta::assert_snapshot!(text + "\n" + &more + "\n" + &named);
-    let json = list_json(&suites, &experiments, &declared);
+    let json = to_value(&list_output(&suites, &experiments, &declared)).unwrap();
+    let json = &json["suites"];
     assert_eq!(json[0]["experiments"][0]["available"], 26);
     assert_eq!(json[0]["claims"].as_array().unwrap().len(), file.claims().len());
     assert_eq!(json[0]["figures"][0]["id"], "copy-throughput-length");

@@ -7,10 +7,13 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use lab::experiment::Profile;
 use lab::quantity;
 use lab::summary::Unit;
-use report::export::Format;
 use vm::guest::Accelerator;
 
 use crate::suites::SUITES;
+
+mod export;
+
+pub(crate) use export::{Direction, Export, ExportFormat};
 
 /// Maximum time of a run with `--for`.
 const MAX_TIME: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -46,8 +49,10 @@ pub(crate) enum Command {
     Compare(Compare),
     /// Write all results of a run, or a comparison of runs, to one HTML page
     Report(Report),
-    /// Export samples as CSV, JSON or Parquet
+    /// Export samples, or values with intervals for CI and monitoring
     Export(Export),
+    /// Print the JSON Schema of an output, or list all
+    Schema(Schema),
     /// Print shell completions
     Completions { shell: clap_complete::Shell },
     /// Write manual pages, one for each command
@@ -104,6 +109,7 @@ impl Command {
             | Self::Claims(_)
             | Self::Report(_)
             | Self::Export(_)
+            | Self::Schema(_)
             | Self::Completions { .. }
             | Self::Man { .. }
             | Self::GuestInit
@@ -436,16 +442,9 @@ pub(crate) struct Report {
 }
 
 #[derive(Args)]
-pub(crate) struct Export {
-    /// File format
-    pub(crate) format: Format,
-    #[command(flatten)]
-    pub(crate) results: ResultsArgs,
-    /// Output file [default: standard output]
-    #[arg(short = 'o', long, value_name = "FILE")]
-    pub(crate) output: Option<PathBuf>,
-    /// Suites or experiments [default: all of the run]
-    pub(crate) names: Vec<String>,
+pub(crate) struct Schema {
+    /// Output [default: list all]
+    pub(crate) name: Option<String>,
 }
 
 /// Parses a time to spend.

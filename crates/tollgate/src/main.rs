@@ -20,7 +20,8 @@ use lab::terminal::OutputError;
 
 use arguments::{Arguments, Command};
 use commands::{
-    claims, compare, doctor, explain, guest, inspect, man, plot, report, run, show, summary,
+    claims, compare, doctor, explain, export, guest, inspect, man, plot, report, run, schema, show,
+    summary,
 };
 use error::CliError;
 use suites::SUITES;
@@ -79,7 +80,8 @@ fn dispatch(command: Command) -> Result<u8, CliError> {
         Command::Claims(args) => claims::claims(&args),
         Command::Compare(args) => compare::compare(&args),
         Command::Report(args) => report::report(&args),
-        Command::Export(args) => show::export(&args),
+        Command::Export(args) => export::export(&args),
+        Command::Schema(args) => schema::schema(&args),
         Command::Completions { shell } => inspect::completions(shell),
         Command::Man { folder } => man::man(&folder),
         Command::Guest(args) => guest::guest(&args),

@@ -3,6 +3,7 @@
 use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 
+use lab::schema::{self, JsonOutput};
 use lab::terminal::{self, one_line};
 
 use crate::error::CliError;
@@ -30,9 +31,9 @@ pub(crate) fn print_plain(text: &str) -> Result<(), CliError> {
     print(&terminal::lines(text))
 }
 
-/// Prints JSON.
-pub(crate) fn print_json(value: &serde_json::Value) -> Result<(), CliError> {
-    print(&terminal::json(value))
+/// Prints an output as JSON, with the version of its schema.
+pub(crate) fn print_json<T: JsonOutput>(output: &T) -> Result<(), CliError> {
+    print(&terminal::json(&schema::to_value(output).map_err(CliError::failed)?))
 }
 
 /// Prints a line on standard error; errors are ignored.

@@ -57,8 +57,8 @@ fn check_doctor(guest: &str, expected: &[Expected]) {
     let output = bench.command_with_user_cache(&words).output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{guest}: {errors}");
-    let groups: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    let groups = groups.as_array().unwrap().iter();
+    let doctor: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let groups = doctor["groups"].as_array().unwrap().iter();
     let all = groups.filter_map(|group| group["capabilities"].as_array()).flatten();
     let text = |one: &serde_json::Value| {
         let state = &one["state"];

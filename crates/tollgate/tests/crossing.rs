@@ -107,10 +107,11 @@ fn the_guest_boots_alone_and_its_output_is_imported() {
     let image_text = image.display().to_string();
     let guest =
         ["crossing", "guest", "--write", &image_text, "--rounds", "3", "--crossings", "200"];
-    let output = bench.ok(&[&guest[..], &["--json"]].concat());
-    let written: serde_json::Value = serde_json::from_str(&output).unwrap();
+    let written = bench.json(&[&guest[..], &["--json"]].concat());
     let length = std::fs::metadata(&image).unwrap().len();
-    let expected = json!({ "file": image, "bytes": length, "rounds": 3, "crossings": 200 });
+    let expected = json!({
+        "schema_version": 1, "file": image, "bytes": length, "rounds": 3, "crossings": 200
+    });
     assert_eq!(written, expected);
     let output = bench.ok(&guest);
     assert!(output.contains("multiboot") && output.contains("crossing import"), "{output}");
@@ -123,9 +124,10 @@ fn the_guest_boots_alone_and_its_output_is_imported() {
     let printed_text = on_its_own(&bench, &image, "EPYC,-hypervisor").display().to_string();
     let output = bench.ok(&["crossing", "import", &printed_text, "--host", "metal"]);
     assert!(output.contains("results/metal-standard-1"), "{output}");
-    let output = bench.ok(&["crossing", "import", &printed_text, "--results", "json", "--json"]);
-    let imported: serde_json::Value = serde_json::from_str(&output).unwrap();
-    assert_eq!(imported, json!({ "folder": "json/bare-metal-standard-1", "host": "bare-metal" }));
+    let words = ["crossing", "import", &printed_text, "--results", "json", "--json"];
+    let imported = bench.json(&words);
+    let (folder, host) = ("json/bare-metal-standard-1", "bare-metal");
+    assert_eq!(imported, json!({ "schema_version": 1, "folder": folder, "host": host }));
     let run = bench.journal();
     assert_eq!(run.record.host, "metal");
     // Three rounds.

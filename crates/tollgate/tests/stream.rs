@@ -187,6 +187,7 @@ fn search(bench: &Bench, options: &[&str], levels: &[(&str, &str)]) {
         return;
     }
     let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    bench.validate("suite", &found);
     let experiments = found["experiments"].as_array().unwrap();
     let search = experiments.iter().find(|one| one["id"] == "stream/search").unwrap();
     let point = &search["points"][0];
@@ -288,10 +289,12 @@ fn the_application_waits_for_the_nic_and_every_packet_is_echoed() {
     let errors = String::from_utf8_lossy(&generated.stderr);
     assert_eq!((generated.status.code(), echoed.status.code()), (Some(0), Some(0)), "{errors}");
     let sent: serde_json::Value = serde_json::from_slice(&generated.stdout).unwrap();
+    bench.validate("stream-generate", &sent);
     let names = ["sent", "received", "lost", "dropped", "corrupted", "late"];
     assert_eq!(names.map(|name| sent[name].as_u64()), [COUNT, COUNT, 0, 0, 0, 0].map(Some));
     assert_eq!(sent["counters"]["IN_PKT"], COUNT);
     let echoed: serde_json::Value = serde_json::from_slice(&echoed.stdout).unwrap();
+    bench.validate("stream-application", &echoed);
     assert_eq!(echoed["packets"], COUNT, "{echoed}");
     assert_eq!(echoed["ended"], "the NIC stopped");
     bench.wait_for_no_processes(TIMEOUT);

@@ -7,6 +7,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use machine::proximity::Class;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::VerdictKind;
@@ -18,7 +19,7 @@ use crate::statistics::{LostRounds, StatisticsError};
 use crate::summary::{Observation, Observed, Rounds};
 
 /// Result of the rounds of one class.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ClassResult {
     /// Proximity of the cores.
     pub class: Class,

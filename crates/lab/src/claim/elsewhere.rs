@@ -1,6 +1,7 @@
 //! Verdicts from the other environments of a run. A change of a setting, or another build, starts a new environment; it
 //! must hide neither failures nor contradicting rounds of the earlier ones.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::judge::Judge;
@@ -9,7 +10,7 @@ use super::{Claim, Condition, Verdict, VerdictKind};
 use crate::summary::{OtherEnvironment, Samples};
 
 /// Verdict on a claim from the samples of an environment that another one succeeded.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct OtherVerdict {
     /// The environment.
     pub environment: OtherEnvironment,

@@ -1,5 +1,6 @@
 //! Conditions that claims set, and their TOML form.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::point::{Filter, Level};
@@ -18,7 +19,7 @@ pub struct Expect {
 }
 
 /// For which combinations or points a condition must be true.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "Level", rename_all = "kebab-case")]
 pub enum Quantifier {
     /// For each: `all`.
@@ -158,7 +159,7 @@ pub enum Trend {
 }
 
 /// Inclusive bounds.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct Bounds {
     /// Lower bound.
     pub at_least: Option<f64>,

@@ -25,6 +25,7 @@ mod verdict;
 mod winner;
 
 use machine::proximity::Class;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 pub use check::{check, needs, needs_of_profiles};
@@ -101,7 +102,7 @@ pub struct Claim {
 }
 
 /// A published value.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Published {
     /// Value in `unit`.
     pub value: f64,

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use machine::proximity::Class;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{Bounds, ClassResult, Unmet, VerdictKind};
@@ -13,7 +14,7 @@ use crate::statistics::{LostRounds, Ratio, Resolution, StatisticsError};
 use crate::summary::{Limit, OtherEnvironment, SummaryError};
 
 /// Direction of a comparison.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Relation {
     /// Higher value.
@@ -25,7 +26,7 @@ pub enum Relation {
 }
 
 /// Part of the reason for a result, with its numbers.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[serde(tag = "reason", rename_all = "kebab-case")]
 pub enum Reason {
     /// The claimed bounds of a value.
@@ -96,7 +97,8 @@ pub enum Reason {
     },
     /// The ratio is closer to the bound than the noise floor.
     NearBound {
-        /// Noise floor, as a share.
+        /// Noise floor, as a share; `null` in JSON if it is infinite.
+        #[schemars(with = "Option<f64>")]
         floor: f64,
     },
     /// The search or the instrument limited values, so that the true ones may be better.
@@ -372,7 +374,7 @@ pub enum Reason {
 }
 
 /// Points or levels that this machine cannot measure.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct LeftOut {
     /// The reason.
     pub why: Reason,

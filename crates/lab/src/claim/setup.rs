@@ -4,6 +4,7 @@ use std::fmt;
 
 use machine::capability;
 use machine::environment::Environment;
+use schemars::JsonSchema;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -11,7 +12,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::point::{Filter, Level, OneOrMany, Point};
 
 /// Where a published value is expected.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum CarriesOver {
     /// On any machine: `"anywhere"`.
@@ -25,7 +26,7 @@ pub enum CarriesOver {
 }
 
 /// Properties of a machine, and of the points measured on it, all of which are required.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "Table")]
 pub struct Setup {
     /// CPU models, one of which is required; any if empty.
@@ -42,8 +43,9 @@ pub struct Setup {
 }
 
 /// A family of CPUs, or a model of it: `Intel family 6 model 94`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(into = "String")]
+#[schemars(with = "String")]
 pub struct CpuModel {
     vendor: &'static Vendor,
     family: u32,
@@ -63,7 +65,7 @@ const VENDORS: [Vendor; 2] = [
 ];
 
 /// A property that a machine or point lacks.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Unmet {
     /// Required property, e.g. `cpu Intel family 6 model 94`.
     pub needed: String,
@@ -80,7 +82,7 @@ impl Unmet {
 }
 
 /// The TOML table.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Table {
     cpu: Option<OneOrMany>,

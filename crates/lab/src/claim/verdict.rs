@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use machine::proximity::Class;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::reason::{LeftOut, NoVerdict, Reason};
@@ -11,7 +12,7 @@ use crate::statistics::{Interval, LostRounds};
 use crate::summary::TwinAlarm;
 
 /// Result of judging a claim by a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum VerdictKind {
     /// The claim is true on this machine.
@@ -59,7 +60,7 @@ impl VerdictKind {
 }
 
 /// Verdict on a claim.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Verdict {
     /// Result.
     pub kind: VerdictKind,
@@ -86,7 +87,7 @@ impl Verdict {
 
 /// Judgement on a point, or on one combination of the levels of the `each` factors. All its values
 /// must fit.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Judgement {
     /// Result.
     pub kind: VerdictKind,
@@ -99,7 +100,7 @@ pub struct Judgement {
 }
 
 /// A measured value with its own result.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct MeasuredValue {
     /// The point, or the two points of a ratio.
     pub label: String,
@@ -124,7 +125,7 @@ pub struct MeasuredValue {
 }
 
 /// How a measured value was derived from rounds.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Statistic {
     /// Median over rounds.
@@ -183,7 +184,7 @@ pub enum Statistic {
 }
 
 /// Samples whose value is outside bounds.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, JsonSchema)]
 pub struct Violations {
     /// Number of samples outside.
     pub count: usize,

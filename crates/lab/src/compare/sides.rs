@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use machine::proximity::Class;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::format;
@@ -17,7 +18,7 @@ use crate::summary::{
 };
 
 /// One metric of an experiment, measured by both sides.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct SideComparison {
     /// ID of the experiment: `copy/throughput`.
     pub experiment: String,
@@ -33,7 +34,7 @@ pub struct SideComparison {
 }
 
 /// One point, measured by both sides.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct ComparedSides {
     /// The point, without the side.
     pub point: Point,

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use machine::proximity::Class;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::slot::{SlotKind, point};
@@ -22,7 +23,7 @@ use crate::summary::{Limit, Rounds, Samples, Summary, Unit, alike, pairs, summar
 const MAX_HALF_WIDTH: f64 = 0.25;
 
 /// A headline with the numbers of a run.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Filled {
     /// ID of the headline.
     pub id: String,

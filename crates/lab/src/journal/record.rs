@@ -5,6 +5,7 @@ use std::path::Path;
 
 use machine::environment::Environment;
 use machine::file;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{JournalError, MAX_RECORD, RECORD, UNREADABLE, Written, system};
@@ -19,7 +20,7 @@ use crate::terminal;
 pub const FORMAT: u64 = 14;
 
 /// The record of a session: one start of the lab for a run.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SessionRecord {
     /// The start, in RFC 3339.
     pub start: String,
@@ -42,9 +43,10 @@ pub(crate) fn now() -> String {
 }
 
 /// The record of a run: what its samples share.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunRecord {
     /// The version of the format.
+    #[schemars(extend("const" = FORMAT))]
     pub format: u64,
     /// The version of the program.
     pub program: String,

@@ -3,13 +3,14 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::RunRecord;
 use crate::sample::Sample;
 
 /// Lines that a session wrote, as recorded at its end.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Written {
     /// Number of lines.
     pub lines: u64,

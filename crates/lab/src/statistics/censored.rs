@@ -3,12 +3,13 @@
 //! The interval of their median contains that of any true values. If enough of them are censored, an end is open: the
 //! median is only known to be at least, or at most, something.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::Interval;
 
 /// Directions in which a true value may differ from the recorded one.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Censored {
     /// It may be higher.
     pub may_be_higher: bool,

@@ -1,5 +1,6 @@
 //! Estimates of a point: medians over rounds with their intervals.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::correlation::{inflation, lag_1};
@@ -10,7 +11,7 @@ use super::{CONFIDENCE, Censored, INTERVAL_ROUNDS, Interval, IntervalKind, Stati
 pub const MAX_PROJECTED_ROUNDS: usize = 10_000;
 
 /// Estimate of one point, in the unit of its values.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct Estimate {
     /// Median over rounds.
     pub median: f64,

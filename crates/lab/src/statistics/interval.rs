@@ -6,6 +6,7 @@
 //! Statistics & Probability Letters 4; Nyblom, 1992, Statistics & Probability Letters 14). The
 //! result covers the median with nearly the wanted probability for any number of values from six.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use statrs::distribution::{Binomial, ContinuousCDF, DiscreteCDF, Normal};
 
@@ -20,7 +21,7 @@ pub const INTERVAL_ROUNDS: usize = 6;
 const MAX_ERROR: f64 = 2.0;
 
 /// What the ends of an interval are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum IntervalKind {
     /// A confidence interval, of 95% unless [another coverage](super::estimate_at) is requested.
@@ -64,11 +65,13 @@ impl OpenEnd {
 }
 
 /// Interval of a median, in the unit of the median.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct Interval {
-    /// Lower end.
+    /// Lower end; `null` in JSON if it is open.
+    #[schemars(with = "Option<f64>")]
     pub low: f64,
-    /// Upper end.
+    /// Upper end; `null` in JSON if it is open.
+    #[schemars(with = "Option<f64>")]
     pub high: f64,
     /// What the ends are.
     pub kind: IntervalKind,

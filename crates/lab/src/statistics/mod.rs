@@ -4,6 +4,7 @@
 //! All functions are pure. Each value is that of one round; repetitions within a round are
 //! summarised before. No value is dropped, and no distribution is assumed.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 mod censored;
@@ -36,7 +37,7 @@ pub use spread::{Spread, spread};
 pub use unpaired::unpaired_ratio;
 
 /// An error of a summary of values. Indices count from 0 in the given slice.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, thiserror::Error)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, thiserror::Error, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum StatisticsError {
     /// There are no values.

@@ -5,6 +5,7 @@
 
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use statrs::distribution::{Binomial, DiscreteCDF};
 
@@ -14,7 +15,7 @@ use super::interval::deflated;
 use super::{CONFIDENCE, Censored, INTERVAL_ROUNDS, Interval, IntervalKind, StatisticsError};
 
 /// Ratio of two points.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct Ratio {
     /// Exponential of the median of the logarithms of the rounds' ratios.
     pub ratio: f64,
@@ -29,7 +30,7 @@ pub struct Ratio {
 }
 
 /// Numbers of rounds in which two points have no pair of values, by cause.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct LostRounds {
     /// A value is missing.
     pub missing: usize,
@@ -202,12 +203,13 @@ pub fn holm(p_values: &[f64], level: f64) -> Vec<bool> {
 }
 
 /// Noise floor: the ratio of twins, two measurements of one point in each round.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct NoiseFloor {
     /// Interval of the ratio of the twins.
     pub interval: Interval,
     /// Maximum distance of its ends from 1, as the absolute value of a natural logarithm: 0.02 is
-    /// 2%.
+    /// 2%. `null` in JSON if it is infinite.
+    #[schemars(with = "Option<f64>")]
     pub floor: f64,
 }
 
@@ -236,7 +238,7 @@ impl NoiseFloor {
 }
 
 /// Whether a ratio differs from 1.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Resolution {
     /// The numerator is larger.
@@ -251,7 +253,7 @@ pub enum Resolution {
 }
 
 /// Why a ratio is unresolved.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Unresolved {
     /// A single round has no interval.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use machine::environment::Environment;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::Samples;
@@ -10,7 +11,7 @@ use crate::journal::Run;
 use crate::sample::Sample;
 
 /// An environment whose samples are not used, because the experiment was measured in another one later.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct OtherEnvironment {
     /// ID of the environment.
     pub environment: String,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::Samples;
@@ -12,7 +13,7 @@ use crate::sample::{FailureKind, Sample};
 pub(crate) const MAX_FAILED: f64 = 0.1;
 
 /// Number of rounds by result.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct RoundCounts {
     /// Rounds that neither failed nor are void.
     pub measured: usize,

@@ -15,6 +15,7 @@ mod voids;
 
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 pub use contest::Contest;
@@ -42,7 +43,7 @@ use crate::sharing::SharingCounts;
 use crate::statistics::Ratio;
 
 /// An error of a summary, in one line.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, thiserror::Error, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum SummaryError {
     /// The run has no sample of the experiment.
@@ -76,7 +77,7 @@ pub enum SummaryError {
 }
 
 /// One metric of an experiment in one environment of a run.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Summary {
     /// ID of the experiment: `copy/throughput`.
     pub experiment: String,
@@ -103,13 +104,12 @@ pub struct Summary {
     /// Level whose samples are void more or less often than those of other levels.
     pub void_difference: Option<VoidDifference>,
     /// Every value by point and round.
-    #[serde(skip)]
     pub observed: Observed,
 }
 
 /// Twins that differ: equal points whose ratio has an interval that excludes 1. Their experiment may
 /// have a fault, e.g. an effect of the order in which points are measured.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct TwinAlarm {
     /// ID of the experiment.
     pub experiment: String,

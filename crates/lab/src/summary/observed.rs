@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use machine::proximity::Class;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::point::Point;
@@ -328,12 +329,12 @@ pub(crate) fn relative_resolution(rounds: &Rounds) -> f64 {
 
 /// Noise floors of an experiment. Each pair of twins has one of all rounds, and one per state of the core in which it has
 /// enough rounds. They differ: a copy of 16 B varies by another share than one of 256 MiB.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
 #[serde(transparent)]
 pub struct Floors(Vec<TwinFloor>);
 
 /// Noise floor of a pair of twins.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct TwinFloor {
     /// The point.
     pub point: Point,

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use machine::proximity::Class;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::observed::{alike, chosen_state, resolution};
@@ -21,7 +22,7 @@ use crate::statistics::{Estimate, estimate, mad, median};
 pub const CLASS: &str = "proximity";
 
 /// Summary of one point.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Row {
     /// One level for every factor.
     pub point: Point,
@@ -69,7 +70,7 @@ pub struct Row {
 }
 
 /// Failures of one kind at one point.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct FailureCount {
     /// Number of rounds.
     pub count: usize,
@@ -80,7 +81,7 @@ pub struct FailureCount {
 }
 
 /// An outlier.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct Outlier {
     /// Round of the value.
     pub round: u32,

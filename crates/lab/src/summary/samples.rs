@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use machine::environment::Environment;
 use machine::proximity::Class;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::environments::{OtherEnvironment, boots};
@@ -298,7 +299,7 @@ impl<'a> Samples<'a> {
 }
 
 /// What limited the value of a metric in a sample, so that the true one may be better.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Limit {
     /// The largest load that the search tries.

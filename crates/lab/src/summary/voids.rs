@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use statrs::stats_tests::{Alternative, fishers_exact};
 
@@ -25,7 +26,7 @@ pub(super) fn first_attempts<'a>(all: &[&'a Sample], last: &[&Sample]) -> Vec<&'
 }
 
 /// Number of void samples among first attempts.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct VoidCount {
     /// Void first attempts.
     pub void: u64,
@@ -54,7 +55,7 @@ impl VoidCount {
 
 /// A level whose rate of void samples differs from that of the other levels of its factor. What is void
 /// should not depend on what is measured: otherwise the estimate of the valid samples is biased.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct VoidDifference {
     /// ID of the experiment.
     pub experiment: String,

@@ -1,25 +1,37 @@
-//! Exports: the samples of runs as CSV, JSON or Parquet, one row per sample, with all data.
+//! Exports: the samples of runs as CSV, JSON or Parquet, one row per sample, with all data; and the values of a run for
+//! programs that track, store or show them.
 //!
 //! CSV and Parquet have the same columns. JSON has the structure of the journal:
-//! `{"runs": [{"record": ..., "samples": [...]}]}`.
+//! `{"schema_version": ..., "runs": [{"record": ..., "samples": [...]}]}`.
 
 mod column;
+mod markdown;
+mod openmetrics;
 mod parquet;
+mod tracker;
+mod value;
 
 use std::borrow::Cow;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-use clap::ValueEnum;
-use lab::journal::Run;
+use lab::journal::{Run, RunRecord};
 use lab::sample::Sample;
+use lab::schema::{JsonOutput, Versioned};
 use lab::spreadsheet;
 use machine::file::Output;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use column::{Cell, Row};
 
-/// File format of an export.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub use markdown::Summary;
+pub use openmetrics::openmetrics;
+pub use tracker::{bmf, github_action_benchmark};
+pub use value::{LeftOut, Values};
+
+/// File format of an export of samples.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// Comma-separated values with a header.
     Csv,
@@ -35,6 +47,9 @@ pub enum ExportError {
     /// No sample passes the filter.
     #[error("no sample to export; 'tollgate list' lists the experiments")]
     Nothing,
+    /// No point has a value.
+    #[error("no value to export: {}; 'tollgate show' prints the reasons", describe(.0))]
+    NoValue(LeftOut),
     /// The file cannot be created or written.
     #[error("{}: {why}; {}", path.display(), machine::file::remedy(why))]
     File {
@@ -49,6 +64,35 @@ pub enum ExportError {
     /// The format cannot represent a value.
     #[error("the export is incomplete: {0}; export as json instead")]
     Encode(String),
+}
+
+/// Describes why there is no value.
+fn describe(left_out: &LeftOut) -> String {
+    match left_out.to_string() {
+        text if text.is_empty() => "the run has no points, or a planted clock".into(),
+        text => text,
+    }
+}
+
+/// What `tollgate export json` writes.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct SamplesOutput<'a> {
+    runs: Vec<ExportedRun<'a>>,
+}
+
+impl JsonOutput for SamplesOutput<'_> {
+    const NAME: &'static str = "export-json";
+    const WRITTEN_BY: &'static str = "tollgate export json";
+    const VERSION: u64 = 1;
+}
+
+/// A run with its samples.
+#[derive(Debug, Serialize, JsonSchema)]
+struct ExportedRun<'a> {
+    /// Content of `run.json`.
+    record: &'a RunRecord,
+    /// Lines of `samples.jsonl`.
+    samples: Vec<&'a Sample>,
 }
 
 /// Predicate that selects the samples to export.
@@ -145,20 +189,14 @@ fn write_json(
     filter: SampleFilter<'_>,
     out: &mut (dyn Write + Send),
 ) -> Result<(), ExportError> {
-    let error = |error: serde_json::Error| ExportError::Write(error.into());
-    out.write_all(b"{\"runs\": [")?;
-    for (index, run) in runs.iter().enumerate() {
-        let comma = if index == 0 { "" } else { "," };
-        write!(out, "{comma}\n{{\"record\": ")?;
-        serde_json::to_writer(&mut *out, &run.record).map_err(error)?;
-        out.write_all(b",\n\"samples\": [")?;
-        for (index, sample) in run.samples.iter().filter(|sample| filter(sample)).enumerate() {
-            out.write_all(if index == 0 { b"\n" } else { b",\n" })?;
-            serde_json::to_writer(&mut *out, sample).map_err(error)?;
-        }
-        out.write_all(b"\n]}")?;
-    }
-    out.write_all(b"\n]}\n")?;
+    let runs = runs.iter().map(|Run { record, samples, .. }| {
+        let samples = samples.iter().filter(|sample| filter(sample));
+        ExportedRun { record, samples: samples.collect() }
+    });
+    let output = SamplesOutput { runs: runs.collect() };
+    serde_json::to_writer(&mut *out, &Versioned::of(&output))
+        .map_err(|error| ExportError::Write(error.into()))?;
+    out.write_all(b"\n")?;
     out.flush()?;
     Ok(())
 }

@@ -8,10 +8,10 @@ use lab::format::count;
 use lab::summary::TwinAlarm;
 use maud::{Markup, html};
 
-use super::overview::verdict_name;
 use super::slug;
 use crate::table::{
-    NOT_MEASURED, VERDICT_ORDER, attribution, elsewhere, value_with_interval, why, with_cores,
+    NOT_MEASURED, VERDICT_ORDER, attribution, elsewhere, value_with_interval, verdict_name, why,
+    with_cores,
 };
 
 /// Number of values of a claim that are visible at once.

@@ -19,12 +19,11 @@ use super::experiment::{self, ExperimentData};
 use super::figure::{FigureData, FigureMaker, PageFigure};
 use super::frames::{curves, grids, named_notes};
 use super::merged::merged;
-use super::overview::verdict_name;
 use super::samples::EmbeddedSamples;
 use super::tables::TableData;
 use super::{MAX_BYTES, PageData, PageError, RunPage, machine, overview, slug};
 use crate::table::{
-    NOT_MEASURED, VERDICT_KINDS, compared_cells, compared_tables, comparison_counts,
+    NOT_MEASURED, VERDICT_KINDS, compared_cells, compared_tables, comparison_counts, verdict_name,
 };
 
 /// Maximum number of resolved differences in the list at the top; the tables have all.

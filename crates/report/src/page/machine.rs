@@ -1,15 +1,14 @@
 //! The machine of a page: its properties, and what it lacks for points and claims.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use lab::claim::{Claim, Verdict, VerdictKind};
+use lab::claim::{Claim, Verdict};
 use lab::format::{count, precise};
 use lab::journal::Run;
-use lab::point::Point;
 use machine::environment::Environment;
 use maud::{Markup, html};
 
-use crate::table::causes;
+use crate::table::lacks_of_run;
 
 /// Renders the environments of a run, the one with most samples first and open.
 pub(super) fn environments(run: &Run) -> Markup {
@@ -99,34 +98,9 @@ fn cores(environment: &Environment) -> String {
     )
 }
 
-/// Cause for which points or claims cannot be measured.
-#[derive(Default)]
-struct Lack<'a> {
-    remedy: Option<String>,
-    points: BTreeSet<(&'a str, &'a Point)>,
-    claims: usize,
-}
-
 /// Renders what a machine lacks, the cause of most claims first; `machine` names it to screen readers.
 pub(super) fn lacks(run: &Run, judged: &[(Claim, Verdict)], machine: &str) -> Markup {
-    let mut lacks: BTreeMap<String, Lack> = BTreeMap::new();
-    for sample in &run.samples {
-        let Some(failure) = sample.error.as_ref().filter(|failure| !failure.kind.is_fault()) else {
-            continue;
-        };
-        let lack = lacks.entry(failure.cause().into()).or_default();
-        lack.points.insert((&sample.experiment, &sample.point));
-        lack.remedy = lack.remedy.take().or_else(|| failure.remedy.clone());
-    }
-    let judged: Vec<&(Claim, Verdict)> = judged.iter().collect();
-    for cause in causes(&judged).into_iter().filter(|cause| cause.kind == VerdictKind::Unmeasurable)
-    {
-        let lack = lacks.entry(cause.text).or_default();
-        lack.claims += cause.claims.len();
-        lack.remedy = lack.remedy.take().or(cause.remedy);
-    }
-    let mut lacks: Vec<_> = lacks.into_iter().collect();
-    lacks.sort_by_key(|(_, lack)| std::cmp::Reverse((lack.claims, lack.points.len())));
+    let lacks = lacks_of_run(run, judged);
     html! {
         @if lacks.is_empty() { p { "Every point and every claim of this run could be measured." } }
         @else {

@@ -10,7 +10,7 @@ use maud::{Markup, html};
 
 use super::samples::EmbeddedSamples;
 use super::{RunPage, SuiteHeadlines, slug};
-use crate::table::{NOT_MEASURED, VERDICT_KINDS, is_unmeasured};
+use crate::table::{NOT_MEASURED, VERDICT_KINDS, verdict_name};
 
 /// Renders the name of the run, where and when it was measured, and how much.
 pub(super) fn header(run: &Run) -> Markup {
@@ -47,11 +47,6 @@ pub(super) fn headlines(suites: &[SuiteHeadlines]) -> Markup {
             }
         }
     }
-}
-
-/// Name of a verdict, as in the filter of claims.
-pub(super) fn verdict_name(verdict: &Verdict) -> &'static str {
-    if is_unmeasured(verdict) { NOT_MEASURED } else { verdict.kind.name() }
 }
 
 /// Renders the number of verdicts of each kind, of published claims and of promises, and how many claims are on

@@ -1,7 +1,11 @@
 //! Causes that several claims share: what this machine lacks, and what is not measured yet.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use lab::claim::{Claim, MeasuredValue, Reason, Verdict, VerdictKind};
 use lab::format::count;
+use lab::journal::Run;
+use lab::point::Point;
 use lab::table::{ColumnHeader, Page, TableCell};
 
 use super::reasons::reason;
@@ -51,6 +55,47 @@ pub(super) fn cause_of(verdict: &Verdict) -> Option<String> {
 /// Returns whether a claim is inconclusive only because this run did not measure it.
 pub(crate) fn is_unmeasured(verdict: &Verdict) -> bool {
     verdict.kind == VerdictKind::Inconclusive && cause_of(verdict).is_some()
+}
+
+/// Returns the name of a verdict; claims that this run did not measure have a separate one.
+pub(crate) fn verdict_name(verdict: &Verdict) -> &'static str {
+    if is_unmeasured(verdict) { NOT_MEASURED } else { verdict.kind.name() }
+}
+
+/// Points and claims that a machine cannot measure for one cause.
+#[derive(Debug, Default)]
+pub(crate) struct LackOfRun<'a> {
+    pub(crate) remedy: Option<String>,
+    /// Points, each with the ID of its experiment.
+    pub(crate) points: BTreeSet<(&'a str, &'a Point)>,
+    /// Number of claims.
+    pub(crate) claims: usize,
+}
+
+/// Returns what the machine of a run lacks by cause, the cause of most claims first.
+pub(crate) fn lacks_of_run<'a>(
+    run: &'a Run,
+    judged: &[(Claim, Verdict)],
+) -> Vec<(String, LackOfRun<'a>)> {
+    let mut lacks: BTreeMap<String, LackOfRun> = BTreeMap::new();
+    for sample in &run.samples {
+        let Some(failure) = sample.error.as_ref().filter(|failure| !failure.kind.is_fault()) else {
+            continue;
+        };
+        let lack = lacks.entry(failure.cause().into()).or_default();
+        lack.points.insert((&sample.experiment, &sample.point));
+        lack.remedy = lack.remedy.take().or_else(|| failure.remedy.clone());
+    }
+    let judged: Vec<&(Claim, Verdict)> = judged.iter().collect();
+    for cause in causes(&judged).into_iter().filter(|cause| cause.kind == VerdictKind::Unmeasurable)
+    {
+        let lack = lacks.entry(cause.text).or_default();
+        lack.claims += cause.claims.len();
+        lack.remedy = lack.remedy.take().or(cause.remedy);
+    }
+    let mut lacks: Vec<_> = lacks.into_iter().collect();
+    lacks.sort_by_key(|(_, lack)| std::cmp::Reverse((lack.claims, lack.points.len())));
+    lacks
 }
 
 /// Renders the causes as a table.

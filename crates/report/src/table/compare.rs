@@ -8,9 +8,11 @@ use lab::format::{self, Scale};
 use lab::journal::Run;
 use lab::metric::Better;
 use lab::point::Point;
+use lab::schema::JsonOutput;
 use lab::table::{ColumnHeader, Emphasis, Page, TableCell};
 use machine::proximity::Class;
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use super::cell::ValueFormat;
 use super::section::{Section, sections};
@@ -26,9 +28,17 @@ pub fn compare(comparisons: &[Comparison], first: &Run, page: Page) -> String {
     comparisons.iter().map(table).collect::<Vec<_>>().join("\n")
 }
 
-/// Returns comparisons as JSON.
-pub fn compare_json(comparisons: &[Comparison]) -> Value {
-    json!({ "comparisons": comparisons })
+/// What `tollgate compare` prints as JSON.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct CompareOutput<'a> {
+    /// A comparison per experiment.
+    pub comparisons: &'a [Comparison],
+}
+
+impl JsonOutput for CompareOutput<'_> {
+    const NAME: &'static str = "compare";
+    const WRITTEN_BY: &'static str = "tollgate compare A B --json";
+    const VERSION: u64 = 1;
 }
 
 fn comparison_text(comparison: &Comparison, experiment: Option<&Experiment>, page: Page) -> String {

@@ -1,6 +1,7 @@
 //! Inventory: the experiments of the suites with their claims and figures, and the capabilities of the
 //! machine.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use lab::capability::{Capability, State};
@@ -11,8 +12,10 @@ use lab::option::SuiteOption;
 use lab::plan;
 use lab::point::{Level, Point};
 use lab::quantity::format_duration;
+use lab::schema::JsonOutput;
 use lab::suite::{Suite, find_method};
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use lab::table::{ColumnHeader, Emphasis, Page, TableCell};
 
@@ -36,11 +39,11 @@ pub struct Declared {
 }
 
 impl Declared {
-    fn claims_on<'a>(&'a self, experiments: &'a [String]) -> impl Iterator<Item = &'a Claim> {
+    fn claims_on<'a>(&'a self, experiments: &[String]) -> impl Iterator<Item = &'a Claim> {
         self.claims.iter().filter(|claim| experiments.contains(&claim.experiment))
     }
 
-    fn figures_of<'a>(&'a self, experiments: &'a [String]) -> impl Iterator<Item = &'a Figure> {
+    fn figures_of<'a>(&'a self, experiments: &[String]) -> impl Iterator<Item = &'a Figure> {
         self.figures.iter().filter(|figure| experiments.contains(&figure.experiment))
     }
 
@@ -86,22 +89,6 @@ impl Declared {
         let parts = [part("claims", sources.collect()), part("figures", figures.collect())];
         parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
     }
-
-    fn json(&self, experiments: &[String]) -> Value {
-        let claim = |claim: &Claim| {
-            json!({
-                "id": claim.id,
-                "says": claim.says,
-                "source": claim.source,
-                "experiment": claim.experiment,
-            })
-        };
-        let figure = |figure: &Figure| json!({"id": figure.id, "title": figure.title, "experiment": figure.experiment});
-        json!({
-            "claims": self.claims_on(experiments).map(claim).collect::<Value>(),
-            "figures": self.figures_of(experiments).map(figure).collect::<Value>(),
-        })
-    }
 }
 
 /// Renders suites with their experiments: points, rounds, expected time of all rounds, factors; and the number
@@ -139,22 +126,101 @@ pub fn list(
     text.trim_end_matches('\n').to_string() + "\n"
 }
 
-/// Returns suites with their experiments, claims and figures as JSON.
-pub fn list_json(suites: &[&Suite], experiments: &[Experiment], declared: &Declared) -> Value {
-    let suite = |suite: &&Suite| {
+/// What `tollgate list` prints as JSON.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct ListOutput<'a> {
+    suites: Vec<ListedSuite<'a>>,
+}
+
+impl JsonOutput for ListOutput<'_> {
+    const NAME: &'static str = "list";
+    const WRITTEN_BY: &'static str = "tollgate list --json";
+    const VERSION: u64 = 1;
+}
+
+/// A suite with its experiments, and the claims and figures on them.
+#[derive(Debug, Serialize, JsonSchema)]
+struct ListedSuite<'a> {
+    /// Name.
+    suite: &'a str,
+    /// Description in one line.
+    about: &'a str,
+    experiments: Vec<ExperimentOutput<'a>>,
+    claims: Vec<ClaimOutput<'a>>,
+    figures: Vec<FigureOutput<'a>>,
+}
+
+/// An experiment with the part that this machine can measure.
+#[derive(Debug, Serialize, JsonSchema)]
+struct ExperimentOutput<'a> {
+    /// ID, e.g. `copy/throughput`.
+    id: String,
+    /// Description in one line.
+    about: &'a str,
+    /// Metric of tables and figures.
+    metric: &'a str,
+    /// Factor to the levels of all points.
+    factors: BTreeMap<&'a str, Vec<&'a Level>>,
+    /// Number of points.
+    points: usize,
+    /// Number of points that this machine can measure.
+    available: usize,
+    /// Maximum number of rounds.
+    rounds: u32,
+    /// Time of all rounds of the points that this machine can measure, s.
+    expected_seconds: f64,
+}
+
+/// A declared claim.
+#[derive(Debug, Serialize, JsonSchema)]
+struct ClaimOutput<'a> {
+    id: &'a str,
+    /// The claim in one sentence.
+    says: &'a str,
+    /// Publication; `tollgate` for its promises.
+    source: &'a str,
+    /// ID of the experiment.
+    experiment: &'a str,
+}
+
+/// A declared figure.
+#[derive(Debug, Serialize, JsonSchema)]
+struct FigureOutput<'a> {
+    id: &'a str,
+    title: &'a str,
+    /// ID of the experiment.
+    experiment: &'a str,
+}
+
+/// Returns suites with their experiments, claims and figures for JSON.
+pub fn list_output<'a>(
+    suites: &[&'a Suite],
+    experiments: &'a [Experiment],
+    declared: &'a Declared,
+) -> ListOutput<'a> {
+    let claim = |claim: &'a Claim| ClaimOutput {
+        id: &claim.id,
+        says: &claim.says,
+        source: &claim.source,
+        experiment: &claim.experiment,
+    };
+    let figure = |figure: &'a Figure| FigureOutput {
+        id: &figure.id,
+        title: &figure.title,
+        experiment: &figure.experiment,
+    };
+    let suite = |suite: &&'a Suite| {
         let listed: Vec<_> = listed(suite, experiments).collect();
         let ids: Vec<_> = listed.iter().map(|it| it.experiment.id()).collect();
-        let mut value = json!({
-            "suite": suite.name(),
-            "about": suite.about(),
-            "experiments": listed.iter().map(ListedExperiment::json).collect::<Value>(),
-        });
-        if let (Value::Object(all), Value::Object(more)) = (&mut value, declared.json(&ids)) {
-            all.extend(more);
+        ListedSuite {
+            suite: suite.name(),
+            about: suite.about(),
+            experiments: listed.into_iter().map(ListedExperiment::output).collect(),
+            claims: declared.claims_on(&ids).map(claim).collect(),
+            figures: declared.figures_of(&ids).map(figure).collect(),
         }
-        value
     };
-    suites.iter().map(suite).collect()
+    ListOutput { suites: suites.iter().map(suite).collect() }
 }
 
 fn listed<'a>(
@@ -191,7 +257,7 @@ fn factors(experiment: &Experiment) -> Vec<(&str, Vec<&Level>)> {
     names.map(|name| (name.as_str(), levels(name))).collect()
 }
 
-impl ListedExperiment<'_> {
+impl<'a> ListedExperiment<'a> {
     fn row(&self) -> Vec<TableCell> {
         let varied = self.factors.iter().filter(|(_, levels)| levels.len() > 1);
         let factors = varied.map(|(name, levels)| format!("{name} ({})", levels.len()));
@@ -213,18 +279,17 @@ impl ListedExperiment<'_> {
         ]
     }
 
-    fn json(&self) -> Value {
-        let factors = self.factors.iter().map(|(name, levels)| (name.to_string(), json!(levels)));
-        json!({
-            "id": self.experiment.id(),
-            "about": self.experiment.about,
-            "metric": self.experiment.metric,
-            "factors": Value::Object(factors.collect()),
-            "points": self.experiment.points.len(),
-            "available": self.available,
-            "rounds": self.experiment.effort.rounds,
-            "expected_seconds": self.expected.as_secs_f64(),
-        })
+    fn output(self) -> ExperimentOutput<'a> {
+        ExperimentOutput {
+            id: self.experiment.id(),
+            about: &self.experiment.about,
+            metric: &self.experiment.metric,
+            factors: self.factors.into_iter().collect(),
+            points: self.experiment.points.len(),
+            available: self.available,
+            rounds: self.experiment.effort.rounds,
+            expected_seconds: self.expected.as_secs_f64(),
+        }
     }
 }
 
@@ -248,7 +313,7 @@ pub fn describe(title: &str, suites: &[&Suite], experiment: &Experiment, page: P
 }
 
 /// What this machine lacks for points of claims.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Lack {
     /// The cause, e.g. `this CPU has no MPX`.
     pub cause: String,
@@ -309,22 +374,54 @@ pub fn options(known: &[SuiteOption], page: Page) -> String {
         + &page.table(&headers, known.iter().map(row).collect())
 }
 
-/// Returns capabilities, what claims lack, and options as JSON.
-pub fn doctor_json(
-    groups: &[(String, Vec<Capability>)],
-    lacks: &[Lack],
+/// What `tollgate doctor` prints as JSON.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct DoctorOutput<'a> {
+    /// Capabilities of the machine, then those that each suite needs in addition.
+    groups: Vec<CapabilityGroup<'a>>,
+    /// What the machine lacks for points of claims, the cause of most claims first.
+    lacks: &'a [Lack],
+    /// Opt-in features.
+    options: Vec<OptionOutput>,
+}
+
+impl JsonOutput for DoctorOutput<'_> {
+    const NAME: &'static str = "doctor";
+    const WRITTEN_BY: &'static str = "tollgate doctor --json";
+    const VERSION: u64 = 1;
+}
+
+/// Capabilities of the machine or of a suite.
+#[derive(Debug, Serialize, JsonSchema)]
+struct CapabilityGroup<'a> {
+    /// `machine`, or the name of the suite.
+    of: &'a str,
+    capabilities: &'a [Capability],
+}
+
+/// An opt-in feature.
+#[derive(Debug, Serialize, JsonSchema)]
+struct OptionOutput {
+    /// Option of `tollgate run`.
+    usage: String,
+    /// Effect in one line.
+    enables: &'static str,
+}
+
+/// Returns capabilities, what claims lack, and options for JSON.
+pub fn doctor_output<'a>(
+    groups: &'a [(String, Vec<Capability>)],
+    lacks: &'a [Lack],
     known: &[SuiteOption],
-) -> Value {
-    let groups = groups.iter().map(|(name, all)| json!({"of": name, "capabilities": all}));
-    let option = |option: &SuiteOption| json!({"usage": option.usage(), "enables": option.enables});
-    let options: Value = known.iter().map(option).collect();
-    let lack = |it: &Lack| json!({"cause": it.cause, "remedy": it.remedy, "claims": it.claims});
-    let lacks: Value = lacks.iter().map(lack).collect();
-    let others = [
-        json!({"of": "claims", "unavailable": lacks}),
-        json!({"of": "options", "options": options}),
-    ];
-    groups.chain(others).collect()
+) -> DoctorOutput<'a> {
+    let group =
+        |(of, capabilities): &'a (String, Vec<Capability>)| CapabilityGroup { of, capabilities };
+    let option = |one: &SuiteOption| OptionOutput { usage: one.usage(), enables: one.enables };
+    DoctorOutput {
+        groups: groups.iter().map(group).collect(),
+        lacks,
+        options: known.iter().map(option).collect(),
+    }
 }
 
 fn capability_row(capability: &Capability) -> Vec<TableCell> {

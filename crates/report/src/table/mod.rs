@@ -16,17 +16,20 @@ mod sides;
 mod statistic;
 mod verdicts;
 
-pub use compare::{compare, compare_json};
-pub use inventory::{Declared, Lack, describe, doctor, doctor_json, list, list_json, options};
+pub use compare::{CompareOutput, compare};
+pub use inventory::{
+    Declared, DoctorOutput, Lack, ListOutput, describe, doctor, doctor_output, list, list_output,
+    options,
+};
 pub use lab::table::Page;
 pub use notes::differing;
 pub use screen::{NoHeadline, Screen};
-pub use show::{ShowOptions, measured, show, show_json};
-pub use sides::{sides, sides_json};
-pub use verdicts::{claim, verdict, verdicts, verdicts_json};
+pub use show::{ShowOptions, ShowOutput, measured, show, show_output};
+pub use sides::{SidesOutput, sides, sides_output};
+pub use verdicts::{JudgedClaim, claim, judged_claims, verdict, verdicts};
 
 pub(crate) use argument::why;
-pub(crate) use causes::{NOT_MEASURED, causes, is_unmeasured};
+pub(crate) use causes::{LackOfRun, NOT_MEASURED, lacks_of_run, verdict_name};
 pub(crate) use cell::ValueCell;
 pub(crate) use compare::{
     ComparedTable, compared_cells, compared_tables, counts as comparison_counts,

@@ -2,16 +2,21 @@
 
 use std::rc::Rc;
 
-use lab::experiment::{Experiment, suite_name};
-use lab::guest::GuestClock;
+use lab::experiment::{Experiment, Profile, suite_name};
+use lab::guest::{GuestClock, GuestsRecord};
 use lab::journal::Run;
-use lab::metric::Better;
+use lab::metric::{Better, MetricRecord};
 use lab::point::{Filter, Point};
 use lab::proximity::Classes;
+use lab::schema::JsonOutput;
 use lab::sharing::SharingCounts;
-use lab::statistics::NoiseFloor;
-use lab::summary::{Floors, Row, Summary, SummaryError, Unit, summarise};
-use serde_json::{Value, json};
+use lab::statistics::{NoiseFloor, Ratio};
+use lab::summary::{
+    Floors, OtherEnvironment, Row, Summary, SummaryError, TwinAlarm, Unit, VoidDifference,
+    summarise,
+};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use super::cell::{BestSelector, Rows, ValueFormat};
 use super::notes::{Notes, others_left_out, remarks};
@@ -62,24 +67,75 @@ pub fn show(
     Ok(shown.collect::<Result<Vec<_>, _>>()?.join("\n"))
 }
 
-/// Returns the summaries of experiments, with every point, as JSON.
+/// What `tollgate show` prints as JSON.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct ShowOutput {
+    /// Name of the run.
+    run: String,
+    /// Name of the host.
+    host: String,
+    /// Guests in which it was measured; `null` for the host.
+    guests: Option<GuestsRecord>,
+    profile: Profile,
+    experiments: Vec<ExperimentOutput>,
+}
+
+impl JsonOutput for ShowOutput {
+    const NAME: &'static str = "show";
+    const WRITTEN_BY: &'static str = "tollgate show --json";
+    const VERSION: u64 = 1;
+}
+
+/// One metric of an experiment.
+#[derive(Debug, Serialize, JsonSchema)]
+struct ExperimentOutput {
+    /// ID, e.g. `copy/throughput`.
+    experiment: String,
+    /// Description in one line; `null` if the run does not record the experiment.
+    about: Option<String>,
+    /// Sets of factors that are varied together; `null` if the run does not record the experiment.
+    sweeps: Option<Vec<Vec<String>>>,
+    /// Name of the metric.
+    metric: String,
+    /// Unit of the rows, and direction of the metric.
+    record: MetricRecord,
+    /// ID of the summarised environment.
+    environment: String,
+    /// Other environments with samples of the experiment.
+    other_environments: Vec<OtherEnvironment>,
+    /// Number of samples by whether a busy SMT sibling shared their core.
+    sharing: SharingCounts,
+    /// Classes of the samples by the proximity of their cores.
+    classes: Classes,
+    /// A row per point.
+    rows: Vec<Row>,
+    /// Each point with a twin, and the ratio of the two.
+    twins: Vec<(Point, Ratio)>,
+    /// Noise floor of each pair of twins.
+    floors: Floors,
+    /// Twins that differ.
+    alarms: Vec<TwinAlarm>,
+    /// Level whose samples are void more or less often than those of other levels.
+    void_difference: Option<VoidDifference>,
+}
+
+/// Returns the summaries of experiments, with every point, for JSON.
 ///
 /// # Errors
 /// Returns an error in the same cases as [`show`].
-pub fn show_json(
+pub fn show_output(
     run: &Run,
     experiments: &[String],
     options: &ShowOptions,
-) -> Result<Value, SummaryError> {
-    let shown = experiments.iter().map(|id| Ok(ShownExperiment::new(run, id, options)?.json()));
-    let experiments = shown.collect::<Result<Vec<_>, _>>()?;
-    Ok(json!({
-        "run": run.record.name,
-        "host": run.record.host,
-        "guests": run.record.guests,
-        "profile": run.record.profile,
-        "experiments": experiments,
-    }))
+) -> Result<ShowOutput, SummaryError> {
+    let shown = experiments.iter().map(|id| Ok(ShownExperiment::new(run, id, options)?.output()));
+    Ok(ShowOutput {
+        run: run.record.name.clone(),
+        host: run.record.host.clone(),
+        guests: run.record.guests.clone(),
+        profile: run.record.profile,
+        experiments: shown.collect::<Result<_, _>>()?,
+    })
 }
 
 /// One experiment to be shown.
@@ -95,7 +151,11 @@ impl<'a> ShownExperiment<'a> {
     ///
     /// # Errors
     /// Returns an error if the run has no samples of the experiment or no such metric.
-    fn new(run: &'a Run, id: &str, options: &'a ShowOptions) -> Result<Self, SummaryError> {
+    pub(crate) fn new(
+        run: &'a Run,
+        id: &str,
+        options: &'a ShowOptions,
+    ) -> Result<Self, SummaryError> {
         let experiment = run.record.experiments.get(id);
         let first = || run.record.metrics.get(suite_name(id))?.keys().next().cloned();
         let metric = options.metric.clone().or_else(|| Some(experiment?.metric.clone()));
@@ -120,18 +180,24 @@ impl<'a> ShownExperiment<'a> {
         rows.filter(|row| self.options.filter.matches(&row.point)).collect()
     }
 
-    fn json(&self) -> Value {
-        let summary = json!(*self.summary);
-        let rows = self.rows();
-        let mut value = json!({
-            "about": self.experiment.map(|e| &e.about),
-            "sweeps": self.experiment.map(|e| &e.sweeps),
-        });
-        if let (Value::Object(all), Value::Object(summary)) = (&mut value, summary) {
-            all.extend(summary);
-            all.insert("rows".into(), json!(rows));
+    fn output(&self) -> ExperimentOutput {
+        let summary = &self.summary;
+        ExperimentOutput {
+            experiment: summary.experiment.clone(),
+            about: self.experiment.map(|one| one.about.clone()),
+            sweeps: self.experiment.map(|one| one.sweeps.clone()),
+            metric: summary.metric.clone(),
+            record: summary.record.clone(),
+            environment: summary.environment.clone(),
+            other_environments: summary.other_environments.clone(),
+            sharing: summary.sharing,
+            classes: summary.classes,
+            rows: self.rows().into_iter().cloned().collect(),
+            twins: summary.twins.clone(),
+            floors: summary.floors.clone(),
+            alarms: summary.alarms.clone(),
+            void_difference: summary.void_difference.clone(),
         }
-        value
     }
 
     /// Renders the heading, a table per sweep, and the notes.

@@ -8,11 +8,13 @@ use lab::format::{self, Scale};
 use lab::journal::Run;
 use lab::metric::Better;
 use lab::point::Point;
+use lab::schema::JsonOutput;
 use lab::side::{LEVELS, SideRecord};
 use lab::statistics::{Estimate, IntervalKind, Ratio, Resolution};
 use lab::table::{ColumnHeader, Emphasis, Page, TableCell};
 use machine::proximity::Class;
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use super::cell::ValueFormat;
 use super::notes::half;
@@ -39,10 +41,27 @@ pub fn sides(comparisons: &[SideComparison], run: &Run, page: Page) -> String {
     text
 }
 
-/// Returns the comparison of the sides of a run as JSON.
-pub fn sides_json(comparisons: &[SideComparison], run: &Run) -> Value {
-    let sides: BTreeMap<_, _> = LEVELS.iter().zip(&run.record.sides).collect();
-    json!({ "run": run.record.name, "sides": sides, "comparisons": comparisons })
+/// What `tollgate compare --run` prints as JSON.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct SidesOutput<'a> {
+    /// Name of the run.
+    run: &'a str,
+    /// The sides, `old` and `new`.
+    sides: BTreeMap<&'static str, &'a SideRecord>,
+    /// A comparison per experiment.
+    comparisons: &'a [SideComparison],
+}
+
+impl JsonOutput for SidesOutput<'_> {
+    const NAME: &'static str = "compare-run";
+    const WRITTEN_BY: &'static str = "tollgate compare --run OLD NEW --json";
+    const VERSION: u64 = 1;
+}
+
+/// Returns the comparison of the sides of a run for JSON.
+pub fn sides_output<'a>(comparisons: &'a [SideComparison], run: &'a Run) -> SidesOutput<'a> {
+    let sides = LEVELS.into_iter().zip(&run.record.sides).collect();
+    SidesOutput { run: &run.record.name, sides, comparisons }
 }
 
 /// `/path/to/tollgate; version 0.1.0, digest 0123456789ab`

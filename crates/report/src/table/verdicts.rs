@@ -2,8 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use lab::claim::{Claim, MeasuredValue, Published, Verdict, VerdictKind};
-use serde_json::{Value, json};
+use lab::claim::{
+    CarriesOver, Claim, Judgement, MeasuredValue, OtherVerdict, Published, Quantifier, Reason,
+    Verdict, VerdictKind,
+};
+use lab::point::Filter;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use super::argument::{stated, why};
 use super::causes::{NOT_MEASURED, cause_of, causes, is_unmeasured};
@@ -94,30 +99,68 @@ fn table(page: Page, titles: &[&str], rows: Vec<Vec<TableCell>>) -> String {
     page.table(&headers, rows) + "\n"
 }
 
-/// Returns claims with their verdicts as JSON.
-pub fn verdicts_json(judged: &[(Claim, Verdict)]) -> Value {
-    let object = |(claim, verdict): &(Claim, Verdict)| {
-        json!({
-            "id": claim.id,
-            "says": claim.says,
-            "source": claim.source,
-            "origin": claim.origin,
-            "experiment": claim.experiment,
-            "where": claim.filter,
-            "carries_over": claim.carries_over,
-            "cores": claim.cores,
-            "verdict": verdict.kind,
-            "why": why(verdict),
-            "cause": cause_of(verdict),
-            "quantifier": verdict.quantifier,
-            "judgements": verdict.judgements,
-            "published": verdict.published,
-            "alarms": verdict.alarms,
-            "elsewhere": verdict.elsewhere,
-            "doubt": verdict.doubt,
+/// A claim with its verdict, as JSON.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct JudgedClaim<'a> {
+    id: &'a str,
+    /// The claim in one sentence.
+    says: &'a str,
+    /// Publication; `tollgate` for its promises.
+    source: &'a str,
+    /// Where its number comes from, if the source only plots or rounds it.
+    origin: Option<&'a str>,
+    /// ID of the experiment.
+    experiment: &'a str,
+    /// Points that it is about.
+    #[serde(rename = "where")]
+    filter: &'a Filter,
+    /// Where an absolute value is expected.
+    carries_over: Option<&'a CarriesOver>,
+    /// Physical cores that it needs.
+    cores: Option<usize>,
+    verdict: VerdictKind,
+    /// Reason in words.
+    why: String,
+    /// What the machine or the run lacks, if that is why there is no verdict.
+    cause: Option<String>,
+    /// How the judgements combine.
+    quantifier: Quantifier,
+    /// Judgements on the points or combinations of levels.
+    judgements: &'a [Judgement],
+    /// Value as published.
+    published: Option<&'a Published>,
+    /// Twins of the experiment that differ.
+    alarms: &'a [TwinAlarm],
+    /// Verdicts from the other environments of the run.
+    elsewhere: &'a [OtherVerdict],
+    /// Why it is inconclusive although its judgements decide.
+    doubt: Option<&'a Reason>,
+}
+
+/// Returns claims with their verdicts for JSON.
+pub fn judged_claims(judged: &[(Claim, Verdict)]) -> Vec<JudgedClaim<'_>> {
+    judged
+        .iter()
+        .map(|(claim, verdict)| JudgedClaim {
+            id: &claim.id,
+            says: &claim.says,
+            source: &claim.source,
+            origin: claim.origin.as_deref(),
+            experiment: &claim.experiment,
+            filter: &claim.filter,
+            carries_over: claim.carries_over.as_ref(),
+            cores: claim.cores,
+            verdict: verdict.kind,
+            why: why(verdict),
+            cause: cause_of(verdict),
+            quantifier: verdict.quantifier,
+            judgements: &verdict.judgements,
+            published: verdict.published.as_ref(),
+            alarms: &verdict.alarms,
+            elsewhere: &verdict.elsewhere,
+            doubt: verdict.doubt.as_ref(),
         })
-    };
-    judged.iter().map(object).collect()
+        .collect()
 }
 
 /// Counts the verdicts, e.g. `12 reproduced, 1 contradicted`. Claims without values in this run are not counted as

@@ -51,7 +51,8 @@ pub static SUITE: Suite = Suite::new(
 .with_options(OPTIONS)
 .with_capabilities(capabilities)
 .with_inconsistencies(consistency::contradictions)
-.with_command(SuiteCommand { command: cli::command, run: cli::main });
+.with_command(SuiteCommand { command: cli::command, run: cli::main })
+.with_outputs(cli::SCHEMAS);
 
 fn capabilities() -> Vec<Capability> {
     vec![

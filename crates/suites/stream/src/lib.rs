@@ -49,4 +49,5 @@ pub static SUITE: Suite = Suite::new(
     cores.chain([TESTPMD.capability()]).collect()
 })
 .with_options(OPTIONS)
-.with_command(SuiteCommand { command: cli::command, run: cli::main });
+.with_command(SuiteCommand { command: cli::command, run: cli::main })
+.with_outputs(cli::json::SCHEMAS);

@@ -3,16 +3,36 @@
 use std::path::Path;
 
 use lab::claim::{self, Claim, Verdict, VerdictKind};
+use lab::guest::GuestsRecord;
 use lab::journal::{self, Run};
 use lab::run::is_lab_experiment;
-use report::table::{self, Page};
-use serde_json::json;
+use lab::schema::JsonOutput;
+use report::table::{self, JudgedClaim, Page};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::arguments::{Claims, Requirement};
 use crate::error::CliError;
 use crate::output::{print, print_json, print_plain};
 use crate::select;
 use crate::stored_run;
+
+/// What `tollgate claims` prints as JSON.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct ClaimsOutput<'a> {
+    /// Claims with their verdicts.
+    claims: Vec<JudgedClaim<'a>>,
+    /// Guests in which the run was measured; `null` for the host, or without a run.
+    guests: Option<&'a GuestsRecord>,
+    /// What shows that the journal was edited, and contradictions between values of the run, one line each.
+    inconsistencies: Vec<String>,
+}
+
+impl JsonOutput for ClaimsOutput<'_> {
+    const NAME: &'static str = "claims";
+    const WRITTEN_BY: &'static str = "tollgate claims --json";
+    const VERSION: u64 = 1;
+}
 
 /// Prints each published value next to the measured one, with the verdict.
 pub(crate) fn claims(args: &Claims) -> Result<u8, CliError> {
@@ -28,12 +48,11 @@ fn print_verdicts(args: &Claims) -> Result<u8, CliError> {
     run.as_ref().map_or(Ok(()), stored_run::check_one_program)?;
     let judged = judge(claims, run.as_ref());
     if args.json {
-        let inconsistencies = run.as_ref().map(stored_run::inconsistencies).unwrap_or_default();
-        let claims = table::verdicts_json(&judged);
-        let guests = run.as_ref().and_then(|run| run.record.guests.as_ref());
-        print_json(
-            &json!({ "claims": claims, "guests": guests, "inconsistencies": inconsistencies }),
-        )?;
+        print_json(&ClaimsOutput {
+            claims: table::judged_claims(&judged),
+            guests: run.as_ref().and_then(|run| run.record.guests.as_ref()),
+            inconsistencies: run.as_ref().map(stored_run::inconsistencies).unwrap_or_default(),
+        })?;
     } else {
         let is_named = |(claim, _): &(Claim, Verdict)| args.names.contains(&claim.id);
         let whole = args.all || judged.iter().any(is_named);

@@ -90,7 +90,7 @@ fn print_sides(args: &Compare, request: &RunRequest, run: &Run) -> Result<(), Cl
     let compared = measured.iter().map(|id| compare::compare_sides(run, id, metric));
     let compared = compared.collect::<Result<Vec<_>, _>>()?;
     if args.json {
-        return print_json(&table::sides_json(&compared, run));
+        return print_json(&table::sides_output(&compared, run));
     }
     print(&table::sides(&compared, run, Page::stdout()))?;
     print_plain(&format!("\nrun: {}", run.folder.display()))
@@ -111,7 +111,7 @@ fn compare_runs(args: &Compare) -> Result<u8, CliError> {
     let selected: Vec<&str> = selected.iter().map(String::as_str).collect();
     let compared = compare::compare(&a, &b, &selected, metric, Unit::Own)?;
     if args.json {
-        print_json(&table::compare_json(&compared))?;
+        print_json(&table::CompareOutput { comparisons: &compared })?;
     } else {
         print(&table::compare(&compared, &a[0], Page::stdout()))?;
         if a.len().min(b.len()) < compare::MIN_RUNS {

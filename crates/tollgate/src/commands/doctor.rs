@@ -38,7 +38,7 @@ pub(crate) fn doctor(args: &Doctor) -> Result<u8, CliError> {
     let claims = select::select_claims(&catalogue, &[])?;
     let lacks = lacks(&claims, &catalogue.all_experiments(Profile::Full)?)?;
     if args.json {
-        print_json(&table::doctor_json(&groups, &lacks, &options))?;
+        print_json(&table::doctor_output(&groups, &lacks, &options))?;
     } else {
         print(&table::doctor(&groups, &lacks, Page::stdout()))?;
         print("")?;

@@ -7,22 +7,25 @@ use lab::catalogue::{Catalogue, DeclaredFigure};
 use lab::claim::{Claim, Verdict};
 use lab::experiment::Experiment;
 use lab::format::{count, percent};
+use lab::guest::GuestsRecord;
 use lab::headline::{Filled, Headline};
 use lab::journal::Run;
 use lab::quantity::format_duration;
 use lab::run::{RunRequest, RunSummary, is_lab_experiment};
 use lab::sample::Sample;
+use lab::schema::JsonOutput;
 use lab::sharing::SharingCounts;
 use lab::statistics::INTERVAL_ROUNDS;
 use lab::summary::Samples;
 use machine::file::Output;
 use report::export::{Format, to_file};
-use report::table::{self, NoHeadline, Page, Screen, ShowOptions};
-use serde_json::json;
+use report::table::{self, JudgedClaim, NoHeadline, Page, Screen, ShowOptions, ShowOutput};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use super::headlines;
 use super::next::{Rounds, commands};
-use super::plot::Figures;
+use super::plot::{Figures, PlotOutput};
 use crate::arguments::{self, SelectionArgs};
 use crate::error::CliError;
 use crate::output::{print, print_json, print_plain};
@@ -76,6 +79,30 @@ struct Results<'a> {
     judged: Vec<(Claim, Verdict)>,
 }
 
+/// What `tollgate run` prints as JSON.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct RunOutput<'a> {
+    /// Folder of the run.
+    folder: String,
+    /// Number of samples measured in this session.
+    samples: u64,
+    /// Guests in which it was measured; `null` for the host.
+    guests: Option<&'a GuestsRecord>,
+    /// Headlines that have values.
+    headlines: &'a [Filled],
+    tables: ShowOutput,
+    claims: Vec<JudgedClaim<'a>>,
+    figures: PlotOutput<'a>,
+    /// What shows that the journal was edited, and contradictions between values of the run, one line each.
+    inconsistencies: Vec<String>,
+}
+
+impl JsonOutput for RunOutput<'_> {
+    const NAME: &'static str = "run";
+    const WRITTEN_BY: &'static str = "tollgate run --json";
+    const VERSION: u64 = 1;
+}
+
 /// Prints one screen, or tables and verdicts, and writes figures and a CSV file. Returns the first
 /// error of a user's figure at the end.
 pub(super) fn print_results(
@@ -126,16 +153,16 @@ pub(super) fn print_results(
 
 impl Results<'_> {
     fn print_json(&self, figures: &Figures) -> Result<(), CliError> {
-        print_json(&json!({
-            "folder": self.summary.folder.display().to_string(),
-            "samples": self.summary.samples,
-            "guests": self.run.record.guests,
-            "headlines": self.headlines,
-            "tables": table::show_json(self.run, self.experiments, &ShowOptions::default())?,
-            "claims": table::verdicts_json(&self.judged),
-            "figures": figures.json(),
-            "inconsistencies": stored_run::inconsistencies(self.run),
-        }))
+        print_json(&RunOutput {
+            folder: self.summary.folder.display().to_string(),
+            samples: self.summary.samples,
+            guests: self.run.record.guests.as_ref(),
+            headlines: &self.headlines,
+            tables: table::show_output(self.run, self.experiments, &ShowOptions::default())?,
+            claims: table::judged_claims(&self.judged),
+            figures: figures.output(),
+            inconsistencies: stored_run::inconsistencies(self.run),
+        })
     }
 
     fn print_tables(&self) -> Result<(), CliError> {

@@ -7,9 +7,11 @@ use lab::artefact;
 use lab::guest::{BootFailure, Guests, boot};
 use lab::option::{self, OF_GUEST};
 use lab::run::{LockRequest, MachineLock, NoObserver};
+use lab::schema::JsonOutput;
 use lab::terminal::one_line;
-use serde_json::json;
-use vm::declaration::{self, NamedDeclaration, StartOptions};
+use schemars::JsonSchema;
+use serde::Serialize;
+use vm::declaration::{self, Declaration, NamedDeclaration, StartOptions};
 
 use crate::arguments::{GuestCommand, GuestHow, measures};
 use crate::error::CliError;
@@ -34,21 +36,43 @@ pub(crate) fn guest(args: &GuestCommand) -> Result<u8, CliError> {
     }
     let declared = declaration::find(name).map_err(CliError::usage)?;
     match args.json {
-        true => print_json(&json(&declared))?,
+        true => print_json(&GuestsOutput { guests: vec![NamedGuest::of(&declared)] })?,
         false => print(declared.text.trim_end())?,
     }
     Ok(0)
 }
 
-fn json(declared: &NamedDeclaration) -> serde_json::Value {
-    json!({ "name": declared.name, "declaration": declared.declaration })
+/// What `tollgate guest` prints as JSON.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct GuestsOutput<'a> {
+    /// All guests, or the one that was named.
+    guests: Vec<NamedGuest<'a>>,
+}
+
+impl JsonOutput for GuestsOutput<'_> {
+    const NAME: &'static str = "guest";
+    const WRITTEN_BY: &'static str = "tollgate guest --json";
+    const VERSION: u64 = 1;
+}
+
+/// A guest with its declaration.
+#[derive(Serialize, JsonSchema)]
+struct NamedGuest<'a> {
+    /// Name on the command line.
+    name: &'a str,
+    declaration: &'a Declaration,
+}
+
+impl<'a> NamedGuest<'a> {
+    fn of(declared: &'a NamedDeclaration) -> Self {
+        Self { name: &declared.name, declaration: &declared.declaration }
+    }
 }
 
 fn list(is_json: bool) -> Result<u8, CliError> {
     let guests = declaration::embedded()?;
     if is_json {
-        let guests: Vec<_> = guests.iter().map(json).collect();
-        print_json(&json!(guests))?;
+        print_json(&GuestsOutput { guests: guests.iter().map(NamedGuest::of).collect() })?;
         return Ok(0);
     }
     let width = guests.iter().map(|one| one.name.len()).max().unwrap_or_default();

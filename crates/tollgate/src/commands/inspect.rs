@@ -20,7 +20,7 @@ pub(crate) fn list(args: &List) -> Result<u8, CliError> {
     let figures = catalogue.figures()?.into_iter().map(|declared| declared.figure);
     let declared = Declared { claims: catalogue.claims()?, figures: figures.collect() };
     if args.json {
-        print_json(&table::list_json(SUITES, &experiments, &declared))?;
+        print_json(&table::list_output(SUITES, &experiments, &declared))?;
         return Ok(0);
     }
     print(&table::list(SUITES, &experiments, &declared, Page::stdout()))?;

@@ -6,10 +6,12 @@ use lab::catalogue::DeclaredFigure;
 use lab::experiment::{Experiment, Profile};
 use lab::figure::{Axis, Figure, FigureKind};
 use lab::journal::Run;
+use lab::schema::JsonOutput;
 use machine::file;
 use report::chart;
 use report::figure::{FigureError, Picture, Summaries, picture};
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::arguments::Plot;
 use crate::error::CliError;
@@ -23,9 +25,33 @@ use crate::suites::SUITES;
 pub(super) struct Figures {
     pictures: Vec<Picture>,
     files: Vec<PathBuf>,
-    skipped: Vec<Value>,
+    skipped: Vec<SkippedFigure>,
     /// First error of a user's figure.
     error: Option<CliError>,
+}
+
+/// What `tollgate plot` prints as JSON.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct PlotOutput<'a> {
+    /// Paths of the files written.
+    files: Vec<String>,
+    /// Figures that are not drawn.
+    skipped: &'a [SkippedFigure],
+}
+
+impl JsonOutput for PlotOutput<'_> {
+    const NAME: &'static str = "plot";
+    const WRITTEN_BY: &'static str = "tollgate plot --json";
+    const VERSION: u64 = 1;
+}
+
+/// A figure that is not drawn.
+#[derive(Serialize, JsonSchema)]
+struct SkippedFigure {
+    /// ID.
+    figure: String,
+    /// Reason in one line.
+    why: String,
 }
 
 impl Figures {
@@ -41,7 +67,7 @@ impl Figures {
                 }
                 Err(error) => error,
             };
-            all.skipped.push(json!({ "figure": figure.id, "why": error.to_string() }));
+            all.skipped.push(SkippedFigure { figure: figure.id.clone(), why: error.to_string() });
             match error {
                 FigureError::Summary { .. } | FigureError::Nothing { .. } => {}
                 error if *is_user_supplied => {
@@ -71,10 +97,10 @@ impl Figures {
         self.pictures.len()
     }
 
-    /// Returns the files written, and the figures without files with the reasons, as JSON.
-    pub(super) fn json(&self) -> Value {
-        let files: Vec<_> = self.files.iter().map(|file| file.display().to_string()).collect();
-        json!({ "files": files, "skipped": self.skipped })
+    /// Returns the files written, and the figures without files with the reasons, for JSON.
+    pub(super) fn output(&self) -> PlotOutput<'_> {
+        let files = self.files.iter().map(|file| file.display().to_string()).collect();
+        PlotOutput { files, skipped: &self.skipped }
     }
 
     /// Returns the first error of a user's figure.
@@ -126,7 +152,7 @@ pub(crate) fn plot(args: &Plot) -> Result<u8, CliError> {
     }
     figures.draw(&args.output, "--output", file::write)?;
     if args.json {
-        print_json(&figures.json())?;
+        print_json(&figures.output())?;
     } else {
         let lines = figures.files.iter().map(|path| format!("{}\n", path.display()));
         print_plain(&lines.collect::<String>())?;

@@ -1,16 +1,10 @@
-//! Commands that print or export results: `tollgate show` and `export`.
-
-use std::io::{ErrorKind, IsTerminal, stdout};
+//! `tollgate show`
 
 use lab::journal::Run;
 use lab::point::Filter;
-use lab::sample::Sample;
-use lab::terminal::Plain;
-use machine::file::Output;
-use report::export::{self, ExportError};
 use report::table::{self, Page, ShowOptions};
 
-use crate::arguments::{Export, Show};
+use crate::arguments::Show;
 use crate::error::CliError;
 use crate::output::{print, print_json};
 use crate::select;
@@ -27,7 +21,7 @@ pub(crate) fn show(args: &Show) -> Result<u8, CliError> {
         filter: filter(&args.levels, &run, &experiments)?,
     };
     if args.json {
-        print_json(&table::show_json(&run, &experiments, &options)?)?;
+        print_json(&table::show_output(&run, &experiments, &options)?)?;
     } else {
         print(&table::show(&run, &experiments, &options, Page::stdout())?)?;
         stored_run::print_inconsistencies(&run)?;
@@ -47,24 +41,4 @@ fn filter(levels: &[String], run: &Run, experiments: &[String]) -> Result<Filter
         }
     }
     if filter.0.is_empty() { Ok(filter) } else { Err(CliError::usage(format!("--where: {why}"))) }
-}
-
-/// Exports the samples of the newest run.
-pub(crate) fn export(args: &Export) -> Result<u8, CliError> {
-    let run = stored_run::open(&args.results.folder)?;
-    stored_run::resolve_names(&run, &args.names)?;
-    let filter = |sample: &Sample| select::is_selected(&args.names, &sample.experiment);
-    let written = match &args.output {
-        Some(path) => export::to_file(&[run], &filter, args.format, path, Output::create),
-        // Files keep control characters; a terminal would act on them.
-        None if stdout().is_terminal() => {
-            export::write(&[run], &filter, args.format, &mut Plain::new(stdout()))
-        }
-        None => export::write(&[run], &filter, args.format, &mut stdout()),
-    };
-    match written {
-        Err(ExportError::Write(e)) if e.kind() == ErrorKind::BrokenPipe => Ok(0),
-        Err(error) => Err(CliError::failed(error)),
-        Ok(()) => Ok(0),
-    }
 }

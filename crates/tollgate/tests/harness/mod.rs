@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use lab::journal::{self, Run};
 use lab::sample::{FailureKind, Sample};
+use serde_json::Value;
 
 /// Timeout of operations that are quick on an idle machine.
 pub const TIMEOUT: Duration = Duration::from_secs(30);
@@ -93,10 +94,22 @@ impl Bench {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// Runs the program and parses its standard output.
+    /// Runs the program, parses its standard output and validates it by its schema.
     #[track_caller]
-    pub fn json(&self, arguments: &[&str]) -> serde_json::Value {
-        serde_json::from_str(&self.ok(arguments)).unwrap()
+    pub fn json(&self, arguments: &[&str]) -> Value {
+        let value = serde_json::from_str(&self.ok(arguments)).unwrap();
+        self.validate(schema_of(arguments), &value);
+        value
+    }
+
+    /// Validates an output by the schema that the program prints.
+    #[track_caller]
+    pub fn validate(&self, name: &str, output: &Value) {
+        let schema: Value = serde_json::from_str(&self.ok(&["schema", name])).unwrap();
+        let validator = jsonschema::draft202012::new(&schema).unwrap();
+        let errors = validator.iter_errors(output);
+        let errors: Vec<_> = errors.map(|it| format!("{}: {it}", it.instance_path())).collect();
+        assert!(errors.is_empty(), "{name}:\n{}", errors.join("\n"));
     }
 
     /// Runs the program, which must fail with `status`, and returns its error line.
@@ -166,6 +179,23 @@ impl Bench {
             std::thread::sleep(Duration::from_millis(5));
         }
         assert_eq!(self.processes(), Vec::<String>::new());
+    }
+}
+
+/// Returns the name of the schema of the JSON that a command prints.
+fn schema_of<'a>(arguments: &[&'a str]) -> &'a str {
+    match arguments {
+        ["compare", words @ ..] if words.contains(&"--run") => "compare-run",
+        ["stream", "search", ..] => "suite",
+        ["stream", "generate", ..] => "stream-generate",
+        ["stream", "pcap", ..] => "stream-pcap",
+        ["stream", ..] => "stream-application",
+        ["crossing", "guest", ..] => "crossing-guest",
+        ["crossing", "import", ..] => "crossing-import",
+        ["copy" | "crossing" | "enclave" | "bounds", ..] => "suite",
+        ["export", ..] => "export-json",
+        [name, ..] => name,
+        [] => panic!("no command"),
     }
 }
 

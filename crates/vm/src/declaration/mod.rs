@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use lab::data::{DataError, MAX_FILE, is_plain_name, read_toml};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::pool::Pool;
@@ -31,7 +32,7 @@ const EMBEDDED: &[(&str, &str)] = &[
 ];
 
 /// A declared guest: one virtual machine, or several with common memory.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Declaration {
     /// Features that the host may lack.
@@ -81,7 +82,7 @@ pub struct Declaration {
 }
 
 /// A kernel without modules, built from Debian's source.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BuiltKernel {
     /// Name of a suite's patch, or a file whose name ends in `.patch`.
@@ -92,7 +93,7 @@ pub struct BuiltKernel {
 }
 
 /// One of several hosts.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Host {
     /// Host name, after the name of the declaration.

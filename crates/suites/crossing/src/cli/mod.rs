@@ -12,10 +12,12 @@ use lab::adhoc::AdhocRun;
 use lab::catalogue::Catalogue;
 use lab::experiment::Experiment;
 use lab::point::{Level, Point};
+use lab::schema::{self, JsonOutput, OutputSchema};
 use lab::suite::Lab;
 use lab::terminal;
 use machine::file;
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::SUITE;
 use crate::guest::{StandaloneParams, multiboot_image};
@@ -39,37 +41,81 @@ pub fn command() -> clap::Command {
 pub fn main(matches: &ArgMatches, lab: &Lab) -> Result<i32, Error> {
     let Options { command, measure: arguments, results, json } =
         Options::from_arg_matches(matches)?;
-    let (value, text) = match command {
+    match command {
         None => return measure(&arguments, &results, json, lab),
         Some(Command::Guest { write, rounds, crossings }) => {
             let params = StandaloneParams { rounds, crossings, ..StandaloneParams::default() };
-            write_guest(&write, &params)?
+            let written = write_guest(&write, &params)?;
+            let text = format!(
+                "{}: {} bytes; boot it with GRUB's 'multiboot' and a serial line at 115200 8N1, save the \
+                 serial output, then run: tollgate crossing import OUTPUT",
+                written.file, written.bytes
+            );
+            print(json, &written, &text)?;
         }
         Some(Command::Import { file, host, results }) => {
             let folder = import::main(&file, &host, &results, lab)?;
-            let shown = folder.display();
-            let text = format!("{shown}: tollgate show --results {shown}");
-            (json!({ "folder": shown.to_string(), "host": host }), text)
+            let folder = folder.display().to_string();
+            let text = format!("{folder}: tollgate show --results {folder}");
+            print(json, &ImportOutput { folder, host }, &text)?;
         }
-    };
-    let text = if json { terminal::json(&value) } else { text };
-    writeln!(terminal::stdout(), "{text}")?;
+    }
     Ok(0)
 }
 
-/// Writes the guest. Returns the result as JSON and as text.
-fn write_guest(path: &Path, params: &StandaloneParams) -> Result<(Value, String), Error> {
+/// Schemas of the outputs of `guest` and `import`.
+pub(crate) const SCHEMAS: &[OutputSchema] =
+    &[OutputSchema::of::<GuestOutput>(), OutputSchema::of::<ImportOutput>()];
+
+/// A guest written to a file.
+#[derive(Debug, Serialize, JsonSchema)]
+struct GuestOutput {
+    /// Path.
+    file: String,
+    /// Its size.
+    bytes: usize,
+    /// Rounds that it measures.
+    rounds: u32,
+    /// Crossings per sample.
+    crossings: u64,
+}
+
+impl JsonOutput for GuestOutput {
+    const NAME: &'static str = "crossing-guest";
+    const WRITTEN_BY: &'static str = "tollgate crossing guest --json";
+    const VERSION: u64 = 1;
+}
+
+/// Results of a guest, imported as a run.
+#[derive(Debug, Serialize, JsonSchema)]
+struct ImportOutput {
+    /// Folder of the run.
+    folder: String,
+    /// Name of the host that ran the guest.
+    host: String,
+}
+
+impl JsonOutput for ImportOutput {
+    const NAME: &'static str = "crossing-import";
+    const WRITTEN_BY: &'static str = "tollgate crossing import --json";
+    const VERSION: u64 = 1;
+}
+
+/// Prints an output as JSON or as text.
+fn print<T: JsonOutput>(is_json: bool, output: &T, text: &str) -> Result<(), Error> {
+    let json = is_json.then(|| schema::to_value(output)).transpose()?;
+    let text = json.map_or_else(|| text.to_owned(), |value| terminal::json(&value));
+    writeln!(terminal::stdout(), "{text}")?;
+    Ok(())
+}
+
+/// Writes the guest.
+fn write_guest(path: &Path, params: &StandaloneParams) -> Result<GuestOutput, Error> {
     let image = multiboot_image(params)?;
     file::write(path, &image)
         .map_err(|e| format!("{}: {e}; choose another file", path.display()))?;
-    let StandaloneParams { rounds, crossings, .. } = params;
-    let (file, length) = (path.display().to_string(), image.len());
-    let value = json!({ "file": file, "bytes": length, "rounds": rounds, "crossings": crossings });
-    let text = format!(
-        "{file}: {length} bytes; boot it with GRUB's 'multiboot' and a serial line at 115200 8N1, save the \
-         serial output, then run: tollgate crossing import OUTPUT"
-    );
-    Ok((value, text))
+    let StandaloneParams { rounds, crossings, .. } = *params;
+    Ok(GuestOutput { file: path.display().to_string(), bytes: image.len(), rounds, crossings })
 }
 
 /// Measures the rows of the table and prints it.

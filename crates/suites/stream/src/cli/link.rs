@@ -5,9 +5,9 @@ use std::sync::Arc;
 use clap::Args;
 use lab::option::{self, is_allowed};
 use lab::suite::UsageError;
-use serde_json::{Map, Value, json};
 
 use super::Error;
+use super::json::LinkOutput;
 use crate::link::{self, ALLOW_NETWORK, Drops, Link, LinkKind, LinkParams, LinkStatus, interface};
 use crate::nic::LinkMode;
 
@@ -176,33 +176,23 @@ impl LinkSummary {
         text
     }
 
-    /// Returns the fields of the JSON.
-    pub(super) fn json(&self) -> Map<String, Value> {
-        let dropped: Map<_, _> = self
-            .dropped
-            .iter()
-            .map(|(cause, packets)| ((*cause).to_owned(), (*packets).into()))
-            .collect();
-        let LinkMode::AfXdp { zero_copy, native } = self.mode else {
-            return self.fields(&json!(null), &json!(null), dropped);
-        };
-        self.fields(&zero_copy.into(), &native.into(), dropped)
+    /// Returns the name of the interface.
+    pub(super) fn name(&self) -> &str {
+        &self.name
     }
 
-    fn fields(
-        &self,
-        zero_copy: &Value,
-        native: &Value,
-        dropped: Map<String, Value>,
-    ) -> Map<String, Value> {
-        let fields = [
-            ("interface", self.name.clone().into()),
-            ("link", self.mode.to_string().into()),
-            ("zero_copy", zero_copy.clone()),
-            ("native_xdp", native.clone()),
-            ("stray", self.stray.into()),
-            ("dropped_by_kernel", dropped.into()),
-        ];
-        fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    /// Returns the fields of the JSON but the name.
+    pub(super) fn json(&self) -> LinkOutput {
+        let (zero_copy, native_xdp) = match self.mode {
+            LinkMode::AfXdp { zero_copy, native } => (Some(zero_copy), Some(native)),
+            LinkMode::AfPacket | LinkMode::Tap => (None, None),
+        };
+        LinkOutput {
+            link: Some(self.mode.to_string()),
+            zero_copy,
+            native_xdp,
+            stray: Some(self.stray),
+            dropped_by_kernel: Some(self.dropped.iter().copied().collect()),
+        }
     }
 }

@@ -18,6 +18,7 @@ use lab::suite::Lab;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 mod generate;
+pub(crate) mod json;
 mod link;
 mod pcap;
 mod rate;

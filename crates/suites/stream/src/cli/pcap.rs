@@ -4,10 +4,11 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Args;
+use lab::schema;
 use lab::suite::UsageError;
-use serde_json::json;
 
 use super::Error;
+use super::json::{PcapFile, PcapOutput};
 use crate::wire::pcap;
 use crate::wire::sample::{SampleError, SampleTraffic, Sizes};
 
@@ -50,16 +51,15 @@ pub(crate) fn main(options: &Options) -> Result<i32, Error> {
         pcap::write(&path, &sample.traffic().map_err(to_error)?)?;
         if options.json {
             let SampleTraffic { packets, size, sources, destinations } = sample;
-            let size = size.to_string();
-            written.push(json!({
-                "file": path.display().to_string(), "packets": packets, "size": size, "sources": sources, "destinations": destinations,
-            }));
+            let (file, size) = (path.display().to_string(), size.to_string());
+            written.push(PcapFile { file, packets, size, sources, destinations });
         } else {
             writeln!(out, "{}", path.display())?;
         }
     }
     if options.json {
-        writeln!(out, "{}", lab::terminal::json(&json!({ "files": written })))?;
+        let value = schema::to_value(&PcapOutput { files: written })?;
+        writeln!(out, "{}", lab::terminal::json(&value))?;
     }
     Ok(0)
 }

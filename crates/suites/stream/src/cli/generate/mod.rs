@@ -20,7 +20,7 @@ use machine::tsc::Tsc;
 use super::Error;
 use super::link::{LinkOptions, LinkWatch};
 use super::rate::Rate;
-use super::{Interrupted, say, until};
+use super::{Interrupted, json, say, until};
 use crate::generator::{Check, Expectation, GeneratorCommand, LiveCounters, Pace, Report, Trial};
 use crate::iterations::StallThreshold;
 use crate::nic::Counters;
@@ -346,12 +346,10 @@ fn save(result: &RunResult, times: &Histogram<u64>, mut file: Output) -> std::io
 }
 
 fn print(options: &Options, result: &RunResult) -> Result<(), Error> {
-    let mut out = lab::terminal::stdout();
     if options.json {
-        writeln!(out, "{}", result.json())?;
-    } else {
-        write!(out, "{}", result.text())?;
+        return json::print(&result.json());
     }
+    write!(lab::terminal::stdout(), "{}", result.text())?;
     Ok(())
 }
 

@@ -5,9 +5,9 @@ use std::path::Path;
 
 use hdrhistogram::Histogram;
 use machine::file::Output;
-use serde_json::{Map, Value, json};
 
 use crate::cli::Error;
+use crate::cli::json::{CoreOutput, GeneratorOutput};
 use crate::cli::link::LinkSummary;
 use crate::generator::{CounterSnapshot, Expectation, Report};
 use crate::losses::{Losses, NOT_ECHOED};
@@ -325,55 +325,39 @@ impl RunResult {
         format!("{:>10} {corrupted} packets, and {late} late or duplicated{missing}\n", "corrupted")
     }
 
-    pub(super) fn json(&self) -> Value {
-        let Report { sent, dropped, received, corrupted, late, missing, times, .. } = &self.report;
+    pub(super) fn json(&self) -> GeneratorOutput<'_> {
+        let Report { sent, dropped, received, corrupted, late, missing, ref times, .. } =
+            self.report;
         let [(sent_mpps, sent_gbps), (received_mpps, received_gbps)] = self.rates();
-        let counters: Map<String, Value> = self
-            .counters
-            .named()
-            .into_iter()
-            .map(|(name, count)| (name.into(), count.into()))
-            .collect();
-        let known = self.losses_by_cause().into_iter();
-        let losses: Map<String, Value> =
-            known.map(|(cause, packets)| (cause.into(), packets.into())).collect();
         let times = times.as_ref().filter(|times| !times.is_empty());
-        let times = times.map(|times| {
-            self.times(times)
-                .into_iter()
-                .map(|(name, ns)| (name.to_owned(), Value::from(ns)))
-                .collect::<Map<_, _>>()
-        });
-        let mut result = json!({
-            "nic": self.config.map(|config| config.to_string()),
-            "modelled": self.modelled.to_string(),
-            "sent": sent,
-            "received": received,
-            "lost": self.returns().then(|| self.report.lost()),
-            "dropped": dropped,
-            "lost_by_cause": losses,
-            "nic_core": self.nic_json(),
-            "corrupted": corrupted,
-            "late": late,
-            "missing": missing,
-            "matching_lines": self.matching_lines(),
-            "application": self.application.map(|of| of.application.name()),
-            "traffic": self.application.as_ref().map(describe),
-            "sent_mpps": sent_mpps,
-            "received_mpps": received_mpps,
-            "sent_gbps": sent_gbps,
-            "received_gbps": received_gbps,
-            "rtt_ns": times,
-            "rtt_of_one_in": self.report.timed_every,
-            "counters": counters,
-        });
-        if let (Some(link), Some(result)) = (&self.link, result.as_object_mut()) {
-            // The counters are those of a card.
-            result.remove("counters");
-            result.remove("modelled");
-            result.extend(link.json());
+        // Counters and model are those of the software NIC.
+        let has_nic = self.link.is_none();
+        let cycles = self.report.cycles_per_packet(self.hertz);
+        GeneratorOutput {
+            nic: self.config.map(|config| config.to_string()),
+            modelled: has_nic.then(|| self.modelled.to_string()),
+            sent,
+            received,
+            lost: self.returns().then(|| self.report.lost()),
+            dropped,
+            lost_by_cause: self.losses_by_cause().into_iter().collect(),
+            nic_core: CoreOutput::new(&self.report.core_use(), cycles),
+            corrupted,
+            late,
+            missing,
+            matching_lines: self.matching_lines(),
+            application: self.application.as_ref().map(|of| of.application.name()),
+            traffic: self.application.as_ref().map(describe),
+            sent_mpps,
+            received_mpps,
+            sent_gbps,
+            received_gbps,
+            rtt_ns: times.map(|times| self.times(times).into_iter().collect()),
+            rtt_of_one_in: self.report.timed_every,
+            counters: has_nic.then(|| self.counters.named().into_iter().collect()),
+            interface: self.link.as_ref().map(LinkSummary::name),
+            link: self.link.as_ref().map(LinkSummary::json).unwrap_or_default(),
         }
-        result
     }
 
     /// Returns the lost packets by cause, as far as it is known. The generator sends all packets, however late.
@@ -420,17 +404,6 @@ impl RunResult {
         let cycles = cycles.map(|cycles| format!(", {cycles:.1} cycles per packet"));
         let cycles = cycles.unwrap_or_default();
         format!("{}; {packets:.1} packets per iteration{cycles}", used.describe())
-    }
-
-    fn nic_json(&self) -> Value {
-        let used = self.report.core_use();
-        json!({
-            "busy": used.busy,
-            "polling": used.polling,
-            "saturated": used.is_saturated(),
-            "packets_per_iteration": used.packets_per_iteration,
-            "cycles_per_packet": self.report.cycles_per_packet(self.hertz),
-        })
     }
 
     /// Writes the round-trip-time histogram as CSV.

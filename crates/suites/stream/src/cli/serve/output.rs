@@ -3,12 +3,12 @@
 use std::io::Write;
 
 use applications::application::Count;
-use serde_json::{Map, Value, json};
 
 use super::core::CoreRecord;
 use super::options::ServeOptions;
 use crate::application::{ApplicationSpec, sum};
 use crate::cli::Error;
+use crate::cli::json::{self, ApplicationOutput, CoreOutput, LinkOutput};
 use crate::cli::link::LinkSummary;
 use crate::nic::InterfaceConfig;
 use crate::steering::Steering;
@@ -33,28 +33,34 @@ impl Run<'_> {
         sum(self.records.iter().map(|record| record.stats.counts.as_slice()))
     }
 
-    /// Returns the fields of the JSON that do not depend on the interface.
-    fn json(&self) -> Map<String, Value> {
+    /// Returns the JSON for an interface, without the fields that only the software NIC or a link has.
+    fn json(&self, interface: String) -> ApplicationOutput<'_> {
         let nops = match self.spec {
-            ApplicationSpec::Echo { nops } => json!(nops),
+            ApplicationSpec::Echo { nops } => Some(*nops),
             ApplicationSpec::MaglevEnso { .. }
             | ApplicationSpec::Maglev { .. }
             | ApplicationSpec::KeyValue { .. }
             | ApplicationSpec::LogMonitor { .. }
-            | ApplicationSpec::Telemetry { .. } => Value::Null,
+            | ApplicationSpec::Telemetry { .. } => None,
         };
-        let counts =
-            self.counts().into_iter().map(|Count { name, value }| (name.into(), value.into()));
-        let fields = [
-            ("application", json!(self.spec.kind().name())),
-            ("options", json!(self.spec.describe(self.records.len()))),
-            ("packets", json!(self.all())),
-            ("counts", Value::Object(counts.collect())),
-            ("core_use", self.records.iter().map(use_json).collect()),
-            ("nops", nops),
-            ("seconds", json!(self.seconds)),
-        ];
-        fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+        let core_use =
+            |record: &CoreRecord| CoreOutput::new(&record.core_use(), record.cycles_per_packet());
+        ApplicationOutput {
+            application: self.spec.kind().name(),
+            options: self.spec.describe(self.records.len()),
+            packets: self.all(),
+            counts: self.counts().into_iter().map(|Count { name, value }| (name, value)).collect(),
+            core_use: self.records.iter().map(core_use).collect(),
+            nops,
+            seconds: self.seconds,
+            interface,
+            cores: None,
+            pipes: None,
+            steering: None,
+            flows: None,
+            ended: None,
+            link: LinkOutput::default(),
+        }
     }
 
     /// Returns the line with the counts; none if the application counts nothing.
@@ -76,22 +82,18 @@ pub(super) fn print(
     config: InterfaceConfig,
     ended: &str,
 ) -> Result<(), Error> {
-    let mut out = lab::terminal::stdout();
     if options.json {
-        let mut result = run.json();
         let is_ruled = options.steering == Steering::Rules;
-        let fields = [
-            ("cores", json!(run.packets)),
-            ("pipes", json!(options.pipes)),
-            ("steering", json!(options.steering.name())),
-            ("flows", json!(is_ruled.then(|| options.flow_count()))),
-            ("interface", json!(config.to_string())),
-            ("ended", json!(ended)),
-        ];
-        result.extend(fields.map(|(name, value)| (name.to_owned(), value)));
-        writeln!(out, "{}", Value::from(result))?;
-        return Ok(());
+        return json::print(&ApplicationOutput {
+            cores: Some(&run.packets),
+            pipes: Some(options.pipes),
+            steering: Some(options.steering.name()),
+            flows: is_ruled.then(|| options.flow_count()),
+            ended: Some(ended),
+            ..run.json(config.to_string())
+        });
     }
+    let mut out = lab::terminal::stdout();
     let (verb, packets, seconds) = (run.spec.kind().verb(), run.all(), run.seconds);
     writeln!(out, "{}, {}", run.spec.describe(options.cores()), options.describe(config))?;
     writeln!(out, "{verb} {packets} packets in {seconds:.1} s; {ended}")?;
@@ -104,13 +106,11 @@ pub(super) fn print(
 
 /// Prints a run over an interface of Linux, on one core.
 pub(super) fn print_link(json: bool, run: &Run, summary: &LinkSummary) -> Result<(), Error> {
-    let mut out = lab::terminal::stdout();
     if json {
-        let mut result = summary.json();
-        result.extend(run.json());
-        writeln!(out, "{}", Value::from(result))?;
-        return Ok(());
+        let output = run.json(summary.name().to_owned());
+        return json::print(&ApplicationOutput { link: summary.json(), ..output });
     }
+    let mut out = lab::terminal::stdout();
     let (verb, packets, seconds) = (run.spec.kind().verb(), run.all(), run.seconds);
     write!(out, "{}", summary.title())?;
     writeln!(out, "{verb:>10} {packets} packets in {seconds:.1} s")?;
@@ -160,17 +160,6 @@ fn use_text(record: &CoreRecord) -> String {
     };
     let (used, cycles) = (used.describe(), cycles.unwrap_or_default());
     format!("{used}, {bottleneck}; {packets:.1} packets per iteration{cycles}")
-}
-
-fn use_json(record: &CoreRecord) -> Value {
-    let used = record.core_use();
-    json!({
-        "busy": used.busy,
-        "polling": used.polling,
-        "saturated": used.is_saturated(),
-        "packets_per_iteration": used.packets_per_iteration,
-        "cycles_per_packet": record.cycles_per_packet(),
-    })
 }
 
 /// Returns a line of progress, after `at` seconds, of which the last `since` are those of the rate: the packets of all cores

@@ -1,0 +1,54 @@
+//! Arguments of `tollgate export`.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use super::ResultsArgs;
+
+/// File format of an export.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ExportFormat {
+    /// Samples as comma-separated values
+    Csv,
+    /// Samples and the records of their runs
+    Json,
+    /// Samples as compressed columns with types
+    Parquet,
+    /// Values in Bencher Metric Format
+    Bmf,
+    /// Values as custom JSON of github-action-benchmark
+    GithubActionBenchmark,
+    /// Values as OpenMetrics text, in base units
+    Openmetrics,
+    /// Summary of headlines, verdicts and what the machine lacks
+    Markdown,
+}
+
+/// Better direction of metrics.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Direction {
+    /// Higher values are better: customBiggerIsBetter
+    Higher,
+    /// Lower values are better: customSmallerIsBetter
+    Lower,
+}
+
+#[derive(Args)]
+pub(crate) struct Export {
+    /// File format
+    pub(crate) format: ExportFormat,
+    #[command(flatten)]
+    pub(crate) results: ResultsArgs,
+    /// Output file [default: standard output]
+    #[arg(short = 'o', long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// Only metrics of this direction; required with github-action-benchmark
+    #[arg(long, value_enum, value_name = "DIRECTION")]
+    pub(crate) better: Option<Direction>,
+    /// Extra TOML file of claims and headlines (repeatable)
+    #[arg(short = 'e', long = "experiments", value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+    /// Suites or experiments [default: all of the run]
+    pub(crate) names: Vec<String>,
+}

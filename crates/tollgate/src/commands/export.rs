@@ -1,0 +1,136 @@
+//! `tollgate export`: samples or values in other formats.
+
+use std::io::{ErrorKind, IsTerminal, Write, stdout};
+
+use lab::claim::{Claim, Verdict};
+use lab::experiment::Experiment;
+use lab::journal::Run;
+use lab::metric::Better;
+use lab::sample::Sample;
+use lab::terminal::{self, Plain};
+use machine::file::Output;
+use report::export::{self, ExportError, Format, Summary, Values};
+
+use super::{claims, headlines};
+use crate::arguments::{Direction, Export, ExportFormat};
+use crate::error::CliError;
+use crate::output::{print, print_message};
+use crate::select;
+use crate::stored_run;
+
+/// Exports the samples or values of the newest run.
+pub(crate) fn export(args: &Export) -> Result<u8, CliError> {
+    check_direction(args)?;
+    let run = stored_run::open(&args.results.folder)?;
+    let experiments = stored_run::resolve_names(&run, &args.names)?;
+    match args.format {
+        ExportFormat::Csv => write_samples(args, run, Format::Csv),
+        ExportFormat::Json => write_samples(args, run, Format::Json),
+        ExportFormat::Parquet => write_samples(args, run, Format::Parquet),
+        ExportFormat::Bmf
+        | ExportFormat::GithubActionBenchmark
+        | ExportFormat::Openmetrics
+        | ExportFormat::Markdown => {
+            stored_run::check_one_program(&run)?;
+            let text = text(args, &run, &experiments)?;
+            // CPU and host names are text from outside.
+            write_text(args, &terminal::lines(&text))
+        }
+    }
+}
+
+/// Checks that a direction is given if and only if the format has one.
+fn check_direction(args: &Export) -> Result<(), CliError> {
+    let line = match (args.format, args.better) {
+        (ExportFormat::GithubActionBenchmark, None) => {
+            "github-action-benchmark: a file has metrics of one direction; use --better higher for its tool \
+             customBiggerIsBetter, or --better lower for customSmallerIsBetter"
+        }
+        (ExportFormat::GithubActionBenchmark, Some(_)) | (_, None) => return Ok(()),
+        (_, Some(_)) => "--better: only github-action-benchmark needs a direction; omit it",
+    };
+    Err(CliError::usage(line))
+}
+
+/// Writes samples to the output file or to standard output.
+fn write_samples(args: &Export, run: Run, format: Format) -> Result<u8, CliError> {
+    let filter = |sample: &Sample| select::is_selected(&args.names, &sample.experiment);
+    let runs = [run];
+    status(match &args.output {
+        Some(path) => export::to_file(&runs, &filter, format, path, Output::create),
+        // Files keep control characters; a terminal would act on them.
+        None if stdout().is_terminal() => {
+            export::write(&runs, &filter, format, &mut Plain::new(stdout()))
+        }
+        None => export::write(&runs, &filter, format, &mut stdout()),
+    })
+}
+
+/// Returns the exit status. The reader of a pipe may close it early.
+fn status(written: Result<(), ExportError>) -> Result<u8, CliError> {
+    match written {
+        Err(ExportError::Write(e)) if e.kind() == ErrorKind::BrokenPipe => Ok(0),
+        Err(error) => Err(CliError::failed(error)),
+        Ok(()) => Ok(0),
+    }
+}
+
+/// Returns the values, or the summary, of experiments of a run.
+fn text(args: &Export, run: &Run, experiments: &[String]) -> Result<String, CliError> {
+    if args.format == ExportFormat::Markdown {
+        return summary(args, run, experiments);
+    }
+    let mut values = Values::of(run, experiments)?;
+    if let Some(direction) = args.better {
+        values = values.with_direction(match direction {
+            Direction::Higher => Better::Higher,
+            Direction::Lower => Better::Lower,
+        });
+    }
+    let text = match args.format {
+        ExportFormat::Bmf => export::bmf(&values),
+        ExportFormat::GithubActionBenchmark => export::github_action_benchmark(&values, run),
+        _ => export::openmetrics(&values, run, &judged(args, run, experiments)?),
+    };
+    let text = text.map_err(CliError::failed)?;
+    let left_out = values.left_out().to_string();
+    if !left_out.is_empty() {
+        print_message(&format!("not exported: {left_out}"));
+    }
+    Ok(text)
+}
+
+fn summary(args: &Export, run: &Run, experiments: &[String]) -> Result<String, CliError> {
+    let declared = select::catalogue(&args.files)?.headlines()?;
+    let summary = Summary {
+        run,
+        headlines: &headlines::filled(&declared, run, experiments),
+        judged: &judged(args, run, experiments)?,
+        inconsistencies: &stored_run::inconsistencies(run),
+    };
+    Ok(summary.text())
+}
+
+/// Judges the claims on experiments of a run.
+fn judged(
+    args: &Export,
+    run: &Run,
+    experiments: &[String],
+) -> Result<Vec<(Claim, Verdict)>, CliError> {
+    let claims = select::catalogue(&args.files)?.claims()?;
+    let claims = select::with_arguments(claims, &args.results.folder, &args.files);
+    let recorded = experiments.iter().filter_map(|id| run.record.experiments.get(id));
+    let recorded: Vec<Experiment> = recorded.cloned().collect();
+    Ok(claims::judge_run(run, &recorded, claims))
+}
+
+/// Writes a text to the output file, either all or nothing, or to standard output.
+fn write_text(args: &Export, text: &str) -> Result<u8, CliError> {
+    let Some(path) = &args.output else { return print(text).map(|()| 0) };
+    let error = |why: std::io::Error| ExportError::File { path: path.clone(), why };
+    let written = Output::create(path).and_then(|mut out| {
+        out.write_all(text.as_bytes())?;
+        out.finish()
+    });
+    status(written.map_err(error))
+}
