@@ -6,6 +6,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
+use machine::cpu::CpuClock;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -66,7 +67,7 @@ pub struct Guest {
     /// The artefacts that the start needs.
     pub artefacts: Vec<Recipe>,
     /// The clock of its CPUs.
-    pub clock: GuestClock,
+    pub clock: CpuClock,
     /// Prepares the start.
     pub start: Arc<Starting>,
     /// Checks what it needs outside of it, e.g. a thread that forwards its stores. The error explains a failed sample.
@@ -110,7 +111,7 @@ pub struct Guests {
     /// Name of the accelerator: `kvm`, or [`EMULATOR`].
     pub accelerator: String,
     /// The clock of their CPUs.
-    pub clock: GuestClock,
+    pub clock: CpuClock,
     /// One or more. The roles of an experiment run on one each, in this order.
     pub hosts: Vec<GuestHost>,
     /// What to do if an experiment has more roles than there are hosts.
@@ -136,35 +137,7 @@ pub struct GuestsRecord {
     /// Name of the accelerator: `kvm`, or [`EMULATOR`].
     pub accelerator: String,
     /// The clock of their CPUs.
-    pub clock: GuestClock,
-}
-
-/// What the clock of a guest's CPUs shows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum GuestClock {
-    /// The CPUs are real: their times are.
-    Real,
-    /// The CPUs are emulated, so no time is measured.
-    None,
-    /// The CPUs are emulated, but times are measured nevertheless, to test the instrument.
-    Planted,
-}
-
-impl GuestClock {
-    /// Returns whether the CPUs are emulated.
-    pub fn is_emulated(self) -> bool {
-        self != Self::Real
-    }
-
-    /// Returns its name in exports.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Real => "real",
-            Self::None => "none",
-            Self::Planted => "planted clock",
-        }
-    }
+    pub clock: CpuClock,
 }
 
 /// The name of QEMU's emulator as an accelerator.
@@ -182,10 +155,10 @@ impl fmt::Display for GuestsRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let how = match (self.is_emulated_by_tcg(), self.clock) {
             (true, _) => "emulated by TCG",
-            (false, GuestClock::Real) => "executed by KVM",
+            (false, CpuClock::Real) => "executed by KVM",
             (false, _) => "executed by KVM on an emulated CPU",
         };
-        let clock = if self.clock == GuestClock::Planted { ", with a planted clock" } else { "" };
+        let clock = if self.clock == CpuClock::Planted { ", with a planted clock" } else { "" };
         write!(f, "guest {}, {how}{clock}", self.name)
     }
 }
@@ -268,7 +241,7 @@ mod tests {
             name: "nested".into(),
             declaration: declaration.into(),
             accelerator: "tcg".into(),
-            clock: GuestClock::None,
+            clock: CpuClock::None,
         };
         let difference = |before: Option<&str>, now: Option<&str>| {
             super::difference(before.map(guests).as_ref(), now.map(guests).as_ref())

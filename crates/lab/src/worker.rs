@@ -6,12 +6,13 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
+use machine::cpu::CpuClock;
 use machine::environment::Environment;
 
 use crate::answer::{Permitted, checked};
 use crate::artefact::{self, Artefacts, Recipe};
 use crate::descendants;
-use crate::guest::{Guest, GuestClock, IN_GUEST};
+use crate::guest::{Guest, IN_GUEST};
 use crate::link::{Build, Link, LinkOutput, Origin, local_probe};
 use crate::message::{
     Answer, Counter, Greeting, Order, QUEUE_LENGTH, Request, SampleAnswer, receive, send,
@@ -332,7 +333,7 @@ impl<'a> Worker<'a> {
         // A guest's clock is not that of the host, which forecasts the run. The first sample includes the start of the guest,
         // like all preparation.
         sample.seconds = time.as_secs_f64();
-        if guest.clock != GuestClock::None {
+        if guest.clock != CpuClock::None {
             return sample;
         }
         let metrics = self.method(order).map_or(&[][..], |method| method.metrics());
@@ -425,13 +426,12 @@ fn fail(link: &mut Link, failure: Failure) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::guest::GuestClock;
     use crate::run::scripted;
 
     /// Returns the guest of a point: its level, unless that is `host`.
     fn guest_of(_: &Order, point: &Point) -> Option<Guest> {
         let place = point.text("place");
-        let guests = scripted::guests(&[(place, GuestClock::None)]);
+        let guests = scripted::guests(&[(place, CpuClock::None)]);
         (place != "host").then(|| guests.hosts[0].guest.clone())
     }
 

@@ -12,7 +12,7 @@ mod made_up;
 use std::time::Duration;
 
 use lab::compare::{Compared, Comparison, Difference, compare, experiments};
-use lab::guest::{GuestClock, GuestsRecord};
+use lab::guest::GuestsRecord;
 use lab::journal::{Run, SessionRecord, Written};
 use lab::metric::{Better, MetricRecord};
 use lab::point::Point;
@@ -20,6 +20,7 @@ use lab::proximity::ROUND_TRIP;
 use lab::sample::{Failure, FailureKind, Sample};
 use lab::sharing::Sharing;
 use lab::summary::Unit;
+use machine::cpu::CpuClock;
 use machine::proximity::Class;
 use made_up::{EXPERIMENT, MadeUp, product};
 use rand::{RngExt, SeedableRng};
@@ -344,7 +345,7 @@ fn in_guests(seeds: std::ops::Range<u64>, name: &str, accelerator: &str) -> Vec<
             name: name.into(),
             declaration: "cpus = 2".into(),
             accelerator: accelerator.into(),
-            clock: if accelerator == "tcg" { GuestClock::None } else { GuestClock::Real },
+            clock: if accelerator == "tcg" { CpuClock::None } else { CpuClock::Real },
         });
     }
     runs

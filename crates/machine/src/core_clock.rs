@@ -13,6 +13,7 @@ use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::Unavailable;
+use crate::cpu::{self, CpuClock};
 use crate::tsc::{self, Tsc};
 
 /// Maximum relative difference of the two fastest chains. Beyond it the core clock is doubtful.
@@ -211,7 +212,7 @@ static LEARNT: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
 /// per process, and tried again on the next call while the adds are disturbed. With a planted clock every instruction takes
 /// one cycle.
 fn learnt(tsc: &Tsc) -> [Option<u64>; 3] {
-    if crate::cpu::has_planted_clock() {
+    if cpu::clock() == CpuClock::Planted {
         return chains().map(|chain| chain.map(|_| 1));
     }
     let known =

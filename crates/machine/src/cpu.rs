@@ -1,5 +1,6 @@
 //! The CPU: name, features and hypervisor.
 
+use std::ffi::OsStr;
 use std::io::{self, BufRead, BufReader};
 use std::sync::OnceLock;
 
@@ -86,8 +87,7 @@ impl KernelView {
 /// The features that probes query, read once because CPUID traps under a hypervisor.
 struct Predicates {
     hypervisor: Option<String>,
-    emulated: bool,
-    planted_clock: bool,
+    clock: CpuClock,
     erms: bool,
     fsrm: bool,
     mpx: bool,
@@ -107,12 +107,9 @@ fn predicates() -> &'static Predicates {
         let hypervisor = hypervisor_signature();
         let brand = CpuId::new().get_processor_brand_string();
         let brand = brand.as_ref().map_or("", |brand| brand.as_str());
-        let declared = std::env::var_os(EMULATED_VARIABLE);
         let is_known = is_emulated(hypervisor.as_deref(), brand);
         Predicates {
-            emulated: declared.is_some() || is_known,
-            // A clock is planted in an emulator that hides; the times of any other are refused.
-            planted_clock: declared.is_some_and(|value| value == PLANTED_CLOCK) && !is_known,
+            clock: CpuClock::declared(std::env::var_os(EMULATED_VARIABLE).as_deref(), is_known),
             hypervisor,
             erms: ebx(9),
             fsrm: edx(4),
@@ -137,10 +134,58 @@ fn bounds_state_enabled() -> bool {
     low >> 3 & 3 == 3
 }
 
+/// What the clock of a CPU, or of a guest's CPUs, shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum CpuClock {
+    /// The CPU is real: its times are.
+    Real,
+    /// The CPU is emulated, so no time is measured.
+    None,
+    /// The CPU is emulated, but times are measured nevertheless, to test the instrument: the emulator counts instructions as
+    /// time.
+    Planted,
+}
+
+impl CpuClock {
+    /// Returns whether the CPU is emulated.
+    pub fn is_emulated(self) -> bool {
+        self != Self::Real
+    }
+
+    /// Returns its name in exports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Real => "real",
+            Self::None => "none",
+            Self::Planted => "planted clock",
+        }
+    }
+
+    /// Returns the value of [`EMULATED_VARIABLE`] that declares it; `None` if the CPU is real.
+    pub fn declaration(self) -> Option<&'static str> {
+        match self {
+            Self::Real => None,
+            Self::None => Some("yes"),
+            Self::Planted => Some(PLANTED_CLOCK),
+        }
+    }
+
+    /// Returns the clock of a CPU of which the environment declares this, and which is known to be emulated or not.
+    fn declared(declaration: Option<&OsStr>, is_known: bool) -> Self {
+        match declaration {
+            None if !is_known => Self::Real,
+            // A clock is planted in an emulator that hides; the times of any other are refused.
+            Some(value) if value == PLANTED_CLOCK && !is_known => Self::Planted,
+            None | Some(_) => Self::None,
+        }
+    }
+}
+
 /// Environment variable that declares this CPU emulated: whoever starts an emulator knows it, even if the emulator hides.
 pub const EMULATED_VARIABLE: &str = "TOLLGATE_EMULATED";
-/// Value of [`EMULATED_VARIABLE`] if times are measured nevertheless, to test the clock.
-pub const PLANTED_CLOCK: &str = "planted-clock";
+/// Value of [`EMULATED_VARIABLE`] if times are measured nevertheless.
+const PLANTED_CLOCK: &str = "planted-clock";
 /// Signature of QEMU's TCG.
 const TCG_SIGNATURE: &str = "TCGTCGTCGTCG";
 
@@ -163,21 +208,19 @@ pub fn hypervisor() -> Option<&'static str> {
     predicates().hypervisor.as_deref()
 }
 
-/// Returns whether this CPU is emulated, by its signature, its brand or [`EMULATED_VARIABLE`].
+/// Returns the clock of this CPU. It is emulated by its signature, its brand or [`EMULATED_VARIABLE`].
+pub fn clock() -> CpuClock {
+    predicates().clock
+}
+
+/// Returns whether this CPU is emulated.
 pub fn emulated() -> bool {
-    predicates().emulated
+    clock().is_emulated()
 }
 
 /// Returns whether no time can be measured because this CPU is emulated and its clock is not planted.
 pub fn lacks_time() -> bool {
-    let Predicates { emulated, planted_clock, .. } = predicates();
-    *emulated && !planted_clock
-}
-
-/// Returns whether this CPU is emulated and its clock is planted: the emulator counts instructions as time.
-pub(crate) fn has_planted_clock() -> bool {
-    let Predicates { emulated, planted_clock, .. } = predicates();
-    *emulated && *planted_clock
+    clock() == CpuClock::None
 }
 
 /// Returns whether a CPU with this hypervisor and brand is emulated by QEMU's TCG. In a virtual machine on an emulated CPU
@@ -229,6 +272,22 @@ pub fn has_sgx() -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_starts_an_emulator_declares_its_clock() {
+        let clock = |declared: Option<&str>, is_known| {
+            CpuClock::declared(declared.map(OsStr::new), is_known)
+        };
+        for one in [CpuClock::Real, CpuClock::None, CpuClock::Planted] {
+            assert_eq!(clock(one.declaration(), false), one);
+            assert_eq!(
+                clock(one.declaration(), true),
+                CpuClock::None,
+                "an emulator that shows itself"
+            );
+        }
+        assert_eq!(clock(Some("anything"), false), CpuClock::None);
+    }
 
     #[test]
     fn only_the_first_processor_of_cpuinfo_is_read() {

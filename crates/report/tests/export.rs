@@ -7,9 +7,10 @@ mod synthetic;
 use std::collections::BTreeMap;
 use std::fs::File;
 
-use lab::guest::{GuestClock, GuestsRecord};
+use lab::guest::GuestsRecord;
 use lab::journal::Run;
 use lab::sample::Sample;
+use machine::cpu::CpuClock;
 use machine::file::Output;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::Field;
@@ -198,9 +199,9 @@ fn a_row_states_the_guest_and_its_clock() {
     };
     for (guests, clock) in [
         (None, None),
-        (Some(guests("kvm", GuestClock::Real)), Some("real")),
-        (Some(guests("tcg", GuestClock::None)), Some("none")),
-        (Some(guests("tcg", GuestClock::Planted)), Some("planted clock")),
+        (Some(guests("kvm", CpuClock::Real)), Some("real")),
+        (Some(guests("tcg", CpuClock::None)), Some("none")),
+        (Some(guests("tcg", CpuClock::Planted)), Some("planted clock")),
     ] {
         let mut runs = runs();
         runs[0].record.guests = guests.clone();

@@ -5,7 +5,7 @@
 mod synthetic;
 
 use lab::claim::{Claim, Verdict};
-use lab::guest::{GuestClock, GuestsRecord};
+use lab::guest::GuestsRecord;
 use lab::journal::Run;
 use lab::measure::{BOTTLENECK, LIMITED};
 use lab::method::{Method, Params, Probe};
@@ -17,6 +17,7 @@ use lab::side::{self, FACTOR, LEVELS, Side, SideRecord};
 use lab::suite::Suite;
 use lab::summary::Unit;
 use machine::capability::{Capability, State};
+use machine::cpu::CpuClock;
 use proptest::prelude::*;
 use report::table::{
     CompareOutput, Declared, Lack, Page, ShowOptions, compare, describe, doctor, doctor_output,
@@ -37,17 +38,17 @@ fn sweeps_as_tables() {
 fn a_table_states_the_guest_and_a_planted_clock() {
     let mut run = synthetic::run(3);
     for (accelerator, clock, place) in [
-        ("kvm", GuestClock::Real, "guest mine, executed by KVM ("),
-        ("kvm", GuestClock::None, "guest mine, executed by KVM on an emulated CPU"),
-        ("tcg", GuestClock::None, "guest mine, emulated by TCG"),
-        ("tcg", GuestClock::Planted, "guest mine, emulated by TCG, with a planted clock"),
+        ("kvm", CpuClock::Real, "guest mine, executed by KVM ("),
+        ("kvm", CpuClock::None, "guest mine, executed by KVM on an emulated CPU"),
+        ("tcg", CpuClock::None, "guest mine, emulated by TCG"),
+        ("tcg", CpuClock::Planted, "guest mine, emulated by TCG, with a planted clock"),
     ] {
         let (name, declaration) = ("mine".into(), String::new());
         let accelerator = accelerator.into();
         run.record.guests = Some(GuestsRecord { name, declaration, accelerator, clock });
         let text = shown(&run, &ShowOptions::default(), Page { width: 1000, ..Page::default() });
         assert!(text.contains(place), "{text}");
-        let is_planted = clock == GuestClock::Planted;
+        let is_planted = clock == CpuClock::Planted;
         assert_eq!(text.contains("planted clock: its times are not real"), is_planted, "{text}");
     }
     run.record.guests = None;

@@ -10,12 +10,13 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 
 use lab::claim::{Claim, Verdict};
-use lab::guest::{GuestClock, GuestsRecord};
+use lab::guest::GuestsRecord;
 use lab::headline::Filled;
 use lab::journal::Run;
 use lab::metric::Better;
 use lab::proximity::ROUND_TRIP;
 use lab::summary::{Summary as Rows, Unit, summarise};
+use machine::cpu::CpuClock;
 use machine::untested;
 use pulldown_cmark::{Event, Options, Parser, Tag};
 use report::export::{self, ExportError, Summary, Values};
@@ -123,7 +124,7 @@ fn values_that_are_not_known_or_not_real_are_not_exported() {
         name: "slow-clock".into(),
         declaration: String::new(),
         accelerator: "tcg".into(),
-        clock: GuestClock::Planted,
+        clock: CpuClock::Planted,
     });
     let error = export::openmetrics(&values(&planted), &planted, &[]).unwrap_err();
     assert!(error.to_string().contains("planted clock"), "{error}");

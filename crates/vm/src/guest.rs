@@ -5,9 +5,10 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use lab::artefact::{self, Artefacts, Recipe};
-use lab::guest::{BootCommand, EMULATOR, Guest, GuestClock, HOST_USER, IN_GUEST};
+use lab::guest::{BootCommand, EMULATOR, Guest, HOST_USER, IN_GUEST};
 use lab::sample::Failure;
-use machine::cpu::{EMULATED_VARIABLE, PLANTED_CLOCK};
+use machine::cpu::CpuClock;
+use machine::cpu::EMULATED_VARIABLE;
 use serde::{Deserialize, Serialize};
 
 use crate::backing_file::{BackingFile, SIZE, inherited};
@@ -46,10 +47,10 @@ impl Accelerator {
     }
 
     /// Returns the clock of a guest without a planted one. What KVM executes is emulated if this machine is.
-    pub(crate) fn clock(self) -> GuestClock {
+    pub(crate) fn clock(self) -> CpuClock {
         match self == Self::Tcg || machine::cpu::emulated() {
-            true => GuestClock::None,
-            false => GuestClock::Real,
+            true => CpuClock::None,
+            false => CpuClock::Real,
         }
     }
 
@@ -124,7 +125,7 @@ pub struct LinuxGuest {
     /// Modules to load, after those they depend on; of names with `|` between them, the first that the machine supports.
     pub modules: Vec<String>,
     /// The clock of its CPUs.
-    pub clock: GuestClock,
+    pub clock: CpuClock,
     /// Further arguments of QEMU, in which `{name}` is the path of a backing file, and `{name.size}` its length in bytes.
     pub arguments: Vec<String>,
     /// The backing files.
@@ -282,11 +283,7 @@ impl LinuxGuest {
         let set =
             of_host.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?)));
         let variable = |name: &str, value: &str| (name.to_owned(), value.to_owned());
-        let emulated = match self.clock {
-            GuestClock::Real => None,
-            GuestClock::None => Some(variable(EMULATED_VARIABLE, "yes")),
-            GuestClock::Planted => Some(variable(EMULATED_VARIABLE, PLANTED_CLOCK)),
-        };
+        let emulated = self.clock.declaration().map(|value| variable(EMULATED_VARIABLE, value));
         let user = variable(HOST_USER, &machine::user::id().to_string());
         set.chain([variable(IN_GUEST, "yes")])
             .chain(self.host_files.then_some(user))

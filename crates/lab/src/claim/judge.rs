@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::iter::{self, repeat_n};
 use std::rc::Rc;
 
+use machine::cpu::CpuClock;
 use machine::environment::Environment;
 
 use super::evidence::Evidence;
@@ -16,7 +17,6 @@ use super::{
     Bounds, CarriesOver, Claim, Condition, Published, Quantifier, Setup, Unmet, Verdict,
     VerdictKind,
 };
-use crate::guest::GuestClock;
 use crate::journal::Run;
 use crate::point::{Filter, Point};
 use crate::statistics::{Censored, EXTREME, Estimate, estimate_at};
@@ -137,14 +137,14 @@ fn preferred<'a>(claim: &Claim, samples: impl Fn() -> Option<Rc<Samples<'a>>>) -
 /// emulator can show. Values of a planted clock are never judged.
 fn emulated(claim: &Claim, run: Option<&Run>, machine: Option<&Environment>) -> Option<NoVerdict> {
     let guests = run.and_then(|run| run.record.guests.as_ref());
-    let has_no_clock = guests.is_some_and(|guests| guests.clock == GuestClock::None);
+    let has_no_clock = guests.is_some_and(|guests| guests.clock == CpuClock::None);
     let is_emulated = has_no_clock || machine.is_some_and(|machine| machine.emulated);
     let unmet = |needed: &str, found: &str| {
         let unmet = vec![Unmet { needed: needed.into(), found: found.into() }];
         Some(NoVerdict::unmeasurable(Reason::OtherMachine { unmet }))
     };
     match guests {
-        Some(guests) if guests.clock == GuestClock::Planted => {
+        Some(guests) if guests.clock == CpuClock::Planted => {
             unmet("a real clock", "a planted clock")
         }
         _ if claim.emulated => None,

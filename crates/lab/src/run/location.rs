@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use machine::cpu::CpuClock;
 use machine::environment::Environment;
 
 use super::{Event, Lab, RunObserver, RunRequest};
 use crate::artefact::{self, Artefacts, Recipe};
-use crate::guest::{BootCommand, GuestClock, Guests, MAX_BOOT_TIME};
+use crate::guest::{BootCommand, Guests, MAX_BOOT_TIME};
 use crate::option;
 use crate::sample::{Failure, Sample};
 use crate::suite;
@@ -102,7 +103,7 @@ impl Location {
     /// Returns whether no time is measured there, because a CPU is emulated.
     pub(super) fn lacks_time(&self) -> bool {
         match self {
-            Self::Guests { guests, .. } if guests.clock == GuestClock::None => true,
+            Self::Guests { guests, .. } if guests.clock == CpuClock::None => true,
             Self::Host | Self::Guests { .. } => machine::cpu::lacks_time(),
         }
     }
@@ -164,7 +165,7 @@ mod tests {
             guests: Guests { clock, ..guests(&[("mine", clock)]) },
             artefacts: Artefacts::new(),
         };
-        let [real, emulated] = [GuestClock::Real, GuestClock::None].map(location);
+        let [real, emulated] = [CpuClock::Real, CpuClock::None].map(location);
         let states = |name: &str, emulated| Environment {
             hostname: name.into(),
             emulated,
@@ -182,7 +183,7 @@ mod tests {
     #[test]
     fn more_roles_than_hosts_are_unavailable_with_a_remedy() {
         let location = Location::Guests {
-            guests: guests(&[("a", GuestClock::None), ("b", GuestClock::None)]),
+            guests: guests(&[("a", CpuClock::None), ("b", CpuClock::None)]),
             artefacts: Artefacts::new(),
         };
         assert_eq!(location.check_roles(0), Ok(()));
@@ -195,7 +196,7 @@ mod tests {
 
     #[test]
     fn what_is_wrong_outside_of_a_guest_explains_a_fault() {
-        let guests = unforwarded(guests(&[("mine", GuestClock::None)]));
+        let guests = unforwarded(guests(&[("mine", CpuClock::None)]));
         let location = Location::Guests { guests, artefacts: Artefacts::new() };
         let sample = |error| Sample { error, ..Sample::default() };
         let explained = location.explained(sample(Some(Failure::check("byte 5 is 0"))));

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use machine::cpu::CpuClock;
 use machine::environment::Environment;
 
 use super::RunError;
 use super::supervisor::{Processes, Supervisor};
-use crate::guest::{Guest, GuestClock, GuestHost, Guests};
+use crate::guest::{Guest, GuestHost, Guests};
 use crate::message::{Answer, Greeting, HostData, Order, OrderedPoint, SampleAnswer};
 use crate::point::Point;
 use crate::sample::Failure;
@@ -64,8 +65,8 @@ pub(crate) fn unreported(why: &str) -> Result<(), RunError> {
 }
 
 /// Returns guests `mine` of these hosts, which nothing can boot.
-pub(crate) fn guests(hosts: &[(&str, GuestClock)]) -> Guests {
-    let host = |(name, clock): &(&str, GuestClock)| GuestHost {
+pub(crate) fn guests(hosts: &[(&str, CpuClock)]) -> Guests {
+    let host = |(name, clock): &(&str, CpuClock)| GuestHost {
         name: (*name).into(),
         guest: Guest {
             name: (*name).into(),
@@ -79,7 +80,7 @@ pub(crate) fn guests(hosts: &[(&str, GuestClock)]) -> Guests {
         name: "mine".into(),
         declaration: "about = 'a test'".into(),
         accelerator: "tcg".into(),
-        clock: GuestClock::None,
+        clock: CpuClock::None,
         hosts: hosts.iter().map(host).collect(),
         roles_remedy: "use --guest pair".into(),
     }

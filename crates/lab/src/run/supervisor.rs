@@ -300,7 +300,8 @@ mod tests {
     use super::super::scripted::{greet, guests, unreported, without_greeting};
     use super::*;
     use crate::artefact::Artefacts;
-    use crate::guest::{GuestClock, MAX_STARTS};
+    use crate::guest::MAX_STARTS;
+    use machine::cpu::CpuClock;
 
     fn refused(script: &str) -> String {
         let mut supervisor = without_greeting(&[script.to_owned()]);
@@ -381,7 +382,7 @@ mod tests {
              echo 'Kernel panic - not syncing: planted' >&2; echo 'reboot: now' >&2",
             greet(environment.clone())
         );
-        let guests = guests(&[("mine", GuestClock::None)]);
+        let guests = guests(&[("mine", CpuClock::None)]);
         let location = Location::Guests { guests, artefacts: Artefacts::new() };
         (without_greeting(&[script]).with_location(location), environment)
     }

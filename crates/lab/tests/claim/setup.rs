@@ -3,10 +3,11 @@
 use lab::claim::VerdictKind::{
     self, Contradicted, Incomparable, Inconclusive, Reproduced, Unmeasurable,
 };
-use lab::guest::{GuestClock, GuestsRecord};
+use lab::guest::GuestsRecord;
 use lab::journal::Run;
 use lab::sample::Failure;
 use machine::cpu::Cpu;
+use machine::cpu::CpuClock;
 use machine::environment::Environment;
 
 use crate::made_up::{MadeUp, fail, product};
@@ -126,7 +127,7 @@ fn on_hidden_emulator() -> Run {
 }
 
 /// Returns the run in guests.
-fn in_guests(accelerator: &str, clock: GuestClock) -> Run {
+fn in_guests(accelerator: &str, clock: CpuClock) -> Run {
     let mut run = on_skylake();
     let (name, declaration) = ("mine".to_owned(), String::new());
     let accelerator = accelerator.to_owned();
@@ -141,22 +142,22 @@ fn an_emulated_cpu_shows_nothing_about_a_real_one() {
     let on_metal = "requires = { hypervisor = false }\nexpect = { at_least = 1e9 }";
     let capability = "requires = { capability = \"sgx\" }\nexpect = { at_least = 30e9 }";
     for keys in [published.as_str(), "expect = { at_least = 1e9 }", on_metal, capability] {
-        for run in [on_hidden_emulator(), in_guests("tcg", GuestClock::None)] {
+        for run in [on_hidden_emulator(), in_guests("tcg", CpuClock::None)] {
             let verdict = assert_kind(keys, &run, Unmeasurable);
             assert!(reasons(&verdict).contains("\"needed\":\"a real CPU\""), "{verdict:?}");
         }
     }
     assert_kind(promise, &on_hidden_emulator(), Unmeasurable);
-    assert_kind(promise, &in_guests("kvm", GuestClock::Real), Reproduced);
-    assert_kind(on_metal, &in_guests("kvm", GuestClock::Real), Reproduced);
+    assert_kind(promise, &in_guests("kvm", CpuClock::Real), Reproduced);
+    assert_kind(on_metal, &in_guests("kvm", CpuClock::Real), Reproduced);
 }
 
 #[test]
 fn a_claim_about_counts_is_judged_on_an_emulated_cpu_but_never_from_a_planted_clock() {
     let keys = "emulated = true\nexpect = { at_least = 1e9 }";
     assert_kind(keys, &on_hidden_emulator(), Reproduced);
-    assert_kind(keys, &in_guests("tcg", GuestClock::None), Reproduced);
-    let verdict = assert_kind(keys, &in_guests("tcg", GuestClock::Planted), Unmeasurable);
+    assert_kind(keys, &in_guests("tcg", CpuClock::None), Reproduced);
+    let verdict = assert_kind(keys, &in_guests("tcg", CpuClock::Planted), Unmeasurable);
     assert!(reasons(&verdict).contains("a planted clock"), "{verdict:?}");
     // An emulator is a hypervisor.
     let on_metal = format!("requires = {{ hypervisor = false }}\n{keys}");

@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use lab::format::count;
-use lab::guest::{GuestClock, GuestsRecord};
+use lab::guest::GuestsRecord;
 use lab::journal::Run;
 use lab::metric::{Better, MetricRecord};
 use lab::point::Point;
 use lab::statistics::{Estimate, IntervalKind};
 use lab::summary::{Row, SummaryError};
+use machine::cpu::CpuClock;
 use machine::proximity::Class;
 
 use super::ExportError;
@@ -94,7 +95,7 @@ impl Values {
     /// times are not real.
     pub fn of(run: &Run, experiments: &[String]) -> Result<Self, SummaryError> {
         let mut values = Self::default();
-        let is_planted = |it: &GuestsRecord| it.clock == GuestClock::Planted;
+        let is_planted = |it: &GuestsRecord| it.clock == CpuClock::Planted;
         if run.record.guests.as_ref().is_some_and(is_planted) {
             return Ok(values);
         }

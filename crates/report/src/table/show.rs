@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use lab::experiment::{Experiment, Profile, suite_name};
-use lab::guest::{GuestClock, GuestsRecord};
+use lab::guest::GuestsRecord;
 use lab::journal::Run;
 use lab::metric::{Better, MetricRecord};
 use lab::point::{Filter, Point};
@@ -15,6 +15,7 @@ use lab::summary::{
     Floors, OtherEnvironment, Row, Summary, SummaryError, TwinAlarm, Unit, VoidDifference,
     summarise,
 };
+use machine::cpu::CpuClock;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -258,7 +259,7 @@ impl<'a> ShownExperiment<'a> {
     pub(crate) fn warnings(&self) -> Vec<String> {
         let summary = &self.summary;
         let guests = self.run.record.guests.as_ref();
-        let is_planted = guests.is_some_and(|it| it.clock == GuestClock::Planted);
+        let is_planted = guests.is_some_and(|it| it.clock == CpuClock::Planted);
         let mut lines: Vec<String> = is_planted.then(|| PLANTED_CLOCK.into()).into_iter().collect();
         lines.extend(summary.alarms.iter().map(ToString::to_string));
         lines.extend(summary.void_difference.as_ref().map(ToString::to_string));

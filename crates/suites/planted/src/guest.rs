@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use lab::artefact::{Artefacts, find};
 use lab::factor::LevelType;
-use lab::guest::{BootCommand, Guest, GuestClock, IN_GUEST};
+use lab::guest::{BootCommand, Guest, IN_GUEST};
 use lab::measure::{Context, Measurement};
 use lab::method::{Method, Params, Probe};
 use lab::metric::Metric;
 use lab::sample::Failure;
+use machine::cpu::CpuClock;
 
 use crate::parts::{Artefact, recipe};
 
@@ -67,7 +68,7 @@ impl Method for InGuest {
         Some(Guest {
             name: place.name().into(),
             artefacts,
-            clock: GuestClock::Real,
+            clock: CpuClock::Real,
             start: Arc::new(start),
             check: Arc::new(|| Ok(())),
         })

@@ -5,8 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use lab::data::MAX_FILE;
-use lab::guest::{GuestClock, GuestHost, Guests};
+use lab::guest::{GuestHost, Guests};
 use lab::quantity;
+use machine::cpu::CpuClock;
 
 use super::{BuiltKernel, Declaration, Host, NamedDeclaration};
 use crate::backing_file::{BackingFile, Folder, FolderLock};
@@ -41,9 +42,9 @@ pub enum GuestError {
 
 impl Declaration {
     /// Returns the clock of its guests; only an emulator can plant one.
-    fn clock(&self, accelerator: Accelerator) -> GuestClock {
+    fn clock(&self, accelerator: Accelerator) -> CpuClock {
         match self.planted_clock && accelerator == Accelerator::Tcg {
-            true => GuestClock::Planted,
+            true => CpuClock::Planted,
             false => accelerator.clock(),
         }
     }
