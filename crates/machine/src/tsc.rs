@@ -68,6 +68,35 @@ pub struct Tsc {
 
 static TSC: OnceLock<Result<Tsc, Unavailable>> = OnceLock::new();
 
+/// The rate at which the counter advances, for waits, limits and the pace of packets. No result derives from it, so an
+/// emulated CPU has one too.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct TickRate {
+    /// Ticks per second.
+    pub hertz: f64,
+}
+
+static TICK_RATE: OnceLock<Result<TickRate, Unavailable>> = OnceLock::new();
+
+impl TickRate {
+    /// Returns that of the [usable](Tsc::get) counter, or else measures it, once per process.
+    ///
+    /// # Errors
+    /// Returns `unavailable` if the counter does not advance.
+    pub fn get() -> Result<Self, Unavailable> {
+        let measured = || match Tsc::get() {
+            Ok(tsc) => Ok(tsc.rate()),
+            Err(_) => calibrate().map(|hertz| Self { hertz }),
+        };
+        TICK_RATE.get_or_init(measured).clone()
+    }
+
+    /// Converts a time to ticks, at least one.
+    pub fn ticks(self, time: Duration) -> u64 {
+        ((time.as_secs_f64() * self.hertz) as u64).max(1)
+    }
+}
+
 impl Tsc {
     /// Returns the counter's properties, measured once per process in about 20 ms.
     ///
@@ -125,7 +154,12 @@ impl Tsc {
 
     /// Converts a time to ticks, at least one.
     pub fn ticks(&self, time: Duration) -> u64 {
-        ((time.as_secs_f64() * self.hertz) as u64).max(1)
+        self.rate().ticks(time)
+    }
+
+    /// Returns the rate at which it advances.
+    pub fn rate(&self) -> TickRate {
+        TickRate { hertz: self.hertz }
     }
 
     /// Checks whether the counter can measure time.
@@ -202,7 +236,8 @@ fn paired_reading() -> (u64, u64) {
     let bracketed = || {
         let before = start();
         let time = clock_gettime(ClockId::MonotonicRaw);
-        let after = stop();
+        // Not every CPU has rdtscp, which `stop` needs.
+        let after = start();
         let nanoseconds = time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64;
         (after.saturating_sub(before), before + after.saturating_sub(before) / 2, nanoseconds)
     };
@@ -337,6 +372,17 @@ mod tests {
         assert!(tsc.hertz > 5e8 && tsc.hertz < 1e10, "{tsc:?}");
         assert!(tsc.step >= 1 && tsc.step <= 128, "{tsc:?}");
         assert!(tsc.min_overhead <= tsc.overhead && tsc.overhead < 100_000, "{tsc:?}");
+    }
+
+    #[test]
+    fn the_rate_for_waits_is_that_of_the_counter() {
+        let rate = TickRate::get().unwrap();
+        assert_eq!(rate.ticks(Duration::from_secs(1)), rate.hertz as u64);
+        assert_eq!(rate.ticks(Duration::ZERO), 1);
+        match Tsc::get() {
+            Ok(tsc) => assert_eq!(rate, tsc.rate()),
+            Err(_) => assert!(rate.hertz > 1e6, "{rate:?}"),
+        }
     }
 
     #[test]

@@ -14,8 +14,8 @@ pub struct CoreStats {
     pub queues: u64,
     /// Queues that iterations with packets have polled in vain.
     pub misses: u64,
-    /// Core clock, in Hz.
-    pub core_hertz: f64,
+    /// Core clock, in Hz; `None` if it is doubtful, or if there is no usable time-stamp counter.
+    pub core_hertz: Option<f64>,
     /// Whether the loop has learnt what its packets cost.
     pub has_learnt: bool,
     /// What the application has counted.

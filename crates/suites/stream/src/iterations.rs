@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use machine::tsc::Tsc;
+use machine::tsc::{TickRate, Tsc};
 
 /// An iteration that takes longer than this, plus an allowance for each of its packets, is a stall: no undisturbed
 /// iteration comes near it.
@@ -36,8 +36,8 @@ impl StallThreshold {
     pub const NEVER: Self = Self { base: u64::MAX, allowed: 0, cost: 0 };
 
     /// Returns the criterion for a loop of which nothing is known.
-    pub fn new(tsc: &Tsc) -> Self {
-        Self { base: tsc.ticks(STALL), allowed: tsc.ticks(PER_PACKET), cost: 0 }
+    pub fn new(rate: TickRate) -> Self {
+        Self { base: rate.ticks(STALL), allowed: rate.ticks(PER_PACKET), cost: 0 }
     }
 
     /// Returns the criterion for a loop that does not learn what its packets cost, whose application needs at most `work`

@@ -27,7 +27,7 @@ use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
 use machine::Unavailable;
-use machine::tsc::Tsc;
+use machine::tsc::TickRate;
 
 use crate::iterations::{LoopTimes, PacketCost};
 use crate::nic::ticks;
@@ -130,9 +130,9 @@ impl Generator {
     /// Creates a generator without a trial. Its progress is published in `live`.
     ///
     /// # Errors
-    /// Returns why the time-stamp counter cannot be used.
+    /// Returns why there is no time-stamp counter.
     pub fn new(traffic: Arc<Traffic>, live: Arc<LiveCounters>) -> Result<Self, Unavailable> {
-        let tsc = Tsc::get()?;
+        let rate = TickRate::get()?;
         let mut generator = Self {
             traffic: Arc::clone(&traffic),
             epoch: 0,
@@ -158,11 +158,11 @@ impl Generator {
             wire_before: Vec::new(),
             wire_bytes: 0.0,
             per_flit: 0.0,
-            ticks_per_second: tsc.hertz,
+            ticks_per_second: rate.hertz,
             live,
             next_update: 0,
-            update_interval: tsc.ticks(UPDATE_INTERVAL),
-            left_over: tsc.ticks(MAX_LEFT_OVER_WAIT),
+            update_interval: rate.ticks(UPDATE_INTERVAL),
+            left_over: rate.ticks(MAX_LEFT_OVER_WAIT),
         };
         generator.load(traffic);
         Ok(generator)

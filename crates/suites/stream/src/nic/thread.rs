@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use machine::Unavailable;
 use machine::pin::spawn_pinned;
-use machine::tsc::Tsc;
+use machine::tsc::TickRate;
 
 use super::Port;
 use super::command_queue::Command;
@@ -40,7 +40,7 @@ pub struct NicParams {
 /// Why a NIC cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The time-stamp counter cannot be used.
+    /// There is no time-stamp counter.
     #[error(transparent)]
     Time(#[from] Unavailable),
     /// The thread cannot run.
@@ -66,14 +66,14 @@ impl<O: Send + 'static> Nic<O> {
     /// Starts a NIC between a wire and the memory of its clients.
     ///
     /// # Errors
-    /// Returns why the time-stamp counter or the CPU cannot be used.
+    /// Returns why there is no time-stamp counter, or why the CPU cannot be used.
     pub fn start<E: Engine, W: Wire<Command = O>>(
         params: NicParams,
         engine: E,
         wire: W,
     ) -> Result<Self, Error> {
-        let tsc = Tsc::get()?;
-        let ticks = |time: Duration| if time.is_zero() { 0 } else { tsc.ticks(time) };
+        let rate = TickRate::get()?;
+        let ticks = |time: Duration| if time.is_zero() { 0 } else { rate.ticks(time) };
         let delays = DoorbellDelays {
             stamped: !params.pcie.doorbell.is_zero(),
             stall: ticks(params.pcie.mmio),
@@ -91,9 +91,9 @@ impl<O: Send + 'static> Nic<O> {
             placement: params.placement,
             doorbell: ticks(params.pcie.doorbell),
             transfer: ticks(params.pcie.transfer),
-            link: Link::new(params.pcie.link, tsc.hertz),
+            link: Link::new(params.pcie.link, rate.hertz),
             now: 0,
-            ticks_per_second: tsc.hertz,
+            ticks_per_second: rate.hertz,
         };
         let mut running = Running { engine, wire, context, shared: Arc::clone(&shared) };
         let thread = spawn_pinned(params.cpu, move || running.run())

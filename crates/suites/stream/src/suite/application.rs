@@ -328,7 +328,8 @@ impl Record {
     /// Returns the statistics, with the current core clock, and resets them. The first packets, those of the warm-up,
     /// teach what a packet costs.
     fn take(&mut self, server: &mut impl Server, application: &impl Application) -> Answer {
-        let core_hertz = machine::core_clock::hertz()?;
+        // Without a usable counter packets are counted, not timed.
+        let core_hertz = Tsc::get().ok().map(|_| machine::core_clock::hertz()).transpose()?;
         let iterations = std::mem::take(&mut self.iterations);
         if let Some(cost) = self.cost.typical() {
             self.threshold = self.threshold.with_cost(cost);
@@ -402,7 +403,7 @@ mod tests {
         let Some(tsc) = machine::untested::tsc("stream: a slow application") else { return };
         let (requests, stall) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicBool::new(false)));
         let (answer, answers) = sync_channel(1);
-        let threshold = StallThreshold::new(tsc);
+        let threshold = StallThreshold::new(tsc.rate());
         let run = Loop {
             requests: Arc::clone(&requests),
             answer,
@@ -470,7 +471,7 @@ mod tests {
             requests: Arc::clone(&requests),
             answer,
             processed: Arc::default(),
-            threshold: StallThreshold::new(tsc),
+            threshold: StallThreshold::new(tsc.rate()),
             alone: None,
         };
         let slow =

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use lab::option::is_allowed;
 use lab::sample::Failure;
 use machine::SysError;
-use machine::tsc::Tsc;
+use machine::tsc::TickRate;
 use rustix::thread::{CapabilitySet, capabilities};
 
 use super::application::{ApplicationCore, CoreApplication, CorePort};
@@ -90,7 +90,7 @@ pub(super) fn start(
     kind: LinkKind,
     (config, application): (&TestbedConfig, CoreApplication),
     cpus: &Cpus,
-    tsc: &Tsc,
+    rate: TickRate,
     wire: impl Wire<Command = GeneratorCommand>,
 ) -> Result<(Nic<GeneratorCommand>, ApplicationCore, Links), Failure> {
     let (here, there) =
@@ -102,7 +102,7 @@ pub(super) fn start(
     let nic = Nic::start(params, LinkEngine::new(here, of_nic), wire);
     let nic = nic.map_err(|why| Failure::failed(why.to_string()))?;
     let port = CorePort::Link(Box::new(LinkServer::new(there, of_core)));
-    let (cpu, threshold) = (cpus.applications[0], StallThreshold::new(tsc));
+    let (cpu, threshold) = (cpus.applications[0], StallThreshold::new(rate));
     let core = ApplicationCore::start(cpu, config, application, port, threshold)?;
     Ok((nic, core, Links { mode, statuses }))
 }

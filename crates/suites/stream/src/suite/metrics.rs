@@ -7,7 +7,7 @@ use machine::tsc::Tsc;
 use super::ceiling::Ceiling;
 use super::testbed::TrialReport;
 use super::testbed_config::TestbedConfig;
-use crate::generator::Expectation;
+use crate::generator::{Expectation, Report};
 use crate::wire::sample::{MIN_SIZE, Sizes};
 
 /// Unit of packet rates.
@@ -80,6 +80,10 @@ pub const METRICS: &[Metric] = &[
         "packets per iteration of the application's loops with packets",
     ),
     rate("offered", "packets sent"),
+    Metric::count(
+        "checked",
+        "without a usable clock: packets that returned in order with every byte as expected, or that the application consumed and counted",
+    ),
     share("delivered", Better::Higher, "echoed packets, as a share of those to be sent"),
     Metric::new("lost", "1", Better::Lower, "packets to be sent that were not echoed"),
     Metric::new("dropped", "1", Better::Lower, "lost packets for which the NIC had no space"),
@@ -199,7 +203,30 @@ pub(super) fn from_trial(trial: &TrialReport, tsc: &Tsc) -> Measurement {
     let named =
         [&interruptions(trial, tsc)[..], &utilisation(trial, tsc), &pcie_bytes(trial)].concat();
     let measurement = named.into_iter().fold(measurement, |all, (name, one)| all.value(name, one));
-    let measurement = match (trial.report.expectation, trial.report.missing) {
+    let measurement = with_missing_values(measurement, &trial.report);
+    match busy_shares(trial) {
+        Some(shares) => measurement.covariate(BUSY_CORES, shares),
+        None => measurement,
+    }
+}
+
+/// Returns the metrics of a trial whose packets were counted and not timed.
+pub(super) fn from_counted(trial: &TrialReport) -> Measurement {
+    let (returned, lost) = (trial.report.received as f64, trial.lost() as f64);
+    let measurement = Measurement::default()
+        .value("checked", returned)
+        .value("delivered", returned / trial.asked as f64)
+        .value("lost", lost)
+        .value("dropped", trial.report.dropped as f64);
+    let by_cause = trial.losses().named().into_iter();
+    let measurement =
+        by_cause.fold(measurement, |all, (name, _, lost)| all.value(name, lost as f64));
+    with_missing_values(measurement, &trial.report)
+}
+
+/// Records how many requested values the key-value store has evicted, if it is the application and that is known.
+fn with_missing_values(measurement: Measurement, report: &Report) -> Measurement {
+    match (report.expectation, report.missing) {
         (Expectation::Answers, Some(missing)) => {
             measurement.value("missing_values", missing as f64)
         }
@@ -211,10 +238,6 @@ pub(super) fn from_trial(trial: &TrialReport, tsc: &Tsc) -> Measurement {
             | Expectation::Nothing,
             _,
         ) => measurement,
-    };
-    match busy_shares(trial) {
-        Some(shares) => measurement.covariate(BUSY_CORES, shares),
-        None => measurement,
     }
 }
 

@@ -7,6 +7,7 @@ mod alone;
 mod application;
 pub mod application_config;
 pub mod ceiling;
+mod counted;
 mod counts;
 pub mod dpdk;
 pub mod driver;
@@ -53,14 +54,19 @@ pub(crate) static METHODS: &[&dyn AnyMethod] =
     &[&INTERFACES, &LINE_RATE, &RTT_VS_LOAD, &THROUGHPUT];
 
 /// Closed loop: sends the next packet as soon as one is echoed.
-static INTERFACES: StreamMethod<ClosedParams> =
-    StreamMethod { name: "interfaces", timed: one_trial, measure: single_trial::measure_window };
+static INTERFACES: StreamMethod<ClosedParams> = StreamMethod {
+    name: "interfaces",
+    timed: one_trial,
+    measure: single_trial::measure_window,
+    window: |params| Some(params.window),
+};
 
 /// Open loop: sends at a fixed rate.
 static LINE_RATE: StreamMethod<LoadParams> = StreamMethod {
     name: "line-rate",
     timed: one_trial,
     measure: single_trial::measure_rate::<false>,
+    window: |_| None,
 };
 
 /// Open loop with round-trip times.
@@ -68,11 +74,16 @@ static RTT_VS_LOAD: StreamMethod<LoadParams> = StreamMethod {
     name: "rtt-vs-load",
     timed: one_trial,
     measure: single_trial::measure_rate::<true>,
+    window: |_| None,
 };
 
 /// Searches for the highest rate without loss.
-static THROUGHPUT: StreamMethod<SearchParams> =
-    StreamMethod { name: "throughput", timed: trials, measure: search::measure };
+static THROUGHPUT: StreamMethod<SearchParams> = StreamMethod {
+    name: "throughput",
+    timed: trials,
+    measure: search::measure,
+    window: |_| Some(counted::WINDOW),
+};
 
 /// A method of this suite; only these fields differ between methods.
 struct StreamMethod<P> {
@@ -80,6 +91,8 @@ struct StreamMethod<P> {
     /// Computes the sending time of a sample from its budget.
     timed: fn(Duration) -> Duration,
     measure: Measure<P>,
+    /// Returns the packets in flight of a sample without a usable clock; `None` if the method varies nothing but times.
+    window: fn(&P) -> Option<u64>,
 }
 
 type Measure<P> = fn(&P, &TestbedConfig, &Cpus, Duration, &Tsc) -> Result<Measurement, Failure>;
@@ -107,7 +120,7 @@ impl<P: Params + AsRef<CommonParams>> Method for StreamMethod<P> {
     }
 
     fn probe(&self) -> Result<Box<dyn Probe<P>>, Failure> {
-        Ok(Box::new(StreamProbe(self.measure)))
+        Ok(Box::new(StreamProbe { measure: self.measure, window: self.window }))
     }
 }
 
@@ -149,18 +162,25 @@ fn trials(budget: Duration) -> Duration {
 }
 
 /// The probe of a [`StreamMethod`].
-struct StreamProbe<P>(Measure<P>);
+struct StreamProbe<P> {
+    measure: Measure<P>,
+    window: fn(&P) -> Option<u64>,
+}
 
 impl<P: Params + AsRef<CommonParams>> Probe<P> for StreamProbe<P> {
     fn measure(&mut self, context: &mut Context, params: &P) -> Result<Measurement, Failure> {
         let config = TestbedConfig::new(params.as_ref());
         links::check_allowed(&config, context.options)?;
         let cpus = config.cpus(context.cpus)?;
-        let (tsc, budget) = (context.tsc()?, context.budget);
+        let (tsc, budget) = match (context.tsc(), (self.window)(params)) {
+            (Ok(tsc), _) => (tsc, context.budget),
+            (Err(_), Some(window)) => return counted::measure(&config, &cpus, window),
+            (Err(why), None) => return Err(why),
+        };
         proximity::among(cpus.nic, &cpus.applications, || {
             // Measured before and after the trials because the proximity of the CPUs may change.
             let before = ceiling::measure(&cpus, tsc)?;
-            let measured = (self.0)(params, &config, &cpus, budget, tsc)?;
+            let measured = (self.measure)(params, &config, &cpus, budget, tsc)?;
             let ceiling = ceiling::measure(&cpus, tsc)?.max(before);
             Ok(metrics::with_config(measured, &config, ceiling))
         })

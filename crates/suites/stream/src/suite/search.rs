@@ -55,7 +55,7 @@ pub(super) fn measure(
     budget: Duration,
     tsc: &Tsc,
 ) -> Result<Measurement, Failure> {
-    let mut testbed = Testbed::new(config, cpus, tsc)?;
+    let mut testbed = Testbed::new(config, cpus, tsc.rate())?;
     // The warm-up; the Ensō evaluation offers the maximum for 5 s first.
     let maximum = params.maximum.0;
     testbed.warm_up(|testbed| testbed.offer(maximum, budget, false))?;

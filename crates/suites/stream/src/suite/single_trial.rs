@@ -29,7 +29,7 @@ pub(super) fn measure_window(
     tsc: &Tsc,
 ) -> Result<Measurement, Failure> {
     let window = params.window.min(config.max_window());
-    let mut testbed = Testbed::new(config, cpus, tsc)?;
+    let mut testbed = Testbed::new(config, cpus, tsc.rate())?;
     testbed.warm_up(|testbed| testbed.closed(window, budget / WARM_UP))?;
     let trial = testbed.closed(window, budget)?;
     let mut measurement = metrics::from_trial(&trial, tsc);
@@ -48,7 +48,7 @@ pub(super) fn measure_rate<const TIMES: bool>(
     budget: Duration,
     tsc: &Tsc,
 ) -> Result<Measurement, Failure> {
-    let mut testbed = Testbed::new(config, cpus, tsc)?;
+    let mut testbed = Testbed::new(config, cpus, tsc.rate())?;
     testbed.warm_up(|testbed| testbed.offer(params.load.0, budget / WARM_UP, TIMES))?;
     let trial = testbed.offer(params.load.0, budget, TIMES)?;
     let (lost, report) = (trial.lost(), &trial.report);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use lab::sample::Failure;
-use machine::tsc::Tsc;
+use machine::tsc::TickRate;
 
 use super::application::{ApplicationCore, CoreApplication, CorePort};
 use super::counts::ExpectedCounts;
@@ -17,7 +17,7 @@ use super::testbed_config::{Cpus, TestbedConfig};
 use crate::application::{CoreNumber, sum};
 use crate::core_use::CoreStats;
 use crate::generator::{
-    Expectation, Generator, GeneratorCommand, LiveCounters, Pace, Report, Trial,
+    Check, Expectation, Generator, GeneratorCommand, LiveCounters, Pace, Report, Trial,
 };
 use crate::host::descriptors::Sizes;
 use crate::iterations::StallThreshold;
@@ -59,7 +59,7 @@ pub(super) struct Testbed {
     /// What the application should count in a trial.
     expected_counts: ExpectedCounts,
     pages: Pages,
-    tsc: Tsc,
+    rate: TickRate,
     /// Which iterations of the NIC's loop are stalls; the warm-up teaches what its packets cost.
     threshold: StallThreshold,
 }
@@ -96,8 +96,12 @@ impl Testbed {
     ///
     /// # Errors
     /// Returns `failed` if the traffic cannot be generated or a part cannot run.
-    pub(super) fn new(config: &TestbedConfig, cpus: &Cpus, tsc: &Tsc) -> Result<Self, Failure> {
-        Self::with_wire(config, cpus, tsc, |generator| generator)
+    pub(super) fn new(
+        config: &TestbedConfig,
+        cpus: &Cpus,
+        rate: TickRate,
+    ) -> Result<Self, Failure> {
+        Self::with_wire(config, cpus, rate, |generator| generator)
     }
 
     /// Starts all parts, with a wire made of the generator.
@@ -107,7 +111,7 @@ impl Testbed {
     pub(super) fn with_wire<W: Wire<Command = GeneratorCommand>>(
         config: &TestbedConfig,
         cpus: &Cpus,
-        tsc: &Tsc,
+        rate: TickRate,
         wire: impl FnOnce(Generator) -> W,
     ) -> Result<Self, Failure> {
         let failed = |why: &dyn std::fmt::Display| Failure::failed(why.to_string());
@@ -124,7 +128,7 @@ impl Testbed {
             traffic: Arc::clone(&traffic),
             expected_counts: ExpectedCounts::new(config, matching),
             pages,
-            tsc: *tsc,
+            rate,
             threshold: StallThreshold::NEVER,
         };
         if let Interface::Dpdk = config.interface {
@@ -134,13 +138,13 @@ impl Testbed {
         let spec = config.application_spec()?;
         if let Some(kind) = config.interface.link() {
             let application = CoreApplication::new(&spec, CoreNumber::ONLY, &traffic);
-            let started = links::start(kind, (config, application), cpus, tsc, wire(generator));
+            let started = links::start(kind, (config, application), cpus, rate, wire(generator));
             let (nic, application, links) = started?;
             return Ok(testbed(Applications::Link(application, links), nic));
         }
         let nic = start_nic(cpus.nic, config, wire(generator));
         let nic = nic.map_err(|why| failed(&why))?;
-        let threshold = StallThreshold::new(tsc);
+        let threshold = StallThreshold::new(rate);
         let (pipes, per_core) = (config.pipes as usize, config.pipes_per_core());
         let cores = CorePipes::of_cores(&rules, pipes, per_core, config.steering);
         let applications = cores
@@ -174,7 +178,7 @@ impl Testbed {
                 break;
             }
         }
-        self.threshold = StallThreshold::new(&self.tsc).with_cost(cost.unwrap_or(0));
+        self.threshold = StallThreshold::new(self.rate).with_cost(cost.unwrap_or(0));
         Ok(())
     }
 
@@ -186,9 +190,26 @@ impl Testbed {
     pub(super) fn closed(&self, window: u64, duration: Duration) -> Result<TrialReport, Failure> {
         self.config.check_closed_loop()?;
         let pace = Pace::Closed { window };
-        let (duration, drain) = (self.tsc.ticks(duration), self.tsc.ticks(CLOSED_DRAIN));
+        let (duration, drain) = (self.rate.ticks(duration), self.rate.ticks(CLOSED_DRAIN));
         let trial = self.run(Trial { pace, duration, drain, ..self.trial() })?;
         Ok(TrialReport { asked: trial.report.sent, ..trial })
+    }
+
+    /// Runs a closed loop of `count` packets, of which every byte is compared, whatever the point verifies. It takes as long as
+    /// the packets need; a part that takes longer than `limit` loses them.
+    ///
+    /// # Errors
+    /// See [`Testbed::closed`].
+    pub(super) fn count(
+        &self,
+        window: u64,
+        count: u64,
+        limit: Duration,
+    ) -> Result<TrialReport, Failure> {
+        self.config.check_closed_loop()?;
+        let (pace, limit) = (Pace::Closed { window }, self.rate.ticks(limit));
+        let trial = Trial { pace, count, duration: limit, drain: limit, ..self.trial() };
+        Ok(TrialReport { asked: count, ..self.run(Trial { check: Check::All, ..trial })? })
     }
 
     /// Runs an open loop: sends at `load` bit/s on the wire for `duration`, with round-trip times if `times`.
@@ -203,10 +224,10 @@ impl Testbed {
     ) -> Result<TrialReport, Failure> {
         let asked = self.traffic.packets_of((load / 8.0 * duration.as_secs_f64()) as u64).max(1);
         let trial = Trial {
-            pace: Pace::bits(load, self.tsc.hertz),
+            pace: Pace::bits(load, self.rate.hertz),
             count: asked,
-            duration: self.tsc.ticks(duration + MAX_DELAY),
-            drain: self.tsc.ticks(self.drain(duration)),
+            duration: self.rate.ticks(duration + MAX_DELAY),
+            drain: self.rate.ticks(self.drain(duration)),
             times,
             ..self.trial()
         };
@@ -224,8 +245,8 @@ impl Testbed {
 
     fn trial(&self) -> Trial {
         Trial {
-            wait: self.tsc.ticks(WAIT),
-            drain: self.tsc.ticks(LINK_DRAIN),
+            wait: self.rate.ticks(WAIT),
+            drain: self.rate.ticks(LINK_DRAIN),
             check: self.config.check,
             expectation: self.config.expectation(),
             threshold: self.threshold,
@@ -313,7 +334,7 @@ impl Testbed {
             Applications::Threads(threads) => Ok((core_stats(threads)?, None)),
             Applications::Link(thread, _) => Ok((vec![thread.stats()?], None)),
             Applications::Testpmd(testpmd) => {
-                Ok((Vec::new(), Some(testpmd.borrow_mut().stats(&self.tsc)?)))
+                Ok((Vec::new(), Some(testpmd.borrow_mut().stats(self.rate)?)))
             }
         }
     }

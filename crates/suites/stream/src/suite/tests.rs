@@ -132,7 +132,7 @@ fn testbed(levels: &[(&str, &str)], slower: Duration) -> Option<(Testbed, Arc<At
         assert!(why.kind == FailureKind::Void && start.elapsed() < SOON, "{why}");
     };
     let mut testbed = loop {
-        match Testbed::with_wire(&config(levels), &cpus, tsc, wire) {
+        match Testbed::with_wire(&config(levels), &cpus, tsc.rate(), wire) {
             Ok(testbed) => break testbed,
             Err(why) => check(&why),
         }
@@ -394,7 +394,7 @@ fn samples_record_the_pages_of_their_memory() {
         let config = config(&[("interface", interface), ("pages", level), ("depth", depth)]);
         let start = Instant::now();
         loop {
-            match Testbed::new(&config, &cpus, tsc) {
+            match Testbed::new(&config, &cpus, tsc.rate()) {
                 // The core clock is doubtful.
                 Err(why) if why.kind == FailureKind::Void && start.elapsed() < SOON => {}
                 testbed => break testbed.map(|testbed| testbed.memory_pages()),

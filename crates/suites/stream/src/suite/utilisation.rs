@@ -160,15 +160,15 @@ impl TrialReport {
             return testpmd.cycles_per_packet(tsc.hertz);
         }
         let packets: u64 = self.application.iter().map(|core| core.iterations.packets).sum();
-        let cycles = |core: &CoreStats| core.work() / tsc.hertz * core.core_hertz;
-        let cycles: f64 = self.application.iter().map(cycles).sum();
+        let cycles = |core: &CoreStats| Some(core.work() / tsc.hertz * core.core_hertz?);
+        let cycles = self.application.iter().map(cycles).sum::<Option<f64>>()?;
         (packets > 0).then(|| cycles / packets as f64)
     }
 
     /// Returns the core cycles that the application alone needs per packet; `None` if that was not measured.
     pub(super) fn work_cycles(&self, tsc: &Tsc) -> Option<f64> {
         let [core] = &self.application[..] else { return None };
-        Some(core.alone? / tsc.hertz * core.core_hertz)
+        Some(core.alone? / tsc.hertz * core.core_hertz?)
     }
 
     /// Returns the rate as a share of that of the application alone; `None` if that was not measured.
@@ -183,11 +183,11 @@ impl TrialReport {
         let time = self.application_time();
         let cycles = |core: &CoreStats| {
             let available = time.saturating_sub(core.iterations.interrupted);
-            available as f64 / tsc.hertz * core.core_hertz
+            Some(available as f64 / tsc.hertz * core.core_hertz?)
         };
         let cycles = match &self.testpmd {
             Some(testpmd) => testpmd.cycles(time, tsc.hertz)?,
-            None => self.application.iter().map(cycles).sum(),
+            None => self.application.iter().map(cycles).sum::<Option<f64>>()?,
         };
         let packets = self.report.received;
         (packets > 0).then(|| cycles / packets as f64)

@@ -16,7 +16,7 @@ const SOON: Duration = Duration::from_secs(60);
 const WINDOW: u64 = 20;
 
 /// Repeats what is void.
-fn valid<T>(mut run: impl FnMut() -> Result<T, Failure>) -> Result<T, Failure> {
+pub(super) fn valid<T>(mut run: impl FnMut() -> Result<T, Failure>) -> Result<T, Failure> {
     let start = Instant::now();
     loop {
         match run() {
@@ -32,7 +32,7 @@ fn closed(levels: &[(&str, &str)], cpus: &Cpus, tsc: &Tsc) -> Result<TrialReport
     let config = config(&levels);
     config.check_application()?;
     config.check_workload()?;
-    let testbed = valid(|| Testbed::new(&config, cpus, tsc))?;
+    let testbed = valid(|| Testbed::new(&config, cpus, tsc.rate()))?;
     let start = Instant::now();
     loop {
         // On a busy machine a loop may not run in a short trial.
@@ -101,7 +101,7 @@ fn testbed(levels: &[(&str, &str)], test: &str, tsc: &Tsc) -> Option<Testbed> {
         Ok(cpus)
     });
     let cpus = cpus.inspect_err(|why| machine::untested::note(test, why)).ok()?;
-    Some(valid(|| Testbed::new(&config, &cpus, tsc)).unwrap())
+    Some(valid(|| Testbed::new(&config, &cpus, tsc.rate())).unwrap())
 }
 
 #[test]

@@ -212,9 +212,9 @@ impl CoreRecord {
         }
     }
 
-    /// Adds what is read at the end. The core clock is 0 if it is doubtful.
+    /// Adds what is read at the end.
     fn end(self, server: &mut impl Server, application: &impl Application) -> Self {
-        let core_hertz = machine::core_clock::hertz().unwrap_or(0.0);
+        let core_hertz = machine::core_clock::hertz().ok();
         let (queues, misses, counts) = (server.queues(), server.misses(), application.counts());
         let stats = CoreStats { queues, misses, core_hertz, counts, ..self.stats };
         Self { stats, ..self }
@@ -228,10 +228,9 @@ impl CoreRecord {
 
     /// Returns the core cycles per packet, without polling in vain; `None` without packets, or if a clock is doubtful.
     pub(super) fn cycles_per_packet(&self) -> Option<f64> {
-        let CoreStats { iterations, core_hertz, .. } = &self.stats;
-        let seconds = self.stats.work() / Tsc::get().ok()?.hertz;
-        let is_known = iterations.packets > 0 && *core_hertz > 0.0;
-        is_known.then(|| seconds * core_hertz / iterations.packets as f64)
+        let packets = self.stats.iterations.packets;
+        let cycles = self.stats.work() / Tsc::get().ok()?.hertz * self.stats.core_hertz?;
+        (packets > 0).then(|| cycles / packets as f64)
     }
 }
 

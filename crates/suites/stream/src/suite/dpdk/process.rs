@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use lab::sample::Failure;
 use machine::child::Console;
 use machine::pin::spawn_pinned;
-use machine::tsc::Tsc;
+use machine::tsc::TickRate;
 use tempfile::TempDir;
 
 use super::statistics::{ForwardStats, TestpmdStats};
@@ -135,9 +135,9 @@ impl Testpmd {
     ///
     /// # Errors
     /// Returns `failed` if it has ended, does not answer, or prints something else.
-    pub(in crate::suite) fn stats(&mut self, tsc: &Tsc) -> Result<TestpmdStats, Failure> {
+    pub(in crate::suite) fn stats(&mut self, rate: TickRate) -> Result<TestpmdStats, Failure> {
         let (before, now) = (self.waited, self.workers.waited());
-        let waited = now.zip(before).map(|(now, before)| tsc.ticks(now.saturating_sub(before)));
+        let waited = now.zip(before).map(|(now, before)| rate.ticks(now.saturating_sub(before)));
         let text = self.command("show fwd stats all")?;
         let forward = ForwardStats::parse(&text, self.burst).ok_or_else(|| {
             Failure::failed("testpmd's statistics have another form than those of DPDK 22.11")
