@@ -45,6 +45,7 @@ fn check_of(guest: &str) -> Option<Check> {
         "pool" => Check::Copy("device"),
         "reserved" => Check::Copy("host-physical"),
         "slow-clock" => Check::Doctor(&[("core-clock", "Hz")]),
+        "smp" => Check::Doctor(&[("stream-8-cores", "the NIC on CPU")]),
         "stamped" => return None,
         other => panic!("{other}: state what it has"),
     })

@@ -151,6 +151,35 @@ fn long_every_experiment_of_escape_runs_by_its_own_command() {
     assert!(is_ascending, "{:?}", &bytes[..16]);
 }
 
+#[test]
+#[ignore = "boots a guest"]
+fn long_packets_of_applications_on_several_cores_return_in_a_guest() {
+    let machine = Machine::new();
+    let samples = machine.run("smp", &["stream/on-cores", "stream/loaded"]);
+    let of = |id: &'static str| samples.iter().filter(move |one| one.experiment == id);
+    let mut applications = BTreeMap::<&str, usize>::new();
+    for sample in of("stream/on-cores") {
+        assert_eq!(sample.error, None, "{}", sample.point);
+        assert_eq!(sample.values["checked"], 16384.0, "{}: {sample:?}", sample.point);
+        assert_eq!(sample.values["delivered"], 1.0, "{}: {sample:?}", sample.point);
+        let is_known = |name: &String| {
+            ["checked", "delivered", "depth", "dropped", "flows_without_rule", "missing_values"]
+                .contains(&name.as_str())
+                || name.starts_with("lost")
+        };
+        assert!(sample.values.keys().all(is_known), "an emulated CPU has no time: {sample:?}");
+        assert!(sample.clock.is_none() && sample.trials.is_empty(), "{sample:?}");
+        *applications.entry(sample.point.text("application")).or_default() += 1;
+    }
+    // The echo also over descriptors, and on 2 and 4 cores.
+    let expected =
+        [("echo", 4), ("key-value", 1), ("log-monitor", 1), ("maglev", 1), ("telemetry", 1)];
+    assert_eq!(applications, expected.into());
+    let loaded: Vec<_> = of("stream/loaded").filter_map(|one| one.error.as_ref()).collect();
+    assert_eq!(loaded.len(), 1, "{loaded:?}");
+    assert_eq!(loaded[0].kind, FailureKind::Unavailable, "a load needs a clock: {}", loaded[0]);
+}
+
 /// Returns the counts of heaps by allocator.
 fn heaps(samples: Vec<Sample>) -> BTreeMap<String, BTreeMap<String, f64>> {
     let counts = |one: Sample| {

@@ -86,6 +86,7 @@ pub(crate) const ABSENT: &[Absence] = &[
     in_guest("stamped", "crossing/", "", "running kernel does not stamp crossings"),
     in_guest("mpx", "bounds/", "", "not in CPUID or not in XCR0"),
     in_guest("mpx", "bounds/", "form=", "this CPU has no MPX (CPUID)"),
+    in_guest("smp", "stream/", "", "are allowed (measure on a machine with more cores)"),
     // They measure nothing but times, so other instructions are not tried in guests either.
     absent("crossing/one-way", "", "this CPU is emulated"),
     absent("bounds/instructions", "", "this CPU is emulated"),
@@ -112,7 +113,6 @@ pub(crate) const ABSENT: &[Absence] = &[
     absent("copy/", "function=", "this CPU lacks AVX-512"),
     // The baseline of interface=dpdk has them.
     absent("stream/", "", "DPDK's vectorised packed rings need AVX-512"),
-    absent("stream/", "", "are allowed (measure on a machine with more cores)"),
 ];
 
 /// Why machines lack levels if tests may not change settings.

@@ -28,6 +28,7 @@ const EMBEDDED: &[(&str, &str)] = &[
     ("reserved", include_str!("../../guests/reserved.toml")),
     ("shared-bar", include_str!("../../guests/shared-bar.toml")),
     ("slow-clock", include_str!("../../guests/slow-clock.toml")),
+    ("smp", include_str!("../../guests/smp.toml")),
     ("stamped", include_str!("../../guests/stamped.toml")),
 ];
 
