@@ -24,6 +24,15 @@ impl Decision {
     }
 }
 
+/// Which bytes of a packet an application accesses, for an interface that prefetches packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Few besides the first 64 B, which contain the headers.
+    Headers,
+    /// All.
+    Whole,
+}
+
 /// A named number of packets, or of another item, since the start of an application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Count {
@@ -35,6 +44,9 @@ pub struct Count {
 
 /// Work on packets, on one core.
 pub trait Application {
+    /// Which bytes of a packet it accesses.
+    const ACCESS: Access = Access::Headers;
+
     /// Processes received packets in place: passes each to `done`, once and in order, with what to do with it. Takes at
     /// most [`MAX_AHEAD`] packets before it returns the first of them.
     ///

@@ -33,4 +33,4 @@ pub mod runs;
 pub mod telemetry;
 pub mod zipf;
 
-pub use application::{Application, Decision, MAX_AHEAD};
+pub use application::{Access, Application, Decision, MAX_AHEAD};

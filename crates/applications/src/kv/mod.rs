@@ -13,7 +13,7 @@
 pub mod format;
 pub mod partition;
 
-use crate::application::{Application, Count, Decision, in_groups, take};
+use crate::application::{Access, Application, Count, Decision, in_groups, take};
 use crate::hash;
 use crate::memory::MemoryError;
 use crate::packet::{Headers, Malformed, MalformedCounts, UDP, checksum, read, rewrite};
@@ -188,6 +188,9 @@ impl KeyValue {
 }
 
 impl Application for KeyValue {
+    // Of requests, and of the checksum.
+    const ACCESS: Access = Access::Whole;
+
     #[inline(always)]
     fn process<'a>(
         &mut self,

@@ -1,7 +1,7 @@
 //! Pipes: packets are sent from the rings into which they were received.
 
-use applications::Application;
 use applications::runs::{Run, Runs};
+use applications::{Access, Application, MAX_AHEAD};
 use machine::SysError;
 
 use super::{SET_FALLBACK, Server, applied, is_unbound};
@@ -9,6 +9,7 @@ use crate::host::{Device, NicClosed, RxTxPipe, Sizes};
 use crate::nic::Port;
 use crate::nic::layout::FLIT;
 use crate::steering::CorePipes;
+use crate::wire::packet::flits;
 use crate::wire::vector::prefetch_to_write;
 
 /// Maximum number of packets that are processed before they are sent.
@@ -64,10 +65,10 @@ impl PipesServer {
 
     /// Processes the packets of a pipe of which it was notified. Returns their number.
     #[inline(always)]
-    fn serve_pipe(
+    fn serve_pipe<A: Application>(
         &mut self,
         index: usize,
-        application: &mut impl Application,
+        application: &mut A,
     ) -> Result<u64, NicClosed> {
         let Self { device, pipes, ended, .. } = self;
         let pipe = &mut pipes[index];
@@ -77,11 +78,16 @@ impl PipesServer {
             let start = chunk.bytes().as_ptr().addr();
             let mut chunk = chunk.packets();
             let packets_ahead = chunk.by_ref().inspect(|packet| {
-                prefetch_to_write(packet.as_ptr().wrapping_add(AHEAD));
+                if A::ACCESS == Access::Headers {
+                    prefetch_to_write(packet.as_ptr().wrapping_add(AHEAD));
+                }
             });
             let (mut runs, mut count) = (Runs::default(), 0);
             application.process(packets_ahead, |packet, decision| {
                 packets += 1;
+                if A::ACCESS == Access::Whole {
+                    prefetch_group_ahead(packet);
+                }
                 // The position follows from the address, so lengths, which another process can change, are not read again.
                 let position = packet.as_ptr().addr().wrapping_sub(start);
                 if let Some(run) = runs.add(position, decision) {
@@ -108,6 +114,18 @@ impl PipesServer {
 /// Distance of the prefetch, in bytes. The work on a packet may fill the window in which the CPU looks ahead, so that it would
 /// wait for each packet, which another core has written.
 const AHEAD: usize = 16 * FLIT;
+
+/// Prefetches all lines of the packet that is as many packets ahead as an application takes at a time, if they have one size.
+/// Called when a packet is returned: an application that takes a group of packets would request the lines of all of them in a
+/// burst, which exceeds what a core can have in flight.
+#[inline(always)]
+fn prefetch_group_ahead(packet: &[u8]) {
+    let bytes = flits(packet.len()) * FLIT;
+    let ahead = packet.as_ptr().wrapping_add(MAX_AHEAD * bytes);
+    for line in (0..bytes).step_by(FLIT) {
+        prefetch_to_write(ahead.wrapping_add(line));
+    }
+}
 
 /// Sends or frees the oldest confirmed bytes of a pipe.
 #[inline(always)]
