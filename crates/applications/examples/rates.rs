@@ -17,7 +17,7 @@ use applications::application::Count;
 use applications::echo::Echo;
 use applications::kv::format::{self, Operation};
 use applications::kv::partition::{KeyHash, Size};
-use applications::kv::{KeyValue, key_of, keys_within, value_of};
+use applications::kv::{KeyValue, execute, key_of, keys_within, value_of};
 use applications::log::hyperscan::{Hyperscan, Scanner};
 use applications::log::{LogMonitor, Rules, filters};
 use applications::maglev::{CompleteMaglev, EnsoMaglev};
@@ -193,24 +193,9 @@ fn kv(mebibytes: usize) -> Outcome<()> {
 
 /// Prints the cycles per request of the same store called in a loop, with the same prefetching.
 fn directly(exponent: f64, store: &mut KeyValue, operations: &[Operation]) {
-    let partition = store.partition();
-    let key = |operation: &Operation| match operation {
-        Operation::Get { key } | Operation::Set { key, .. } => *key,
-    };
     // SAFETY: the instruction has no preconditions.
     let start = unsafe { _rdtsc() };
-    let mut found = 0u64;
-    for group in operations.chunks(32) {
-        group.iter().for_each(|operation| partition.prefetch_bucket(KeyHash::new(key(operation))));
-        group.iter().for_each(|operation| partition.prefetch_item(KeyHash::new(key(operation))));
-        for operation in group {
-            let hash = KeyHash::new(key(operation));
-            match *operation {
-                Operation::Get { key } => found += u64::from(partition.get(hash, key).is_some()),
-                Operation::Set { key, value } => partition.set(hash, key, value),
-            }
-        }
-    }
+    let found = execute(store.partition(), operations);
     // SAFETY: as above.
     let cycles = unsafe { _rdtsc() } - start;
     let name = format!("zipf {exponent}, without packets, per request");

@@ -77,6 +77,16 @@ pub enum Operation {
     },
 }
 
+impl Operation {
+    /// Returns the key.
+    #[inline(always)]
+    pub fn key(&self) -> u64 {
+        match self {
+            Self::Get { key } | Self::Set { key, .. } => *key,
+        }
+    }
+}
+
 /// Returns the length of a payload with `requests` requests, in bytes.
 pub const fn length(requests: usize) -> usize {
     HEADER + requests * REQUEST
@@ -100,6 +110,16 @@ impl Request {
     pub fn of(bytes: &[u8; REQUEST]) -> Self {
         let word = |at: usize| u64::from_be_bytes(std::array::from_fn(|byte| bytes[at + byte]));
         Self { operation: bytes[0], status: bytes[STATUS], value: word(VALUE), key: word(KEY) }
+    }
+
+    /// Returns the operation that a request asks for; `None` if it is unknown.
+    pub fn to_operation(self) -> Option<Operation> {
+        let Self { operation, key, value, .. } = self;
+        match operation {
+            GET => Some(Operation::Get { key }),
+            SET => Some(Operation::Set { key, value }),
+            _ => None,
+        }
     }
 
     /// Returns the answer to a request.

@@ -54,6 +54,26 @@ fn answer(spec: &Spec, packet: &[u8]) -> Vec<u8> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
+    fn operations_without_packets_do_the_same(ranks in vec((0u64..500, any::<bool>()), 1..200)) {
+        let operation = |(rank, is_set): &(u64, bool)| if *is_set { set(*rank) } else { get(*rank) };
+        let operations: Vec<_> = ranks.iter().map(operation).collect();
+        let [mut with_packets, mut without] = [store(), store()];
+        let mut packets: Vec<_> = operations.chunks(7).map(|some| requests(some).frame()).collect();
+        for (packet, some) in packets.iter().zip(operations.chunks(7)) {
+            let payload = Headers::parse(packet).unwrap().payload_of(packet);
+            let sent = payload[HEADER..].as_chunks().0.iter().map(format::Request::of);
+            let sent: Vec<_> = sent.take(some.len()).filter_map(format::Request::to_operation).collect();
+            prop_assert_eq!(sent, some);
+        }
+        run(&mut with_packets, &mut packets);
+        prop_assert_eq!(execute(without.partition(), &operations), value(&with_packets, "found-keys"));
+        for key in (0..500).map(key_of) {
+            let hash = KeyHash::new(key);
+            prop_assert_eq!(with_packets.partition().get(hash, key), without.partition().get(hash, key));
+        }
+    }
+
+    #[test]
     fn answers_are_those_of_a_map(
         packets in vec((vec((0u64..200, 0u8..3), 1..60), any::<bool>(), 0usize..3), 1..40),
     ) {

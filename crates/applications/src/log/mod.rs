@@ -141,6 +141,11 @@ impl LogMonitor {
         })
     }
 
+    /// Returns the rules.
+    pub fn rules(&self) -> &Arc<Rules> {
+        &self.rules
+    }
+
     /// Returns the number of matching lines by rule file.
     pub fn matches(&self) -> impl Iterator<Item = (&str, u64)> {
         self.rules.names.iter().map(String::as_str).zip(self.matches.iter().copied())

@@ -165,6 +165,16 @@ pub trait WithApplication: Sized {
     fn run_echo(self, echo: Echo) -> Self::Output {
         self.run(echo)
     }
+
+    /// Runs it with the key-value store, whose partition can also be called without packets.
+    fn run_key_value(self, store: KeyValue) -> Self::Output {
+        self.run(store)
+    }
+
+    /// Runs it with the log monitor, whose rules Hyperscan can also scan for without packets.
+    fn run_log_monitor(self, monitor: LogMonitor) -> Self::Output {
+        self.run(monitor)
+    }
 }
 
 impl ApplicationKind {
@@ -300,8 +310,10 @@ impl ApplicationSpec {
             Self::Echo { nops } => operation.run_echo(Echo { nops: *nops }),
             Self::MaglevEnso { backends } => operation.run(EnsoMaglev::new(backends)?),
             Self::Maglev { backends } => operation.run(CompleteMaglev::new(backends)?),
-            Self::KeyValue { keys, filled } => operation.run(partition(*keys, *filled, number)?),
-            Self::LogMonitor { rules } => operation.run(LogMonitor::new(rules)?),
+            Self::KeyValue { keys, filled } => {
+                operation.run_key_value(partition(*keys, *filled, number)?)
+            }
+            Self::LogMonitor { rules } => operation.run_log_monitor(LogMonitor::new(rules)?),
             Self::Telemetry { one_in, seed } => {
                 operation.run(Telemetry::new(*one_in, seed.wrapping_add(number.core.into())))
             }

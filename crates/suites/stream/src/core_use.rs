@@ -23,6 +23,18 @@ pub struct CoreStats {
     /// Ticks per packet that the application needs alone, on packets in memory: the lower of the measurements at the last two
     /// requests, before and after a trial. `None` if that was not measured.
     pub alone: Option<f64>,
+    /// The same of the application's engine, called in a loop without packets. `None` if it has none, or if that was not
+    /// measured.
+    pub engine: Option<(Engine, f64)>,
+}
+
+/// What an application calls for the content of its packets, and what can work without them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Engine {
+    /// The partition of the key-value store.
+    Store,
+    /// Hyperscan, with the rules of the log monitor.
+    Hyperscan,
 }
 
 impl CoreStats {
@@ -32,6 +44,11 @@ impl CoreStats {
         let busy = self.iterations.busy as f64;
         let each = self.iterations.empty_iteration().unwrap_or(0.0) / self.queues.max(1) as f64;
         (busy - self.misses as f64 * each).max(0.0)
+    }
+
+    /// Returns the ticks per packet of an engine without packets; `None` if that was not measured.
+    pub fn ticks_of(&self, engine: Engine) -> Option<f64> {
+        self.engine.filter(|(measured, _)| *measured == engine).map(|(_, ticks)| ticks)
     }
 }
 

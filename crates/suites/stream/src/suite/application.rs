@@ -7,12 +7,14 @@ use std::thread::JoinHandle;
 
 use applications::Application;
 use applications::application::Count;
+use applications::kv::KeyValue;
+use applications::log::LogMonitor;
 use lab::sample::Failure;
 use machine::SysError;
 use machine::pin::spawn_pinned;
 use machine::tsc::Tsc;
 
-use super::alone::Alone;
+use super::alone::{Alone, HyperscanAlone, StoreAlone};
 use super::params::Interface;
 use super::testbed_config::TestbedConfig;
 use crate::application::{
@@ -108,7 +110,6 @@ impl ApplicationCore {
             answer: answer.clone(),
             processed: Arc::clone(&processed),
             threshold,
-            alone: None,
         };
         let body = move || {
             if let Err(why) = set_up_and_run(run) {
@@ -160,15 +161,19 @@ struct Loop {
     answer: SyncSender<Answer>,
     processed: Arc<Processed>,
     threshold: StallThreshold,
-    alone: Option<Alone>,
 }
 
 impl Loop {
-    /// Processes packets until the core is dropped or the NIC closes. Not inlined, so that the set-up does not affect the
-    /// registers of the timed loop.
+    /// Processes packets until the core is dropped or the NIC closes, and measures the application alone at each request. Not
+    /// inlined, so that the set-up does not affect the registers of the timed loop.
     #[inline(never)]
-    fn run(self, mut server: impl Server, mut application: impl Application) {
-        let Self { requests, answer, processed, threshold, mut alone } = self;
+    fn run<A: Application>(
+        self,
+        mut server: impl Server,
+        mut application: A,
+        mut alone: Option<Alone<A>>,
+    ) {
+        let Self { requests, answer, processed, threshold } = self;
         let (mut answered, mut all) = (0, 0_u64);
         // Reports that the loop runs.
         if answer.send(Ok(CoreStats::default())).is_err() {
@@ -191,8 +196,9 @@ impl Loop {
                 std::hint::cold_path();
                 answered = request;
                 let taken = record.take(&mut server, &application).map(|stats| {
-                    let measured = alone.as_mut().and_then(|it| it.measure(&mut application));
-                    CoreStats { alone: measured, ..stats }
+                    let Some(alone) = &mut alone else { return stats };
+                    let engine = alone.measure_engine(&mut application);
+                    CoreStats { alone: alone.measure(&mut application), engine, ..stats }
                 });
                 // Without those of the measurement.
                 record.counts = application.counts();
@@ -219,35 +225,8 @@ impl WithApplication for RunCore<'_> {
     type Output = Result<(), SysError>;
 
     fn run<A: Application>(self, application: A) -> Self::Output {
-        let Self { config, port, alone_on, mut run } = self;
-        run.alone = alone_on.zip(Tsc::get().ok()).map(|(traffic, tsc)| Alone::new(traffic, tsc));
-        let (port, of_core) = match port {
-            CorePort::Nic(port, of_core) => (port, of_core),
-            CorePort::Link(server) => {
-                run.run(*server, application);
-                return Ok(());
-            }
-        };
-        match config.interface {
-            Interface::Pipes | Interface::PipesPerPacket | Interface::PipesPrefetch => {
-                let sizes = host::Sizes {
-                    ring: config.ring,
-                    notifications: config.notifications,
-                    batch: config.notification_batch,
-                };
-                let prefetch = config.interface.prefetches();
-                run.run(PipesServer::new(&port, sizes, &of_core, prefetch)?, application);
-            }
-            Interface::Descriptors => {
-                let (sizes, burst) = (config.ring_sizes(), config.burst as usize);
-                let server: DescriptorsServer =
-                    DescriptorsServer::open(&port, sizes, &of_core, burst)?;
-                run.run(server, application);
-            }
-            // Their application is another process, or has no port.
-            Interface::Dpdk | Interface::AfXdp | Interface::AfPacket | Interface::Tap => {}
-        }
-        Ok(())
+        let alone = self.alone();
+        self.run_with(application, alone)
     }
 
     /// Only the echo is compiled for each driver of descriptors.
@@ -259,6 +238,66 @@ impl WithApplication for RunCore<'_> {
             }
             (_, port) => Self { port, ..self }.run(echo),
         }
+    }
+
+    fn run_key_value(self, store: KeyValue) -> Self::Output {
+        let alone = self.alone().map(|alone| alone.with_engine(StoreAlone::default()));
+        self.run_with(store, alone)
+    }
+
+    fn run_log_monitor(self, monitor: LogMonitor) -> Self::Output {
+        let alone = match self.alone() {
+            Some(alone) => {
+                let engine = HyperscanAlone::new(monitor.rules(), alone.traffic())?;
+                Some(alone.with_engine(engine))
+            }
+            None => None,
+        };
+        self.run_with(monitor, alone)
+    }
+}
+
+impl RunCore<'_> {
+    /// Returns the measurements of an application alone, if there should be any.
+    fn alone<A>(&self) -> Option<Alone<A>> {
+        let traffic = self.alone_on.clone()?;
+        Some(Alone::new(traffic, Tsc::get().ok()?))
+    }
+
+    fn run_with<A: Application>(
+        self,
+        application: A,
+        alone: Option<Alone<A>>,
+    ) -> Result<(), SysError> {
+        let Self { config, port, run, .. } = self;
+        let (port, of_core) = match port {
+            CorePort::Nic(port, of_core) => (port, of_core),
+            CorePort::Link(server) => {
+                run.run(*server, application, alone);
+                return Ok(());
+            }
+        };
+        match config.interface {
+            Interface::Pipes | Interface::PipesPerPacket | Interface::PipesPrefetch => {
+                let sizes = host::Sizes {
+                    ring: config.ring,
+                    notifications: config.notifications,
+                    batch: config.notification_batch,
+                };
+                let prefetch = config.interface.prefetches();
+                let server = PipesServer::new(&port, sizes, &of_core, prefetch)?;
+                run.run(server, application, alone);
+            }
+            Interface::Descriptors => {
+                let (sizes, burst) = (config.ring_sizes(), config.burst as usize);
+                let server: DescriptorsServer =
+                    DescriptorsServer::open(&port, sizes, &of_core, burst)?;
+                run.run(server, application, alone);
+            }
+            // Their application is another process, or has no port.
+            Interface::Dpdk | Interface::AfXdp | Interface::AfPacket | Interface::Tap => {}
+        }
+        Ok(())
     }
 }
 
@@ -277,7 +316,7 @@ impl WithDriver for EchoOverDescriptors<'_> {
     fn run<D: Driver>(self) -> Self::Output {
         let Self { config, port, of_core, run, echo } = self;
         let (sizes, burst) = (config.ring_sizes(), config.burst as usize);
-        run.run(DescriptorsServer::<D>::open(&port, sizes, &of_core, burst)?, echo);
+        run.run(DescriptorsServer::<D>::open(&port, sizes, &of_core, burst)?, echo, None);
         Ok(())
     }
 }
@@ -339,8 +378,8 @@ impl Record {
         let now = application.counts();
         let counts = since(&now, &std::mem::replace(&mut self.counts, now.clone()));
         let (queues, misses, has_learnt) = (server.queues(), server.misses(), self.has_learnt);
-        let alone = None;
-        Ok(CoreStats { iterations, queues, misses, core_hertz, has_learnt, counts, alone })
+        let (alone, engine) = (None, None);
+        Ok(CoreStats { iterations, queues, misses, core_hertz, has_learnt, counts, alone, engine })
     }
 }
 
@@ -404,16 +443,11 @@ mod tests {
         let (requests, stall) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicBool::new(false)));
         let (answer, answers) = sync_channel(1);
         let threshold = StallThreshold::new(tsc.rate());
-        let run = Loop {
-            requests: Arc::clone(&requests),
-            answer,
-            processed: Arc::default(),
-            threshold,
-            alone: None,
-        };
+        let run =
+            Loop { requests: Arc::clone(&requests), answer, processed: Arc::default(), threshold };
         let each = tsc.ticks(Duration::from_nanos(300));
         let slow = Slow { each, polls: 0, stall: Arc::clone(&stall) };
-        let thread = std::thread::spawn(move || run.run(slow, Echo { nops: 0 }));
+        let thread = std::thread::spawn(move || run.run(slow, Echo { nops: 0 }, None));
         let next = || {
             std::thread::sleep(Duration::from_millis(20));
             requests.fetch_add(1, Ordering::Relaxed);
@@ -472,11 +506,10 @@ mod tests {
             answer,
             processed: Arc::default(),
             threshold: StallThreshold::new(tsc.rate()),
-            alone: None,
         };
         let slow =
             Slow { each: tsc.ticks(Duration::from_nanos(10)), polls: 0, stall: Arc::default() };
-        let thread = std::thread::spawn(move || run.run(slow, Echo { nops: 0 }));
+        let thread = std::thread::spawn(move || run.run(slow, Echo { nops: 0 }, None));
         let next = || {
             requests.fetch_add(1, Ordering::Relaxed);
             std::thread::sleep(STALL);

@@ -7,6 +7,7 @@ use machine::tsc::Tsc;
 use super::ceiling::Ceiling;
 use super::testbed::TrialReport;
 use super::testbed_config::TestbedConfig;
+use crate::core_use::Engine;
 use crate::generator::{Expectation, Report};
 use crate::wire::sample::{MIN_SIZE, Sizes};
 
@@ -110,6 +111,26 @@ pub const METRICS: &[Metric] = &[
         "rate as a share of that of the application alone on packets in memory",
     )
     .from_time(),
+    cycles(
+        "store_cycles_per_packet",
+        "core cycles that the key-value store needs per packet for its requests, called in a loop without packets",
+    ),
+    share(
+        "of_store",
+        Better::Higher,
+        "rate as a share of that of the same store called in a loop without packets",
+    )
+    .from_time(),
+    cycles(
+        "hyperscan_cycles_per_packet",
+        "core cycles that Hyperscan alone needs per packet to scan the payload of packets in memory",
+    ),
+    share(
+        "of_hyperscan",
+        Better::Higher,
+        "rate as a share of that of Hyperscan alone on the same bytes in memory",
+    )
+    .from_time(),
     Metric::time("application_waited", "time that testpmd's threads waited for their CPUs"),
     lost("lost_not_sent", "lost packets that the generator did not send in time"),
     lost("lost_no_rule", "lost packets for which the NIC had no rule"),
@@ -182,6 +203,8 @@ const LIMITED: &[&str] = &[
     "wire_rate",
     "of_ceiling",
     "of_alone",
+    "of_store",
+    "of_hyperscan",
     "cycles_with_polling",
     "delivered",
     "lost",
@@ -294,6 +317,10 @@ pub(super) fn utilisation(trial: &TrialReport, tsc: &Tsc) -> Vec<(&'static str, 
         ("work_cycles_per_packet", work),
         ("io_cycles_per_packet", io),
         ("of_alone", trial.of_alone()),
+        ("store_cycles_per_packet", trial.engine_cycles(Engine::Store, tsc)),
+        ("of_store", trial.of_engine(Engine::Store)),
+        ("hyperscan_cycles_per_packet", trial.engine_cycles(Engine::Hyperscan, tsc)),
+        ("of_hyperscan", trial.of_engine(Engine::Hyperscan)),
         ("nic_cycles_per_packet", trial.report.cycles_per_packet(tsc.hertz)),
         ("packets_per_iteration_nic", nic.packets_per_iteration),
         ("packets_per_iteration_application", trial.packets_per_iteration()),

@@ -3,7 +3,7 @@
 use machine::tsc::Tsc;
 
 use super::testbed::TrialReport;
-use crate::core_use::{CoreStats, CoreUse};
+use crate::core_use::{CoreStats, CoreUse, Engine};
 use crate::generator::Report;
 use crate::iterations::LoopTimes;
 use crate::losses::Losses;
@@ -175,6 +175,18 @@ impl TrialReport {
     pub(super) fn of_alone(&self) -> Option<f64> {
         let [core] = &self.application[..] else { return None };
         Some(self.report.rate() * core.alone?)
+    }
+
+    /// Returns the core cycles that an engine of the application needs per packet; `None` if that was not measured.
+    pub(super) fn engine_cycles(&self, engine: Engine, tsc: &Tsc) -> Option<f64> {
+        let [core] = &self.application[..] else { return None };
+        Some(core.ticks_of(engine)? / tsc.hertz * core.core_hertz)
+    }
+
+    /// Returns the rate as a share of that of an engine of the application; `None` if that was not measured.
+    pub(super) fn of_engine(&self, engine: Engine) -> Option<f64> {
+        let [core] = &self.application[..] else { return None };
+        Some(self.report.rate() * core.ticks_of(engine)?)
     }
 
     /// Returns the core cycles that the application's cores spend per echoed packet, without stalls; `None` without packets,
