@@ -2,6 +2,7 @@
 //!
 //! All input is runs read by [`lab::journal::open`]; nothing is measured.
 
+pub mod bundle;
 pub mod chart;
 pub mod export;
 pub mod figure;

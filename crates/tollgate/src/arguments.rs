@@ -53,6 +53,8 @@ pub(crate) enum Command {
     Export(Export),
     /// Print the JSON Schema of an output, or list all
     Schema(Schema),
+    /// Write a run with everything that follows from it to one file, or check such a file
+    Bundle(Bundle),
     /// Print shell completions
     Completions { shell: clap_complete::Shell },
     /// Write manual pages, one for each command
@@ -110,6 +112,7 @@ impl Command {
             | Self::Report(_)
             | Self::Export(_)
             | Self::Schema(_)
+            | Self::Bundle(_)
             | Self::Completions { .. }
             | Self::Man { .. }
             | Self::GuestInit
@@ -300,7 +303,7 @@ pub(crate) struct Explain {
 /// Folder of the results.
 #[derive(Args)]
 pub(crate) struct ResultsArgs {
-    /// Results folder, or the folder of one run
+    /// Results folder, the folder of one run, or a bundle
     #[arg(long = "results", value_name = "DIR", default_value = "results")]
     pub(crate) folder: PathBuf,
 }
@@ -428,7 +431,7 @@ pub(crate) struct Compare {
 
 #[derive(Args)]
 pub(crate) struct Report {
-    /// Folders to compare on one page, each of a run or of repeated runs [default: the newest run only]
+    /// Folders or bundles to compare on one page, each of a run or of repeated runs [default: the newest run only]
     #[arg(value_name = "RUN", conflicts_with = "folder")]
     pub(crate) runs: Vec<PathBuf>,
     #[command(flatten)]
@@ -445,6 +448,30 @@ pub(crate) struct Report {
 pub(crate) struct Schema {
     /// Output [default: list all]
     pub(crate) name: Option<String>,
+}
+
+#[derive(Args)]
+pub(crate) struct Bundle {
+    #[command(flatten)]
+    pub(crate) results: ResultsArgs,
+    /// Output file
+    #[arg(short = 'o', long, value_name = "FILE", default_value = "bundle.zip")]
+    pub(crate) output: PathBuf,
+    /// Extra TOML file of experiments, claims, figures, which becomes part of the bundle (repeatable)
+    #[arg(short = 'e', long = "experiments", value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+    /// Author, for the metadata
+    #[arg(long, value_name = "NAME")]
+    pub(crate) author: Option<String>,
+    /// URL of the licence, for the metadata
+    #[arg(long, value_name = "URL")]
+    pub(crate) licence: Option<String>,
+    /// Report every modification of a bundle instead: exit with 0 if there is none, 1 if there is one, 2 if it cannot be read
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["folder", "output", "files", "author", "licence"])]
+    pub(crate) check: Option<PathBuf>,
+    /// SHA-256 digest that the checked file must have, e.g. as published with a paper
+    #[arg(long, value_name = "HEX", requires = "check")]
+    pub(crate) sha256: Option<String>,
 }
 
 /// Parses a time to spend.

@@ -20,8 +20,8 @@ use lab::terminal::OutputError;
 
 use arguments::{Arguments, Command};
 use commands::{
-    claims, compare, doctor, explain, export, guest, inspect, man, plot, report, run, schema, show,
-    summary,
+    bundle, claims, compare, doctor, explain, export, guest, inspect, man, plot, report, run,
+    schema, show, summary,
 };
 use error::CliError;
 use suites::SUITES;
@@ -82,6 +82,7 @@ fn dispatch(command: Command) -> Result<u8, CliError> {
         Command::Report(args) => report::report(&args),
         Command::Export(args) => export::export(&args),
         Command::Schema(args) => schema::schema(&args),
+        Command::Bundle(args) => bundle::bundle(&args),
         Command::Completions { shell } => inspect::completions(shell),
         Command::Man { folder } => man::man(&folder),
         Command::Guest(args) => guest::guest(&args),

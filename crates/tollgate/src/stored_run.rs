@@ -8,6 +8,7 @@ use lab::experiment::{Experiment, Profile};
 use lab::format::count;
 use lab::journal::{self, JournalError, Run};
 use lab::run::is_lab_experiment;
+use report::bundle;
 use report::table;
 
 use crate::error::CliError;
@@ -15,13 +16,19 @@ use crate::output::{print_message, print_plain};
 use crate::select::{arguments_of, is_selected};
 use crate::suites::SUITES;
 
-/// Opens a run, given its folder or a folder of runs, of which the newest is opened; warns if it was edited.
+/// Opens a run, given its folder, its bundle or a folder of runs, of which the newest is opened; warns if it was edited.
 pub(crate) fn open(results: &Path) -> Result<Run, CliError> {
-    open_run(&journal::newest(results)?)
+    match bundle::is_bundle(results) {
+        true => open_run(results),
+        false => open_run(&journal::newest(results)?),
+    }
 }
 
-/// Opens a run, given its folder or a folder of runs; `None` without a run.
+/// Opens a run, given its folder, its bundle or a folder of runs; `None` without a run.
 pub(crate) fn open_any(results: &Path) -> Result<Option<Run>, CliError> {
+    if bundle::is_bundle(results) {
+        return open_run(results).map(Some);
+    }
     match journal::newest(results) {
         Ok(folder) => open_run(&folder).map(Some),
         Err(JournalError::NoRun(_)) => Ok(None),
@@ -29,9 +36,12 @@ pub(crate) fn open_any(results: &Path) -> Result<Option<Run>, CliError> {
     }
 }
 
-/// Opens the run in a folder; warns if it was edited.
-pub(crate) fn open_run(folder: &Path) -> Result<Run, CliError> {
-    let run = journal::open(folder)?;
+/// Opens the run in a folder or bundle; warns if it was edited.
+pub(crate) fn open_run(path: &Path) -> Result<Run, CliError> {
+    let run = match bundle::is_bundle(path) {
+        true => bundle::open_run(path).map_err(CliError::failed)?,
+        false => journal::open(path)?,
+    };
     run.inconsistencies.iter().for_each(|line| print_message(&format!("warning: {line}")));
     Ok(run)
 }

@@ -112,7 +112,15 @@ pub(super) fn are_precise(claims: &[Claim], folder: &Path, target: f64) -> bool 
 
 /// Judges claims by a run, or without one.
 pub(super) fn judge(claims: Vec<Claim>, run: Option<&Run>) -> Vec<(Claim, Verdict)> {
-    let cores = machine::topology::Topology::detect().physical_cores();
+    judge_with_cores(claims, run, machine::topology::Topology::detect().physical_cores())
+}
+
+/// Judges claims by a run, or without one, on a machine with a number of physical cores.
+pub(super) fn judge_with_cores(
+    claims: Vec<Claim>,
+    run: Option<&Run>,
+    cores: usize,
+) -> Vec<(Claim, Verdict)> {
     let judge = claim::Judge::new(run, cores);
     let judged = |claim| {
         let verdict = judge.judge(&claim);

@@ -124,8 +124,11 @@ fn compare_runs(args: &Compare) -> Result<u8, CliError> {
     Ok(0)
 }
 
-/// Opens the runs of a side: one, given its folder, or all in a folder of runs.
+/// Opens the runs of a side: one, given its folder or bundle, or all in a folder of runs.
 pub(super) fn open_side(folder: &Path) -> Result<Vec<Run>, CliError> {
+    if report::bundle::is_bundle(folder) {
+        return Ok(vec![stored_run::open_run(folder)?]);
+    }
     let runs = journal::runs(folder)?;
     if runs.is_empty() {
         let folder = folder.display();

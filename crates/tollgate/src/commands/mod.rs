@@ -1,5 +1,6 @@
 //! Commands of the program.
 
+pub(crate) mod bundle;
 pub(crate) mod claims;
 pub(crate) mod compare;
 pub(crate) mod doctor;

@@ -160,6 +160,18 @@ pub(crate) fn plot(args: &Plot) -> Result<u8, CliError> {
     figures.result().map(|()| 0)
 }
 
+/// Returns the figures of some experiments of a run as SVG, by ID; those without samples are omitted.
+pub(super) fn svg_figures(
+    run: &Run,
+    experiments: &[String],
+    figures: &[DeclaredFigure],
+) -> Result<Vec<(String, String)>, CliError> {
+    let figures = figures.iter().filter(|it| experiments.contains(&it.figure.experiment));
+    let drawn = Figures::new(figures, run);
+    let svg = |picture: &Picture| Ok((picture.id().to_owned(), chart::draw(picture)?));
+    drawn.pictures.iter().map(svg).collect()
+}
+
 /// Draws the figures of some experiments into the folder of a run.
 pub(super) fn draw_run(
     run: &Run,

@@ -41,9 +41,19 @@ fn newest_page(args: &Report, catalogue: &Catalogue) -> Result<String, CliError>
     run_page(std::slice::from_ref(&run), catalogue, args)
 }
 
+/// Renders the page of a run as its bundle contains it: the results folder is the default one.
+pub(super) fn bundled_page(
+    run: &Run,
+    catalogue: &Catalogue,
+    files: &[PathBuf],
+) -> Result<String, CliError> {
+    let contents = Contents::of(std::slice::from_ref(run), catalogue, Path::new("results"), files)?;
+    contents.page().html().map_err(CliError::failed)
+}
+
 /// Renders the page of the newest of some runs.
 fn run_page(runs: &[Run], catalogue: &Catalogue, args: &Report) -> Result<String, CliError> {
-    let contents = Contents::of(runs, catalogue, args)?;
+    let contents = Contents::of(runs, catalogue, &args.results.folder, &args.files)?;
     contents.page().html().map_err(CliError::failed)
 }
 
@@ -55,7 +65,8 @@ fn comparison_page(
 ) -> Result<String, CliError> {
     let sides = folders.iter().map(|folder| super::compare::open_side(folder));
     let sides: Vec<Vec<Run>> = sides.collect::<Result<_, _>>()?;
-    let contents = sides.iter().map(|runs| Contents::of(runs, catalogue, args));
+    let contents =
+        sides.iter().map(|runs| Contents::of(runs, catalogue, &args.results.folder, &args.files));
     let contents: Vec<Contents> = contents.collect::<Result<_, _>>()?;
     let all = folders.iter().zip(&sides).zip(&contents);
     let mut compared = Vec::new();
@@ -110,12 +121,17 @@ struct Contents<'a> {
 
 impl<'a> Contents<'a> {
     /// Collects the results of the newest of some runs.
-    fn of(runs: &'a [Run], catalogue: &Catalogue, args: &Report) -> Result<Self, CliError> {
+    fn of(
+        runs: &'a [Run],
+        catalogue: &Catalogue,
+        results: &Path,
+        files: &[PathBuf],
+    ) -> Result<Self, CliError> {
         let run = runs.last().ok_or_else(|| CliError::usage("no run; name the folder of a run"))?;
         stored_run::check_one_program(run)?;
         let experiments = stored_run::listed(run, catalogue)?;
         let figures = catalogue.figures()?.into_iter().map(|declared| declared.figure);
-        let claims = select::with_arguments(catalogue.claims()?, &args.results.folder, &args.files);
+        let claims = select::with_arguments(catalogue.claims()?, results, files);
         let is_shown = |id: &str| is_lab_experiment(id) || experiments.iter().any(|it| it == id);
         let is_on_instrument = |claim: &Claim| select::is_self_test(suite_name(&claim.experiment));
         let (shown, others): (Vec<_>, Vec<_>) =
@@ -127,7 +143,7 @@ impl<'a> Contents<'a> {
             judged: claims::judge(shown, Some(run)),
             unlisted_claims: others.iter().filter(|claim| !is_on_instrument(claim)).count(),
             inconsistencies: stored_run::inconsistencies(run),
-            repetition: repetition::repetition(run, catalogue, &args.files)?,
+            repetition: repetition::repetition(run, catalogue, files)?,
             experiments,
         })
     }
@@ -148,7 +164,7 @@ impl<'a> Contents<'a> {
 }
 
 /// Writes a file that the user names, either all of it or nothing.
-fn save(path: &Path, bytes: &[u8]) -> Result<(), CliError> {
+pub(super) fn save(path: &Path, bytes: &[u8]) -> Result<(), CliError> {
     let error = |why: std::io::Error| {
         CliError::failed(format!("{}: {why}; {}", path.display(), file::remedy(&why)))
     };

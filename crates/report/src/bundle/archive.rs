@@ -1,0 +1,135 @@
+//! The archive of a bundle: written so that the same entries give the same bytes, and read with limits, because it may
+//! come from anybody.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{Cursor, Read as _, Write as _};
+use std::path::Path;
+
+use zip::result::{ZipError, ZipResult};
+use zip::write::SimpleFileOptions;
+use zip::{CompressionMethod, DateTime, ZipArchive, ZipWriter};
+
+use super::BundleError;
+
+/// Maximum number of entries; a full run has some hundreds.
+const MAX_ENTRIES: usize = 10_000;
+/// Maximum size of all entries together, in bytes.
+const MAX_BYTES: u64 = 4 << 30;
+/// Maximum factor by which the entries together are larger than the file, beyond [`FREE_BYTES`]. A journal of equal lines
+/// has about 100; a bomb has 1000.
+const MAX_FACTOR: u64 = 250;
+/// Size that the entries of any file may have, in bytes.
+const FREE_BYTES: u64 = 16 << 20;
+
+/// Returns the bytes of an archive of entries, in their order.
+pub(super) fn write<'e>(entries: impl Iterator<Item = (&'e str, &'e [u8])>) -> ZipResult<Vec<u8>> {
+    let options = SimpleFileOptions::default()
+        .compression_method(CompressionMethod::Deflated)
+        .compression_level(Some(6))
+        .last_modified_time(DateTime::DEFAULT)
+        .unix_permissions(0o644);
+    let mut archive = ZipWriter::new(Cursor::new(Vec::new()));
+    for (name, bytes) in entries {
+        archive.start_file(name, options)?;
+        archive.write_all(bytes)?;
+    }
+    Ok(archive.finish()?.into_inner())
+}
+
+/// An archive whose names and sizes are checked.
+pub(super) struct Archive<'p> {
+    path: &'p Path,
+    zip: ZipArchive<File>,
+}
+
+impl<'p> Archive<'p> {
+    /// Opens an archive.
+    ///
+    /// # Errors
+    /// Returns an error if the file is not an archive, a name is not a relative path of plain names, a name occurs twice,
+    /// or the entries are too many or too large.
+    pub(super) fn open(path: &'p Path) -> Result<Self, BundleError> {
+        let remedy = "make it a regular file with read permission";
+        let system = |error| BundleError::System { path: path.into(), error, remedy };
+        let file = File::open(path).map_err(system)?;
+        let size = file.metadata().map_err(system)?.len();
+        let zip = ZipArchive::new(file);
+        let zip = zip.map_err(|why| damaged(path, &format!("is not a bundle ({why})")))?;
+        let mut archive = Self { path, zip };
+        archive.check(size)?;
+        Ok(archive)
+    }
+
+    fn check(&mut self, size: u64) -> Result<(), BundleError> {
+        let refuse = |what: &str| Err(damaged(self.path, what));
+        if self.zip.len() > MAX_ENTRIES {
+            return refuse(&format!("it has more than {MAX_ENTRIES} entries"));
+        }
+        let (mut total, mut next) = (0u64, 0);
+        for index in 0..self.zip.len() {
+            let entry = self.zip.by_index_raw(index).map_err(|why| self::entry(self.path, &why))?;
+            let name = entry.name();
+            if !is_plain(name) || !entry.is_file() {
+                return refuse(&format!("entry '{name}' is not a file within it"));
+            }
+            // Overlapping entries make a small file large.
+            if entry.header_start() < next {
+                return refuse(&format!("entry '{name}' overlaps another one"));
+            }
+            next = entry.data_start().unwrap_or(0).saturating_add(entry.compressed_size());
+            total = total.saturating_add(entry.size());
+        }
+        if total > MAX_BYTES || total > FREE_BYTES.saturating_add(size.saturating_mul(MAX_FACTOR)) {
+            return refuse(&format!("its entries are larger than they may be: {total} bytes"));
+        }
+        Ok(())
+    }
+
+    /// Returns the names in their order.
+    pub(super) fn names(&self) -> Vec<String> {
+        self.zip.file_names().map(String::from).collect()
+    }
+
+    /// Returns the content of an entry; `None` if there is no such entry.
+    ///
+    /// # Errors
+    /// Returns an error if the entry is damaged, or larger than it states.
+    pub(super) fn read(&mut self, name: &str) -> Result<Option<Vec<u8>>, BundleError> {
+        let path = self.path;
+        let mut file = match self.zip.by_name(name) {
+            Ok(file) => file,
+            Err(ZipError::FileNotFound) => return Ok(None),
+            Err(why) => return Err(entry(path, &why)),
+        };
+        let (mut bytes, size) = (Vec::new(), file.size());
+        let read = file.by_ref().take(size.saturating_add(1)).read_to_end(&mut bytes);
+        read.map_err(|why| damaged(path, &format!("entry '{name}' is damaged ({why})")))?;
+        match bytes.len() as u64 == size {
+            true => Ok(Some(bytes)),
+            false => Err(damaged(path, &format!("entry '{name}' has another size than it states"))),
+        }
+    }
+
+    /// Returns the bytes of an archive that [`write`] makes of the entries of this one in the order of their names.
+    pub(super) fn rewritten(entries: &BTreeMap<String, Vec<u8>>) -> ZipResult<Vec<u8>> {
+        write(entries.iter().map(|(name, bytes)| (name.as_str(), bytes.as_slice())))
+    }
+}
+
+/// Returns the error of a damaged file.
+pub(super) fn damaged(path: &Path, what: &str) -> BundleError {
+    BundleError::Damaged { path: path.into(), what: what.into() }
+}
+
+fn entry(path: &Path, why: &ZipError) -> BundleError {
+    damaged(path, &format!("an entry is damaged ({why})"))
+}
+
+/// Returns whether a name is a relative path of letters, digits, `.`, `-` and `_`, without `..`.
+pub(super) fn is_plain(name: &str) -> bool {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+    let is_component =
+        |part: &str| !part.is_empty() && !part.starts_with('.') && part.chars().all(is_plain);
+    name.len() <= 200 && name.split('/').all(is_component)
+}
