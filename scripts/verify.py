@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Computes the intervals and verdicts of a bundle again, from its journal and docs/method.md, without code of tollgate.
+"""Computes the intervals and verdicts of a bundle again from its journal, without code of tollgate, as docs/method.md states.
 
 usage: verify.py BUNDLE.zip
 

@@ -10,7 +10,7 @@ use machine::noise::NoiseDelta;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 
-use crate::journal::{empty, metrics_shown};
+use crate::journal::{all_metrics, empty};
 
 /// Maximum number of points of a simulated run: a Python program judges them.
 const MAX_POINTS: usize = 100;
@@ -125,12 +125,13 @@ pub(crate) fn run(seed: u64) -> Run {
     other.governor = Some("simulated".into());
     run.record.environments.insert("e2".into(), other);
     let has_other = machine.happens(0.3);
-    let experiments: Vec<Experiment> = run.record.experiments.values().cloned().collect();
+    let experiments = run.record.experiments.values().cloned();
+    let experiments: Vec<_> = experiments.map(|one| (all_metrics(&one), one)).collect();
     for round in 0..machine.rounds {
         machine.drift *= 1.0 + 0.01 * (machine.random.random::<f64>() - 0.5);
-        for experiment in &experiments {
+        for (metrics, experiment) in &experiments {
             let environment = if has_other && round < machine.rounds / 2 { "e2" } else { "e1" };
-            measure(&mut run, &mut machine, experiment, round, environment);
+            measure(&mut run, &mut machine, (experiment, metrics), round, environment);
         }
     }
     run
@@ -157,11 +158,10 @@ fn drawn_experiments(machine: &mut Machine) -> Run {
 fn measure(
     run: &mut Run,
     machine: &mut Machine,
-    experiment: &Experiment,
+    (experiment, metrics): (&Experiment, &[&str]),
     round: u32,
     environment: &str,
 ) {
-    let metrics = metrics_shown(experiment);
     let points = experiment.points.iter().map(|point| (point, false));
     let twins = experiment.twins.iter().map(|point| (point, true));
     for (point, twin) in points.chain(twins).collect::<Vec<_>>() {
@@ -176,7 +176,7 @@ fn measure(
         if place > 0.95 && round > 6 {
             continue;
         }
-        let sample = sample(run, machine, (experiment, point, twin), round, &metrics);
+        let sample = sample(run, machine, (experiment, point, twin), round, metrics);
         let sample = Sample { environment: environment.into(), ..sample };
         if machine.happens(machine.void) {
             let void = Some("the core clock moved".into());
