@@ -115,7 +115,7 @@ impl Crate<'_> {
             let names = entries.0.keys().filter(|name| is_measured(name) == measured);
             names.map(|name| json!({ "@id": name })).collect()
         };
-        let programs = self.run_programs().into_iter().map(|(id, _)| json!({ "@id": id }));
+        let programs = self.run_programs().into_keys().map(|id| json!({ "@id": id }));
         let machines =
             record.environments.keys().map(|id| json!({ "@id": format!("#machine-{id}") }));
         let mut measurement = json!({
