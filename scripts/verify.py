@@ -23,6 +23,7 @@ CONFIDENCE, INTERVAL_ROUNDS = 0.95, 6
 MAX_FAILED, MAX_LOST = 0.1, 0.2
 EXTREME = sys.float_info.max / 4  # in place of an unknown value of a censored round
 TOLERANCE = 1e-9
+MAX_BYTES = 4 << 30  # of an entry
 REPRODUCED, CONTRADICTED = "reproduced", "contradicted"
 INCONCLUSIVE, INCOMPARABLE, UNMEASURABLE = "inconclusive", "incomparable", "unmeasurable"
 STATES = ("alone", "shared", "changed")  # of the core, by its SMT sibling
@@ -1598,6 +1599,10 @@ class Run:
     def __init__(self, record, samples, cores):
         self.record, self.samples, self.cores, self.indexed = record, samples, cores, {}
 
+    def experiments(self):
+        """The experiments with samples, without those of the lab itself."""
+        return {one["experiment"] for one in self.samples if not one["experiment"].startswith("lab/")}
+
     def environment(self, experiment):
         return next((one["environment"] for one in reversed(self.samples) if one["experiment"] == experiment), None)
 
@@ -1720,7 +1725,9 @@ def verify_experiment(run, shown):
     """The disagreements on the values of an experiment, and the number of its intervals."""
     samples = run.of(shown["experiment"], shown["environment"])
     points, twins, _, drift = samples.observed(shown["metric"], "own")
-    lines, count = [], 0
+    shown_points = {point_of(row["point"]) for row in shown["rows"]}
+    lines = [f"{shown['experiment']}: values.json lacks {dict(point)}" for point in points.keys() - shown_points]
+    count = 0
     def compare(what, stated, found, names):
         nonlocal count
         count += 1
@@ -1757,6 +1764,8 @@ def read(path):
     with zipfile.ZipFile(path) as archive:
         listed = dict(reversed(line.split("  ", 1)) for line in archive.read("manifest-sha256.txt").decode().splitlines())
         def entry(name):
+            if archive.getinfo(name).file_size > MAX_BYTES:
+                raise ValueError(f"{name} is larger than {MAX_BYTES} bytes")
             data = archive.read(name)
             if hashlib.sha256(data).hexdigest() != listed[name]:
                 raise ValueError(f"{name} is not the file that was bundled")
@@ -1769,13 +1778,22 @@ def read(path):
     return Run(record, samples, claims["cores"]), claims["claims"], values["experiments"]
 
 
-def main(path):
-    try:
-        run, claims, experiments = read(path)
-    except (OSError, KeyError, ValueError, zipfile.BadZipFile) as why:
-        print(f"error: {path}: {why}; get the bundle again from its source", file=sys.stderr)
-        return 2
+def say(line, file=sys.stdout):
+    """Prints a line, in which texts of the bundle cannot control the terminal."""
+    print("".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in line), file=file)
+
+
+def counted(number, noun):
+    """A number with its noun: `1 claim`, `2 claims`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def verify(path):
+    """Prints the disagreements of a bundle; returns the exit status."""
+    run, claims, experiments = read(path)
     lines, intervals, values, unverified = [], 0, 0, {}
+    for missing in run.experiments() - {shown["experiment"] for shown in experiments}:
+        lines.append(f"values.json lacks {missing}")
     for shown in experiments:
         found, count = verify_experiment(run, shown)
         lines, intervals = lines + found, intervals + count
@@ -1786,15 +1804,25 @@ def main(path):
         except NotImplementedError as kind:
             unverified.setdefault(str(kind), []).append(claim["id"])
     for line in lines:
-        print(line)
+        say(line)
     for kind, names in unverified.items():
-        print(f"not verified: {len(names)} claims of kind {kind}: {', '.join(names)}")
-    print(f"{path}: {intervals} intervals of points and twins, {len(claims)} verdicts with {values} values: "
-          f"{len(lines)} disagreements, {sum(map(len, unverified.values()))} not verified")
+        say(f"not verified: {counted(len(names), 'claim')} of kind {kind}: {', '.join(names)}")
+    say(f"{path}: {intervals} intervals of points and twins, {len(claims)} verdicts with {values} values: "
+        f"{counted(len(lines), 'disagreement')}, {sum(map(len, unverified.values()))} not verified")
     return 1 if lines else 3 if unverified else 0
+
+
+def main(path):
+    try:
+        return verify(path)
+    # What a bundle from others lacks, or has in another form, can show anywhere.
+    except (OSError, LookupError, ValueError, TypeError, AttributeError, RecursionError, zipfile.BadZipFile) as why:
+        say(f"error: {path}: {why!r}; get the bundle again from its source", file=sys.stderr)
+        return 2
 
 
 if __name__ == "__main__":
     if len(sys.argv) != 2:
-        sys.exit(__doc__.split("\n\n")[1] + "\n")
+        print(__doc__.split("\n\n")[1], file=sys.stderr)
+        sys.exit(2)
     sys.exit(main(sys.argv[1]))

@@ -241,7 +241,7 @@ mod tests {
             name: "nested".into(),
             declaration: declaration.into(),
             accelerator: "tcg".into(),
-            clock: CpuClock::None,
+            clock: CpuClock::Untimed,
         };
         let difference = |before: Option<&str>, now: Option<&str>| {
             super::difference(before.map(guests).as_ref(), now.map(guests).as_ref())

@@ -1,6 +1,7 @@
 //! The plan of an experiment: which items a round measures, in which random order, and how long it takes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use crate::experiment::Experiment;
@@ -17,49 +18,32 @@ pub fn items(experiment: &Experiment) -> Vec<Item> {
     once.chain(experiment.twins.iter().map(item(true))).collect()
 }
 
-/// Minimum number of items of a group. In a group of two, a side of a ratio would follow the other one in every second
-/// round, so that a point which slows the next one would bias it.
-const MIN_GROUP: usize = 8;
-
-/// The order of the items of an experiment in its rounds. Items form groups: the points that are
-/// [compared](Experiment::compared) with each other, and their twins; small groups are joined. The items of a group
-/// follow each other. The groups of a round are in random order, and so are the items of a group.
+/// The order of the items of an experiment in its rounds. The points that are [compared](Experiment::compared) with each
+/// other, and their twins, form a group, so that they are measured within a short time. Two *tracks* of groups alternate, so
+/// that no item follows one of its own group: an item may slow the next one.
 #[derive(Debug)]
-pub struct Order {
+pub struct RoundOrder {
     id: String,
-    /// Indices of the items of each group.
-    groups: Vec<Vec<usize>>,
+    couples: Vec<Couple>,
 }
 
-impl Order {
+/// Indices of the items of a group.
+type Group = Vec<usize>;
+
+/// Two tracks whose items alternate: the second has about as many items as the first, if there are enough.
+type Couple = [Vec<Group>; 2];
+
+impl RoundOrder {
     /// Forms the groups. A twin is in the group of its point, so that the noise floor includes as much drift as a
     /// comparison.
     pub fn new(experiment: &Experiment) -> Self {
-        let Experiment { points, twins, compared, .. } = experiment;
-        let indices: BTreeMap<&Point, usize> = points.iter().zip(0..).collect();
-        let of_set = |set: &Vec<Point>| -> Vec<usize> {
-            set.iter().filter_map(|point| indices.get(point).copied()).collect()
-        };
-        let mut groups: Vec<Vec<usize>> = compared.iter().map(of_set).collect();
-        let in_sets: BTreeSet<usize> = groups.iter().flatten().copied().collect();
-        groups
-            .extend((0..points.len()).filter(|index| !in_sets.contains(index)).map(|it| vec![it]));
-        let mut group_of = vec![0; points.len()];
-        for (at, group) in groups.iter().enumerate() {
-            group.iter().for_each(|index| group_of[*index] = at);
-        }
-        for (point, item) in twins.iter().zip(points.len()..) {
-            match indices.get(point) {
-                Some(index) => groups[group_of[*index]].push(item),
-                None => groups.push(vec![item]),
-            }
-        }
-        groups.retain(|group| !group.is_empty());
+        let groups = groups(experiment);
         // Both sides of a comparison measure the same point, and slow the next one alike.
-        if !side::is_crossed(experiment) {
-            groups = joined(groups);
-        }
-        Self { id: experiment.id(), groups }
+        let couples = match side::is_crossed(experiment) {
+            true => groups.into_iter().map(|group| [vec![group], Vec::new()]).collect(),
+            false => coupled(groups),
+        };
+        Self { id: experiment.id(), couples }
     }
 
     /// Returns the order of the items in one round, as indices.
@@ -67,36 +51,77 @@ impl Order {
         let shuffled = |count, name: &str| {
             statistics::order::of_round(count, round as usize, seed_of(name, seed))
         };
-        let of_group = |group: usize| {
-            let items = &self.groups[group];
-            let order = shuffled(items.len(), &format!("{} {group}", self.id));
-            order.into_iter().map(|at| items[at])
+        let of_group = |group: &Group| {
+            let order = shuffled(group.len(), &format!("{} {}", self.id, group[0]));
+            order.into_iter().map(|at| group[at]).collect::<Vec<_>>()
         };
-        shuffled(self.groups.len(), &self.id).into_iter().flat_map(of_group).collect()
+        let of_couple = |at: usize| {
+            let name = |what| format!("{} {what} {at}", self.id);
+            let track = |track: usize| -> Vec<usize> {
+                let groups = &self.couples[at][track];
+                let order = shuffled(groups.len(), &name(track));
+                order.into_iter().flat_map(|group| of_group(&groups[group])).collect()
+            };
+            let first = shuffled(2, &name(2))[0];
+            alternated([track(first), track(1 - first)])
+        };
+        shuffled(self.couples.len(), &self.id).into_iter().flat_map(of_couple).collect()
     }
 }
 
-/// Joins groups of fewer than [`MIN_GROUP`] items with those declared next, whose items take a similar time.
-fn joined(groups: Vec<Vec<usize>>) -> Vec<Vec<usize>> {
-    let is_large = |group: &Vec<usize>| group.len() >= MIN_GROUP;
-    let (mut large, mut small): (Vec<_>, Vec<_>) = groups.into_iter().partition(is_large);
-    small.sort_unstable();
-    let mut joined: Vec<Vec<usize>> = Vec::new();
-    for group in small {
-        match joined.last_mut() {
-            Some(last) if !is_large(last) => last.extend(group),
-            _ => joined.push(group),
+/// Returns the groups of an experiment: compared points and their twins, and every other point with its own.
+fn groups(experiment: &Experiment) -> Vec<Group> {
+    let Experiment { points, twins, compared, .. } = experiment;
+    let indices: BTreeMap<&Point, usize> = points.iter().zip(0..).collect();
+    let of_set = |set: &Vec<Point>| -> Group {
+        set.iter().filter_map(|point| indices.get(point).copied()).collect()
+    };
+    let mut groups: Vec<Group> = compared.iter().map(of_set).collect();
+    let in_sets: BTreeSet<usize> = groups.iter().flatten().copied().collect();
+    groups.extend((0..points.len()).filter(|index| !in_sets.contains(index)).map(|it| vec![it]));
+    let mut group_of = vec![0; points.len()];
+    for (at, group) in groups.iter().enumerate() {
+        group.iter().for_each(|index| group_of[*index] = at);
+    }
+    for (point, item) in twins.iter().zip(points.len()..) {
+        match indices.get(point) {
+            Some(index) => groups[group_of[*index]].push(item),
+            None => groups.push(vec![item]),
         }
     }
-    large.append(&mut joined);
-    // The last one may remain small.
-    if let Some(rest) = large.pop_if(|last| !is_large(last)) {
-        match large.last_mut() {
-            Some(last) => last.extend(rest),
-            None => large.push(rest),
+    groups.retain(|group| !group.is_empty());
+    groups
+}
+
+/// Couples each group, the largest first, with the next ones in size, until these have as many items.
+fn coupled(mut groups: Vec<Group>) -> Vec<Couple> {
+    groups.sort_by_key(|group| (Reverse(group.len()), group[0]));
+    let mut rest = VecDeque::from(groups);
+    let mut couples = Vec::new();
+    while let Some(largest) = rest.pop_front() {
+        let (mut others, mut items) = (Vec::new(), 0);
+        while items < largest.len()
+            && let Some(next) = rest.pop_front()
+        {
+            items += next.len();
+            others.push(next);
         }
+        couples.push([vec![largest], others]);
     }
-    large
+    couples
+}
+
+/// Mixes two tracks evenly.
+fn alternated(tracks: [Vec<usize>; 2]) -> Vec<usize> {
+    let spread = |track: &Vec<usize>| {
+        let count = track.len() as f64;
+        let places = track.iter().enumerate();
+        places.map(|(at, item)| ((at as f64 + 0.5) / count, *item)).collect::<Vec<_>>()
+    };
+    let mut items: Vec<_> = tracks.iter().flat_map(spread).collect();
+    // Of two items at one place, that of the first track is first.
+    items.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+    items.into_iter().map(|(_, item)| item).collect()
 }
 
 /// Derives a seed for a name from the run's seed.
@@ -161,56 +186,72 @@ mod tests {
 
     #[test]
     fn compared_points_and_their_twins_are_in_one_group() {
-        let order = Order::new(&experiment());
-        let ten: Vec<_> = (30..40).chain([42]).collect();
-        // Small groups are joined: 0, 1 with its twin, 2 and 20 with theirs, and so on.
-        assert_eq!(order.groups[..2], [ten, vec![0, 1, 40, 2, 20, 41, 3, 4]]);
-        assert!(order.groups.iter().all(|group| group.len() >= MIN_GROUP), "{:?}", order.groups);
-        let mut all = order.groups.concat();
+        let order = RoundOrder::new(&experiment());
+        let ten: Group = (30..40).chain([42]).collect();
+        // 2 and 20 with the twin of 2, 1 with its own, and single points.
+        let others =
+            [vec![2, 20, 41], vec![1, 40], vec![0], vec![3], vec![4], vec![5], vec![6], vec![7]];
+        assert_eq!(order.couples[0], [vec![ten], others[..8].to_vec()]);
+        let mut all: Vec<_> = order.couples.iter().flatten().flatten().flatten().copied().collect();
         all.sort_unstable();
         assert_eq!(all, (0..43).collect::<Vec<_>>());
     }
 
     #[test]
-    fn the_items_of_a_group_follow_each_other_and_each_is_first_in_turn() {
-        let order = Order::new(&experiment());
-        for group in &order.groups {
-            let mut firsts = BTreeMap::new();
-            for round in 0..group.len() as u32 {
-                let order = order.of_round(round, 3);
-                let start = order.iter().position(|item| group.contains(item)).unwrap();
-                let items = &order[start..start + group.len()];
-                assert!(items.iter().all(|item| group.contains(item)), "{order:?}");
-                *firsts.entry(items[0]).or_insert(0) += 1;
+    fn the_items_of_a_group_are_near_each_other_and_do_not_follow_each_other() {
+        let order = RoundOrder::new(&experiment());
+        let ten: Group = (30..40).chain([42]).collect();
+        let mut firsts = BTreeMap::new();
+        for round in 0..22 {
+            let order = order.of_round(round, 3);
+            for group in [&ten[..], &[2, 20, 41], &[1, 40]] {
+                let places =
+                    group.iter().map(|item| order.iter().position(|it| it == item).unwrap());
+                let mut places: Vec<_> = places.collect();
+                places.sort_unstable();
+                let gaps: Vec<_> = places.windows(2).map(|pair| pair[1] - pair[0]).collect();
+                assert!(gaps.iter().all(|gap| *gap == 2), "{order:?}: {places:?}");
             }
-            assert!(firsts.len() == group.len() && firsts.values().all(|times| *times == 1));
+            *firsts.entry(*order.iter().find(|item| ten.contains(item)).unwrap()).or_insert(0) += 1;
         }
+        assert!(
+            firsts.len() == ten.len() && firsts.values().all(|times| *times == 2),
+            "{firsts:?}"
+        );
     }
 
     #[test]
-    fn every_round_has_every_item_and_groups_are_balanced() {
-        let order = Order::new(&experiment());
-        let first_group = |round| {
+    fn every_round_has_every_item_and_couples_are_balanced() {
+        let order = RoundOrder::new(&experiment());
+        let first_couple = |round| {
             let order_of_round = order.of_round(round, 3);
             let mut all = order_of_round.clone();
             all.sort_unstable();
             assert_eq!(all, (0..43).collect::<Vec<_>>());
-            order.groups.iter().position(|group| group.contains(&order_of_round[0]))
+            let has_first = |couple: &Couple| {
+                couple.iter().flatten().flatten().any(|item| *item == order_of_round[0])
+            };
+            order.couples.iter().position(has_first)
         };
-        let firsts: BTreeSet<_> = (0..order.groups.len() as u32).map(first_group).collect();
-        assert_eq!(firsts.len(), order.groups.len());
+        let firsts: BTreeSet<_> = (0..order.couples.len() as u32).map(first_couple).collect();
+        assert_eq!(firsts.len(), order.couples.len());
         assert_eq!(order.of_round(5, 3), order.of_round(5, 3));
         assert_ne!(order.of_round(5, 3), order.of_round(5, 4));
     }
 
     #[test]
-    fn few_items_are_one_group() {
+    fn tracks_of_different_length_are_mixed_evenly() {
+        assert_eq!(alternated([vec![1, 2, 3], vec![4, 5, 6]]), [1, 4, 2, 5, 3, 6]);
+        assert_eq!(alternated([vec![1, 2, 3, 4], vec![5, 6]]), [1, 5, 2, 3, 6, 4]);
+        assert_eq!(alternated([vec![1, 2], Vec::new()]), [1, 2]);
+    }
+
+    #[test]
+    fn few_items_have_an_order() {
         let mut few = experiment();
-        few.keep(|point| point.text("length").len() == 1);
-        assert_eq!(Order::new(&few).groups.concat().len(), 12);
         few.keep(|point| point.text("length") == "3");
-        assert_eq!(Order::new(&few).groups, [[0]]);
+        assert_eq!(RoundOrder::new(&few).of_round(0, 1), [0]);
         few.keep(|_| false);
-        assert_eq!(Order::new(&few).of_round(0, 1), [0_usize; 0]);
+        assert_eq!(RoundOrder::new(&few).of_round(0, 1), [0_usize; 0]);
     }
 }

@@ -206,7 +206,7 @@ pub fn results(folder: &Path) -> PathBuf {
 mod tests {
     use super::*;
     use crate::experiment::Profile;
-    use crate::plan::{self, Order};
+    use crate::plan::{self, RoundOrder};
 
     #[test]
     fn a_side_is_a_program_or_settings() {
@@ -281,7 +281,7 @@ mod tests {
     #[test]
     fn the_items_of_a_point_are_adjacent_and_each_side_is_first_in_half_of_the_rounds() {
         let experiment = crossed();
-        let (items, order) = (plan::items(&experiment), Order::new(&experiment));
+        let (items, order) = (plan::items(&experiment), RoundOrder::new(&experiment));
         let mut first = [0; LEVELS.len()];
         for round in 0..20 {
             let order = order.of_round(round, 7);

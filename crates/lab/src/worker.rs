@@ -333,7 +333,7 @@ impl<'a> Worker<'a> {
         // A guest's clock is not that of the host, which forecasts the run. The first sample includes the start of the guest,
         // like all preparation.
         sample.seconds = time.as_secs_f64();
-        if guest.clock != CpuClock::None {
+        if guest.clock != CpuClock::Untimed {
             return sample;
         }
         let metrics = self.method(order).map_or(&[][..], |method| method.metrics());
@@ -431,7 +431,7 @@ mod tests {
     /// Returns the guest of a point: its level, unless that is `host`.
     fn guest_of(_: &Order, point: &Point) -> Option<Guest> {
         let place = point.text("place");
-        let guests = scripted::guests(&[(place, CpuClock::None)]);
+        let guests = scripted::guests(&[(place, CpuClock::Untimed)]);
         (place != "host").then(|| guests.hosts[0].guest.clone())
     }
 

@@ -345,7 +345,7 @@ fn in_guests(seeds: std::ops::Range<u64>, name: &str, accelerator: &str) -> Vec<
             name: name.into(),
             declaration: "cpus = 2".into(),
             accelerator: accelerator.into(),
-            clock: if accelerator == "tcg" { CpuClock::None } else { CpuClock::Real },
+            clock: if accelerator == "tcg" { CpuClock::Untimed } else { CpuClock::Real },
         });
     }
     runs

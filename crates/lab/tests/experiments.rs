@@ -9,7 +9,7 @@ use lab::experiment::{Experiment, Profile};
 use lab::factor::{LevelType, Levels};
 use lab::method::{AnyMethod, Method, Params, Probe};
 use lab::metric::{Better, Metric};
-use lab::plan::{self, Order};
+use lab::plan::{self, RoundOrder};
 use lab::point::{Filter, Point};
 use lab::sample::Failure;
 use lab::suite::{Data, Suite};
@@ -238,11 +238,11 @@ proptest! {
     fn every_round_measures_every_item_once(seed: u64, round in 0u32..500) {
         let experiment = one(WHOLE, Profile::Standard).unwrap();
         let items = plan::items(&experiment);
-        let order = Order::new(&experiment).of_round(round, seed);
+        let order = RoundOrder::new(&experiment).of_round(round, seed);
         let distinct: BTreeSet<_> = order.iter().collect();
         prop_assert_eq!(distinct.len(), items.len());
         prop_assert_eq!(order.len(), items.len());
-        prop_assert_eq!(&order, &Order::new(&experiment).of_round(round, seed));
+        prop_assert_eq!(&order, &RoundOrder::new(&experiment).of_round(round, seed));
     }
 
     #[test]

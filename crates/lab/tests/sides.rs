@@ -16,7 +16,7 @@ use drift::Machine;
 use lab::compare::{ComparedSides, compare_sides};
 use lab::journal::Run;
 use lab::measure::LIMITED;
-use lab::plan::{self, Order};
+use lab::plan::{self, RoundOrder};
 use lab::point::Point;
 use lab::proximity::ROUND_TRIP;
 use lab::sample::{Failure, Sample};
@@ -43,7 +43,7 @@ fn run(effect: f64, rounds: u32, seed: u64) -> Run {
     let mut run = made_up.run(|_| 0.0);
     let experiment = run.record.experiments.get_mut(EXPERIMENT).unwrap();
     side::cross(experiment);
-    let (items, order) = (plan::items(experiment), Order::new(experiment));
+    let (items, order) = (plan::items(experiment), RoundOrder::new(experiment));
     let mut machine = Machine::new(seed);
     for round in 0..rounds {
         for index in order.of_round(round, seed) {

@@ -141,7 +141,8 @@ pub enum CpuClock {
     /// The CPU is real: its times are.
     Real,
     /// The CPU is emulated, so no time is measured.
-    None,
+    #[serde(rename = "none")]
+    Untimed,
     /// The CPU is emulated, but times are measured nevertheless, to test the instrument: the emulator counts instructions as
     /// time.
     Planted,
@@ -157,7 +158,7 @@ impl CpuClock {
     pub fn name(self) -> &'static str {
         match self {
             Self::Real => "real",
-            Self::None => "none",
+            Self::Untimed => "none",
             Self::Planted => "planted clock",
         }
     }
@@ -166,7 +167,7 @@ impl CpuClock {
     pub fn declaration(self) -> Option<&'static str> {
         match self {
             Self::Real => None,
-            Self::None => Some("yes"),
+            Self::Untimed => Some("yes"),
             Self::Planted => Some(PLANTED_CLOCK),
         }
     }
@@ -177,7 +178,7 @@ impl CpuClock {
             None if !is_known => Self::Real,
             // A clock is planted in an emulator that hides; the times of any other are refused.
             Some(value) if value == PLANTED_CLOCK && !is_known => Self::Planted,
-            None | Some(_) => Self::None,
+            None | Some(_) => Self::Untimed,
         }
     }
 }
@@ -220,7 +221,7 @@ pub fn emulated() -> bool {
 
 /// Returns whether no time can be measured because this CPU is emulated and its clock is not planted.
 pub fn lacks_time() -> bool {
-    clock() == CpuClock::None
+    clock() == CpuClock::Untimed
 }
 
 /// Returns whether a CPU with this hypervisor and brand is emulated by QEMU's TCG. In a virtual machine on an emulated CPU
@@ -278,15 +279,15 @@ mod tests {
         let clock = |declared: Option<&str>, is_known| {
             CpuClock::declared(declared.map(OsStr::new), is_known)
         };
-        for one in [CpuClock::Real, CpuClock::None, CpuClock::Planted] {
+        for one in [CpuClock::Real, CpuClock::Untimed, CpuClock::Planted] {
             assert_eq!(clock(one.declaration(), false), one);
             assert_eq!(
                 clock(one.declaration(), true),
-                CpuClock::None,
+                CpuClock::Untimed,
                 "an emulator that shows itself"
             );
         }
-        assert_eq!(clock(Some("anything"), false), CpuClock::None);
+        assert_eq!(clock(Some("anything"), false), CpuClock::Untimed);
     }
 
     #[test]

@@ -200,7 +200,7 @@ fn a_row_states_the_guest_and_its_clock() {
     for (guests, clock) in [
         (None, None),
         (Some(guests("kvm", CpuClock::Real)), Some("real")),
-        (Some(guests("tcg", CpuClock::None)), Some("none")),
+        (Some(guests("tcg", CpuClock::Untimed)), Some("none")),
         (Some(guests("tcg", CpuClock::Planted)), Some("planted clock")),
     ] {
         let mut runs = runs();

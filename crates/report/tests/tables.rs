@@ -39,8 +39,8 @@ fn a_table_states_the_guest_and_a_planted_clock() {
     let mut run = synthetic::run(3);
     for (accelerator, clock, place) in [
         ("kvm", CpuClock::Real, "guest mine, executed by KVM ("),
-        ("kvm", CpuClock::None, "guest mine, executed by KVM on an emulated CPU"),
-        ("tcg", CpuClock::None, "guest mine, emulated by TCG"),
+        ("kvm", CpuClock::Untimed, "guest mine, executed by KVM on an emulated CPU"),
+        ("tcg", CpuClock::Untimed, "guest mine, emulated by TCG"),
         ("tcg", CpuClock::Planted, "guest mine, emulated by TCG, with a planted clock"),
     ] {
         let (name, declaration) = ("mine".into(), String::new());

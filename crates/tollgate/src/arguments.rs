@@ -37,7 +37,7 @@ pub(crate) enum Command {
     Explain(Explain),
     /// Run experiments or resume a run; end with headlines and verdicts
     Run(Run),
-    /// Print the headlines and verdicts of a run on one screen, as at its end
+    /// Print the headlines and verdicts of a stored run on one screen
     Summary(Summary),
     /// Print results as tables
     Show(Show),
@@ -315,6 +315,9 @@ pub(crate) struct Summary {
     /// Extra TOML file of experiments, claims, figures (repeatable)
     #[arg(short = 'e', long = "experiments", value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Args)]
@@ -464,7 +467,7 @@ pub(crate) struct Bundle {
     #[arg(long, value_name = "NAME")]
     pub(crate) author: Option<String>,
     /// URL of the licence, for the metadata
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", alias = "license")]
     pub(crate) licence: Option<String>,
     /// Report every modification of a bundle instead: exit with 0 if there is none, 1 if there is one, 2 if it cannot be read
     #[arg(long, value_name = "FILE", conflicts_with_all = ["folder", "output", "files", "author", "licence"])]

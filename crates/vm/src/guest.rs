@@ -49,7 +49,7 @@ impl Accelerator {
     /// Returns the clock of a guest without a planted one. What KVM executes is emulated if this machine is.
     pub(crate) fn clock(self) -> CpuClock {
         match self == Self::Tcg || machine::cpu::emulated() {
-            true => CpuClock::None,
+            true => CpuClock::Untimed,
             false => CpuClock::Real,
         }
     }

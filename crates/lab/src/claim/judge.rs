@@ -137,7 +137,7 @@ fn preferred<'a>(claim: &Claim, samples: impl Fn() -> Option<Rc<Samples<'a>>>) -
 /// emulator can show. Values of a planted clock are never judged.
 fn emulated(claim: &Claim, run: Option<&Run>, machine: Option<&Environment>) -> Option<NoVerdict> {
     let guests = run.and_then(|run| run.record.guests.as_ref());
-    let has_no_clock = guests.is_some_and(|guests| guests.clock == CpuClock::None);
+    let has_no_clock = guests.is_some_and(|guests| guests.clock == CpuClock::Untimed);
     let is_emulated = has_no_clock || machine.is_some_and(|machine| machine.emulated);
     let unmet = |needed: &str, found: &str| {
         let unmet = vec![Unmet { needed: needed.into(), found: found.into() }];

@@ -103,7 +103,7 @@ impl Location {
     /// Returns whether no time is measured there, because a CPU is emulated.
     pub(super) fn lacks_time(&self) -> bool {
         match self {
-            Self::Guests { guests, .. } if guests.clock == CpuClock::None => true,
+            Self::Guests { guests, .. } if guests.clock == CpuClock::Untimed => true,
             Self::Host | Self::Guests { .. } => machine::cpu::lacks_time(),
         }
     }
@@ -165,7 +165,7 @@ mod tests {
             guests: Guests { clock, ..guests(&[("mine", clock)]) },
             artefacts: Artefacts::new(),
         };
-        let [real, emulated] = [CpuClock::Real, CpuClock::None].map(location);
+        let [real, emulated] = [CpuClock::Real, CpuClock::Untimed].map(location);
         let states = |name: &str, emulated| Environment {
             hostname: name.into(),
             emulated,
@@ -183,7 +183,7 @@ mod tests {
     #[test]
     fn more_roles_than_hosts_are_unavailable_with_a_remedy() {
         let location = Location::Guests {
-            guests: guests(&[("a", CpuClock::None), ("b", CpuClock::None)]),
+            guests: guests(&[("a", CpuClock::Untimed), ("b", CpuClock::Untimed)]),
             artefacts: Artefacts::new(),
         };
         assert_eq!(location.check_roles(0), Ok(()));
@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn what_is_wrong_outside_of_a_guest_explains_a_fault() {
-        let guests = unforwarded(guests(&[("mine", CpuClock::None)]));
+        let guests = unforwarded(guests(&[("mine", CpuClock::Untimed)]));
         let location = Location::Guests { guests, artefacts: Artefacts::new() };
         let sample = |error| Sample { error, ..Sample::default() };
         let explained = location.explained(sample(Some(Failure::check("byte 5 is 0"))));

@@ -3,7 +3,7 @@
 use crate::experiment::{Effort, Experiment, MAX_ROUNDS};
 use crate::journal::Settled;
 use crate::link::Origin;
-use crate::plan::{self, Order};
+use crate::plan::{self, RoundOrder};
 use crate::sample::Item;
 use crate::side;
 use crate::statistics::{self, INTERVAL_ROUNDS};
@@ -46,7 +46,7 @@ pub(super) struct Scheduler<'a> {
     max_rounds: u32,
     stop: Stop,
     items: Vec<ScheduledItem>,
-    order: Order,
+    order: RoundOrder,
     is_complete: bool,
 }
 
@@ -85,7 +85,7 @@ impl<'a> Scheduler<'a> {
             Extent::UntilNarrow => Stop::Together,
             Extent::Rounds => Stop::Each,
         };
-        let order = Order::new(experiment);
+        let order = RoundOrder::new(experiment);
         Self { experiment, id, origins, max_rounds, stop, items, order, is_complete: false }
     }
 

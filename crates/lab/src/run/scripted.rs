@@ -80,7 +80,7 @@ pub(crate) fn guests(hosts: &[(&str, CpuClock)]) -> Guests {
         name: "mine".into(),
         declaration: "about = 'a test'".into(),
         accelerator: "tcg".into(),
-        clock: CpuClock::None,
+        clock: CpuClock::Untimed,
         hosts: hosts.iter().map(host).collect(),
         roles_remedy: "use --guest pair".into(),
     }

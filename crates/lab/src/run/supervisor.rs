@@ -382,7 +382,7 @@ mod tests {
              echo 'Kernel panic - not syncing: planted' >&2; echo 'reboot: now' >&2",
             greet(environment.clone())
         );
-        let guests = guests(&[("mine", CpuClock::None)]);
+        let guests = guests(&[("mine", CpuClock::Untimed)]);
         let location = Location::Guests { guests, artefacts: Artefacts::new() };
         (without_greeting(&[script]).with_location(location), environment)
     }

@@ -142,7 +142,7 @@ fn an_emulated_cpu_shows_nothing_about_a_real_one() {
     let on_metal = "requires = { hypervisor = false }\nexpect = { at_least = 1e9 }";
     let capability = "requires = { capability = \"sgx\" }\nexpect = { at_least = 30e9 }";
     for keys in [published.as_str(), "expect = { at_least = 1e9 }", on_metal, capability] {
-        for run in [on_hidden_emulator(), in_guests("tcg", CpuClock::None)] {
+        for run in [on_hidden_emulator(), in_guests("tcg", CpuClock::Untimed)] {
             let verdict = assert_kind(keys, &run, Unmeasurable);
             assert!(reasons(&verdict).contains("\"needed\":\"a real CPU\""), "{verdict:?}");
         }
@@ -156,7 +156,7 @@ fn an_emulated_cpu_shows_nothing_about_a_real_one() {
 fn a_claim_about_counts_is_judged_on_an_emulated_cpu_but_never_from_a_planted_clock() {
     let keys = "emulated = true\nexpect = { at_least = 1e9 }";
     assert_kind(keys, &on_hidden_emulator(), Reproduced);
-    assert_kind(keys, &in_guests("tcg", CpuClock::None), Reproduced);
+    assert_kind(keys, &in_guests("tcg", CpuClock::Untimed), Reproduced);
     let verdict = assert_kind(keys, &in_guests("tcg", CpuClock::Planted), Unmeasurable);
     assert!(reasons(&verdict).contains("a planted clock"), "{verdict:?}");
     // An emulator is a hypervisor.

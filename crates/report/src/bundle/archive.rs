@@ -3,7 +3,8 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{Cursor, Read as _, Write as _};
+use std::io::{self, Cursor, Read as _, Write as _};
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
 use zip::result::{ZipError, ZipResult};
@@ -37,6 +38,20 @@ pub(super) fn write<'e>(entries: impl Iterator<Item = (&'e str, &'e [u8])>) -> Z
     Ok(archive.finish()?.into_inner())
 }
 
+/// Bytes of the record at the end of an archive, without its comment, and the largest comment.
+const END: u64 = 22;
+const MAX_COMMENT: u64 = u16::MAX as u64;
+
+/// Returns the number of entries that the end of an archive states; `None` without such an end.
+fn listed_entries(file: &File, size: u64) -> io::Result<Option<usize>> {
+    let start = size.saturating_sub(END + MAX_COMMENT);
+    let mut tail = vec![0; usize::try_from(size - start).unwrap_or_default()];
+    file.read_exact_at(&mut tail, start)?;
+    let ends = tail.windows(END as usize).rev();
+    let mut ends = ends.filter(|bytes| bytes.starts_with(b"PK\x05\x06"));
+    Ok(ends.next().map(|end| usize::from(u16::from_le_bytes([end[10], end[11]]))))
+}
+
 /// An archive whose names and sizes are checked.
 pub(super) struct Archive<'p> {
     path: &'p Path,
@@ -52,11 +67,21 @@ impl<'p> Archive<'p> {
     pub(super) fn open(path: &'p Path) -> Result<Self, BundleError> {
         let remedy = "make it a regular file with read permission";
         let system = |error| BundleError::System { path: path.into(), error, remedy };
-        let file = File::open(path).map_err(system)?;
+        // A FIFO does not block.
+        let mut options = File::options();
+        let file = options.read(true).custom_flags(libc::O_NONBLOCK).open(path).map_err(system)?;
         let size = file.metadata().map_err(system)?.len();
+        if !file.metadata().map_err(system)?.is_file() {
+            return Err(damaged(path, "is not a bundle (not a regular file)"));
+        }
+        let listed = listed_entries(&file, size).map_err(system)?;
         let zip = ZipArchive::new(file);
         let zip = zip.map_err(|why| damaged(path, &format!("is not a bundle ({why})")))?;
         let mut archive = Self { path, zip };
+        // The library keeps one of several entries with the same name; another reader may keep another one.
+        if listed != Some(archive.zip.len()) {
+            return Err(damaged(path, "a name occurs twice"));
+        }
         archive.check(size)?;
         Ok(archive)
     }

@@ -1,6 +1,7 @@
 //! What of a bundle was modified, and the run in it.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use lab::journal::{self, JournalError, RECORD, Run, SAMPLES};
@@ -84,7 +85,9 @@ pub fn open_run(path: &Path) -> Result<Run, BundleError> {
     let listed = manifest(path, &mut archive)?;
     let remedy = "free space in the folder for temporary files";
     let system = |error| BundleError::System { path: std::env::temp_dir(), error, remedy };
-    let folder = tempfile::tempdir().map_err(system)?;
+    // The journal is the user's only.
+    let private = std::fs::Permissions::from_mode(0o700);
+    let folder = tempfile::Builder::new().permissions(private).tempdir().map_err(system)?;
     let mut modified = Vec::new();
     for name in [RECORD, SAMPLES] {
         let bytes = archive.read(name)?;

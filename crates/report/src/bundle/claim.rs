@@ -4,59 +4,81 @@ use std::collections::BTreeMap;
 
 use lab::claim::{self, Bounds, Claim, Condition, Expect, SpreadUnit, Trend, Verdict};
 use lab::journal::Run;
+use lab::schema::JsonOutput;
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::table::judged_claims;
+use crate::table::{JudgedClaim, judged_claims};
 
-/// Version of the format of `claims.json`.
-const SCHEMA_VERSION: u64 = 1;
-
-/// What measuring the points of a claim took in a run.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
-pub struct Needs {
-    /// Number of samples, twins and repeated attempts included.
-    pub samples: usize,
-    /// Time of these samples, s.
-    pub seconds: f64,
-    /// Size of their lines in the journal, in bytes.
-    pub disk_bytes: usize,
+/// Claims of a bundle: each in full, with its verdict, and what it took.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct BundleClaims<'a> {
+    /// Physical cores of the machine.
+    cores: usize,
+    claims: Vec<BundleClaim<'a>>,
 }
 
-impl Needs {
-    /// Returns what a claim took in a run. `lines` are the lengths of the lines of the samples, in their order.
-    fn of(claim: &Claim, run: &Run, lines: &[usize]) -> Self {
-        let Some(experiment) = run.record.experiments.get(&claim.experiment) else {
-            return Self::default();
-        };
+impl JsonOutput for BundleClaims<'_> {
+    const NAME: &'static str = "bundle-claims";
+    const WRITTEN_BY: &'static str = "claims.json of a bundle";
+    const VERSION: u64 = 1;
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct BundleClaim<'a> {
+    #[serde(flatten)]
+    verdict: JudgedClaim<'a>,
+    /// Its declaration, resolved: every level in its canonical spelling.
+    declared: Value,
+    /// Command that measures it again.
+    command: String,
+    /// What its samples took in this run; `null` if there are none.
+    took: Option<Took>,
+}
+
+/// What the samples of a claim took in a run, those of all sessions.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, JsonSchema)]
+struct Took {
+    /// Number of samples, twins and repeated attempts included.
+    samples: usize,
+    /// Time of these samples, s.
+    seconds: f64,
+    /// Size of their lines in the journal, in bytes.
+    disk_bytes: usize,
+}
+
+impl Took {
+    /// Returns what the samples of a claim took. `lines` are the lengths of the lines of the samples, in their order.
+    fn of(claim: &Claim, run: &Run, lines: &[usize]) -> Option<Self> {
+        let experiment = run.record.experiments.get(&claim.experiment)?;
         let points = claim::needs(claim, experiment);
-        let mut needs = Self::default();
+        let mut took = Self::default();
         let samples = run.samples.iter().zip(lines);
         for (sample, bytes) in samples.filter(|(one, _)| one.experiment == claim.experiment) {
             if points.contains(&sample.point) {
-                needs.samples += 1;
-                needs.seconds += sample.seconds;
-                needs.disk_bytes += bytes;
+                took.samples += 1;
+                took.seconds += sample.seconds;
+                took.disk_bytes += bytes;
             }
         }
-        needs
+        (took.samples > 0).then_some(took)
     }
 }
 
-/// Returns claims with their verdicts, what each claims in full, and the command, the time and the disk space that measuring
-/// it takes. `lines` are the lengths of the lines of the run's samples, in their order.
-pub fn claims_json(run: &Run, judged: &[(Claim, Verdict)], cores: usize, lines: &[usize]) -> Value {
-    let claims = judged_claims(judged).into_iter().zip(judged).map(|(verdict, (claim, _))| {
-        let mut value = json!(verdict);
-        if let Value::Object(members) = &mut value {
-            members.insert("declared".into(), declared(claim));
-            members.insert("command".into(), json!(claim.command()));
-            members.insert("needs".into(), json!(Needs::of(claim, run, lines)));
-        }
-        value
-    });
-    let claims: Vec<Value> = claims.collect();
-    json!({ "schema_version": SCHEMA_VERSION, "cores": cores, "claims": claims })
+impl<'a> BundleClaims<'a> {
+    /// Collects claims of a run on a machine with these physical cores. `lines` are the lengths of the lines of the run's samples,
+    /// in their order.
+    pub fn new(run: &Run, judged: &'a [(Claim, Verdict)], cores: usize, lines: &[usize]) -> Self {
+        let claims = judged_claims(judged).into_iter().zip(judged);
+        let claims = claims.map(|(verdict, (claim, _))| BundleClaim {
+            verdict,
+            declared: declared(claim),
+            command: claim.command(),
+            took: Took::of(claim, run, lines),
+        });
+        Self { cores, claims: claims.collect() }
+    }
 }
 
 /// Returns the declaration of a claim, resolved: every level in its canonical spelling.

@@ -135,7 +135,6 @@ impl Crate<'_> {
             "@id": "#derivation",
             "@type": "CreateAction",
             "name": "Derivation of report, figures, values and verdicts",
-            "endTime": self.end(),
             "instrument": { "@id": "#bundler" },
             "object": files(true),
             "result": files(false),
@@ -143,11 +142,13 @@ impl Crate<'_> {
         [measurement, derivation]
     }
 
-    /// Returns the start of the last session: the time of the newest samples that does not depend on when the bundle is
-    /// written.
-    fn end(&self) -> &str {
-        let record = &self.run.record;
-        record.sessions.last().map_or(record.start.as_str(), |session| &session.start)
+    /// Returns the end of the last sample, which does not depend on when the bundle is written; without samples, the start.
+    fn end(&self) -> String {
+        let ends = self.run.samples.iter().map(|sample| sample.at + sample.seconds);
+        let last =
+            ends.reduce(f64::max).and_then(|end| jiff::Timestamp::from_second(end as i64).ok());
+        let start = || self.run.record.start.clone();
+        last.map_or_else(start, |end| end.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
     }
 
     /// Returns the programs that measured, by ID, each with its first environment.

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 
 pub use check::{Checked, check, open_run};
-pub use claim::{Needs, claims_json};
+pub use claim::BundleClaims;
 pub use metadata::{Author, Crate};
 
 /// Name of the RO-Crate's metadata.
@@ -46,7 +46,7 @@ pub enum BundleError {
         remedy: &'static str,
     },
     /// The file is not a bundle, is damaged, or may harm its reader.
-    #[error("{}: {what}; get the bundle again from its source", path.display())]
+    #[error("{}: {what}; name a folder of results, or get the bundle again from its source", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
@@ -62,7 +62,7 @@ pub enum BundleError {
         why: String,
     },
     /// An entry cannot be made.
-    #[error("bundle: {0}")]
+    #[error("bundle: {0}; report this as a defect")]
     Entry(String),
 }
 

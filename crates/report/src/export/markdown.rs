@@ -157,8 +157,10 @@ fn escaped(text: &str) -> String {
         let rest = &plain[at..];
         let is_start = at == 0 && "#+-=".contains(c) || at == digits && at > 0 && ".)".contains(c);
         // GitHub makes links of addresses without markup.
+        // GitHub makes references of numbers of issues.
+        let is_reference = c == '#' && rest[1..].starts_with(|next: char| next.is_ascii_digit());
         let is_address = rest.starts_with("://") || c == '.' && plain[..at].ends_with("www");
-        if MARKUP.contains(c) || is_start || is_address {
+        if MARKUP.contains(c) || is_start || is_address || is_reference {
             escaped.push('\\');
         }
         escaped.push(c);

@@ -155,12 +155,13 @@ fn head(name: &str, kind: &str, unit: &str, help: &str) -> String {
 
 /// Returns the environments of the values, one sample each.
 fn environments(values: &Values, run: &Run) -> String {
-    const NAME: &str = "tollgate_environment";
-    let mut text = head(NAME, "info", "", "Machine and program that measured the values");
+    // A gauge: Prometheus' text format, which node_exporter reads, has no type `info`.
+    const NAME: &str = "tollgate_environment_info";
+    let mut text = head(NAME, "gauge", "", "Machine and program that measured the values");
     for id in values.environments() {
         let Some(environment) = run.record.environments.get(id) else { continue };
         let labels = in_braces(properties(id, environment, run));
-        let _ = writeln!(text, "{NAME}_info{labels} 1");
+        let _ = writeln!(text, "{NAME}{labels} 1");
     }
     text
 }

@@ -60,7 +60,7 @@ struct Entry {
     name: String,
     unit: String,
     value: f64,
-    /// `± ` and half of the interval, in the unit.
+    /// `± ` and the larger distance from the median to an end of the interval, in the unit.
     #[serde(skip_serializing_if = "Option::is_none")]
     range: Option<String>,
     /// Shown next to the value.

@@ -43,7 +43,7 @@ impl Value {
     /// Returns the name of the point, e.g. `copy/throughput function=glibc length=16 B`, which is unique within a run.
     pub(super) fn name(&self) -> String {
         let point = Some(self.brief.to_string()).filter(|point| !point.is_empty());
-        let class = self.class.map(|class| format!("cores={}", class.name()));
+        let class = self.class.map(|class| format!("proximity={}", class.name()));
         let parts = [Some(self.experiment.clone()), point, class];
         parts.into_iter().flatten().collect::<Vec<_>>().join(" ")
     }
@@ -61,7 +61,7 @@ pub struct Values {
     left_out: LeftOut,
 }
 
-/// Number of points that are not exported, by reason.
+/// Number of values that are not exported, by reason.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LeftOut {
     /// The point is unavailable, failed, or is void in every round.
@@ -81,7 +81,7 @@ impl fmt::Display for LeftOut {
         ];
         let parts = parts.into_iter().filter(|(number, _)| *number > 0);
         let parts: Vec<_> =
-            parts.map(|(number, why)| format!("{} {why}", count(number, "point"))).collect();
+            parts.map(|(number, why)| format!("{} {why}", count(number, "value"))).collect();
         f.write_str(&parts.join(", "))
     }
 }
@@ -157,7 +157,7 @@ impl Values {
         }
     }
 
-    /// Returns the number of points that are not exported.
+    /// Returns the number of values that are not exported.
     pub fn left_out(&self) -> &LeftOut {
         &self.left_out
     }

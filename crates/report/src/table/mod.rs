@@ -24,7 +24,7 @@ pub use inventory::{
 pub use lab::table::Page;
 pub use notes::differing;
 pub use screen::{NoHeadline, Screen};
-pub use show::{ShowOptions, ShowOutput, measured, show, show_output};
+pub use show::{BundleValues, ShowOptions, ShowOutput, measured, show, show_output};
 pub use sides::{SidesOutput, sides, sides_output};
 pub use verdicts::{JudgedClaim, claim, judged_claims, verdict, verdicts};
 

@@ -87,6 +87,31 @@ impl JsonOutput for ShowOutput {
     const VERSION: u64 = 1;
 }
 
+/// Values of every point of a run, in a bundle.
+#[derive(Debug, Default, Serialize, JsonSchema)]
+pub struct BundleValues {
+    experiments: Vec<ExperimentOutput>,
+}
+
+impl JsonOutput for BundleValues {
+    const NAME: &'static str = "bundle-values";
+    const WRITTEN_BY: &'static str = "values.json of a bundle";
+    const VERSION: u64 = 1;
+}
+
+impl BundleValues {
+    /// Adds the values of an experiment.
+    ///
+    /// # Errors
+    /// Returns an error in the same cases as [`show`].
+    pub fn add(&mut self, run: &Run, experiment: &str) -> Result<(), SummaryError> {
+        let options = ShowOptions::default();
+        let shown = ShownExperiment::new(run, experiment, &options)?;
+        self.experiments.push(shown.output());
+        Ok(())
+    }
+}
+
 /// One metric of an experiment.
 #[derive(Debug, Serialize, JsonSchema)]
 struct ExperimentOutput {

@@ -43,10 +43,10 @@ pub(crate) struct Export {
     /// Output file [default: standard output]
     #[arg(short = 'o', long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    /// Only metrics of this direction; required with github-action-benchmark
+    /// Direction of the exported metrics; for github-action-benchmark only, which requires it
     #[arg(long, value_enum, value_name = "DIRECTION")]
     pub(crate) better: Option<Direction>,
-    /// Extra TOML file of claims and headlines (repeatable)
+    /// Extra TOML file of claims and headlines; for openmetrics and markdown (repeatable)
     #[arg(short = 'e', long = "experiments", value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
     /// Suites or experiments [default: all of the run]

@@ -9,9 +9,8 @@ use lab::journal::{self, RECORD, Run, SAMPLES};
 use machine::environment;
 use machine::file;
 use machine::topology::Topology;
-use report::bundle::{self, Author, Crate, Entries};
-use report::table::{self, ShowOptions};
-use serde_json::{Value, json};
+use report::bundle::{self, Author, BundleClaims, Crate, Entries};
+use report::table::BundleValues;
 
 use super::{claims, plot, repetition, report as page};
 use crate::arguments::Bundle;
@@ -20,8 +19,6 @@ use crate::output::{print_message, print_plain};
 use crate::select;
 use crate::stored_run;
 
-/// Version of the format of `values.json`.
-const SCHEMA_VERSION: u64 = 1;
 /// The program that computes intervals and verdicts independently of this one.
 const VERIFIER: &[u8] = include_bytes!("../../../../scripts/verify.py");
 
@@ -62,6 +59,12 @@ fn write(args: &Bundle) -> Result<u8, CliError> {
     stored_run::check_one_program(&run)?;
     let mut entries = Entries::default();
     let lines = add_journal(&mut entries, &folder, &run)?;
+    // It was opened before the files were read.
+    if lines.len() != run.samples.len() {
+        let folder = folder.display();
+        let line = format!("{folder}: a run writes to it; write the bundle when it has ended");
+        return Err(CliError::failed(line));
+    }
     // The same run in another folder gives the same bundle.
     let name = Path::new("results").join(&run.record.name);
     let here = folder.display().to_string();
@@ -116,7 +119,9 @@ fn add_journal(entries: &mut Entries, folder: &Path, run: &Run) -> Result<Vec<us
         true => Vec::new(),
         false => read(SAMPLES)?,
     };
-    let lines = samples.split_inclusive(|byte| *byte == b'\n').map(<[u8]>::len).collect();
+    // A last line without its end was in flight when the run was killed.
+    let lines = samples.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n"));
+    let lines = lines.map(<[u8]>::len).collect();
     entries.add(SAMPLES, "Journal: one sample per line", samples);
     Ok(lines)
 }
@@ -154,21 +159,21 @@ fn add_claims(
     let topology = last.map_or_else(Topology::detect, |it| it.topology.clone());
     let cores = topology.physical_cores();
     let judged = claims::judge_with_cores(shown, Some(run), cores);
-    let value = bundle::claims_json(run, &judged, cores, lines);
+    let claims = BundleClaims::new(run, &judged, cores, lines);
+    let value = lab::schema::to_value(&claims).map_err(CliError::failed)?;
     let about = "Every claim in full, with its verdict and what measuring it again takes";
     entries.add_json(bundle::CLAIMS, about, &value).map_err(CliError::failed)
 }
 
 /// Adds the values and intervals of every point.
 fn add_values(entries: &mut Entries, run: &Run, experiments: &[String]) -> Result<(), CliError> {
-    let mut values = Vec::new();
+    let mut values = BundleValues::default();
     for id in experiments {
-        match table::show_output(run, std::slice::from_ref(id), &ShowOptions::default()) {
-            Ok(shown) => values.extend(shown.experiments),
-            Err(why) => print_message(&format!("{}: {id}: {why}", bundle::VALUES)),
+        if let Err(why) = values.add(run, id) {
+            print_message(&format!("{}: {id}: {why}", bundle::VALUES));
         }
     }
-    let value: Value = json!({ "schema_version": SCHEMA_VERSION, "experiments": values });
     let about = "Median, interval and noise floor of every point";
+    let value = lab::schema::to_value(&values).map_err(CliError::failed)?;
     entries.add_json(bundle::VALUES, about, &value).map_err(CliError::failed)
 }

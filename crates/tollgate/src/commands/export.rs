@@ -3,7 +3,6 @@
 use std::io::{ErrorKind, IsTerminal, Write, stdout};
 
 use lab::claim::{Claim, Verdict};
-use lab::experiment::Experiment;
 use lab::journal::Run;
 use lab::metric::Better;
 use lab::sample::Sample;
@@ -90,7 +89,13 @@ fn text(args: &Export, run: &Run, experiments: &[String]) -> Result<String, CliE
     let text = match args.format {
         ExportFormat::Bmf => export::bmf(&values),
         ExportFormat::GithubActionBenchmark => export::github_action_benchmark(&values, run),
-        _ => export::openmetrics(&values, run, &judged(args, run, experiments)?),
+        ExportFormat::Openmetrics
+        | ExportFormat::Csv
+        | ExportFormat::Json
+        | ExportFormat::Parquet
+        | ExportFormat::Markdown => {
+            export::openmetrics(&values, run, &judged(args, run, experiments)?)
+        }
     };
     let text = text.map_err(CliError::failed)?;
     let left_out = values.left_out().to_string();
@@ -119,9 +124,7 @@ fn judged(
 ) -> Result<Vec<(Claim, Verdict)>, CliError> {
     let claims = select::catalogue(&args.files)?.claims()?;
     let claims = select::with_arguments(claims, &args.results.folder, &args.files);
-    let recorded = experiments.iter().filter_map(|id| run.record.experiments.get(id));
-    let recorded: Vec<Experiment> = recorded.cloned().collect();
-    Ok(claims::judge_run(run, &recorded, claims))
+    Ok(claims::judge_run(run, experiments, claims))
 }
 
 /// Writes a text to the output file, either all or nothing, or to standard output.

@@ -5,13 +5,17 @@ use lab::journal::{self, RunRecord};
 use lab::sample::Sample;
 use lab::schema::OutputSchema;
 use lab::terminal;
+use report::bundle::BundleClaims;
 use report::export::SamplesOutput;
-use report::table::{CompareOutput, DoctorOutput, ListOutput, ShowOutput, SidesOutput};
+use report::table::{
+    BundleValues, CompareOutput, DoctorOutput, ListOutput, ShowOutput, SidesOutput,
+};
 
 use super::claims::ClaimsOutput;
 use super::end::RunOutput;
 use super::guest::GuestsOutput;
 use super::plot::PlotOutput;
+use super::summary::SummaryOutput;
 use crate::arguments::Schema;
 use crate::error::CliError;
 use crate::output::print;
@@ -39,6 +43,7 @@ fn outputs() -> Vec<OutputSchema> {
         OutputSchema::of::<DoctorOutput<'_>>(),
         OutputSchema::of::<ListOutput<'_>>(),
         OutputSchema::of::<RunOutput<'_>>(),
+        OutputSchema::of::<SummaryOutput<'_>>(),
         OutputSchema::of::<ShowOutput>(),
         OutputSchema::of::<PlotOutput<'_>>(),
         OutputSchema::of::<ClaimsOutput<'_>>(),
@@ -47,6 +52,8 @@ fn outputs() -> Vec<OutputSchema> {
         OutputSchema::of::<GuestsOutput<'_>>(),
         OutputSchema::of::<SamplesOutput<'_>>(),
         OutputSchema::of::<MeasuredOutput<'_>>(),
+        OutputSchema::of::<BundleClaims<'_>>(),
+        OutputSchema::of::<BundleValues>(),
     ];
     all.extend(SUITES.iter().flat_map(|suite| suite.outputs()));
     // Files have their version in the field 'format' of run.json.

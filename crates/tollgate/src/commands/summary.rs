@@ -1,19 +1,45 @@
 //! `tollgate summary`: the screen of a stored run.
 
 use lab::format::count;
+use lab::guest::GuestsRecord;
+use lab::headline::Filled;
 use lab::journal::Run;
 use lab::run::is_lab_experiment;
 use lab::sample::Sample;
-use report::table::{Page, Screen};
+use lab::schema::JsonOutput;
+use report::table::{self, JudgedClaim, Page, Screen};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use super::{claims, end, headlines};
 use crate::arguments::Summary;
 use crate::error::CliError;
-use crate::output::print;
+use crate::output::{print, print_json};
 use crate::select;
 use crate::stored_run;
 
-/// Prints the screen with which the run ended, with all of its samples.
+/// Headlines and verdicts of a stored run.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct SummaryOutput<'a> {
+    /// Folder of the run.
+    folder: String,
+    /// Guests in which it was measured; `null` for the host.
+    guests: Option<&'a GuestsRecord>,
+    /// Headlines that have values.
+    headlines: &'a [Filled],
+    /// Claims on the measured experiments.
+    claims: Vec<JudgedClaim<'a>>,
+    /// What shows that the journal was edited, and contradictions between values of the run, one line each.
+    inconsistencies: Vec<String>,
+}
+
+impl JsonOutput for SummaryOutput<'_> {
+    const NAME: &'static str = "summary";
+    const WRITTEN_BY: &'static str = "tollgate summary --json";
+    const VERSION: u64 = 1;
+}
+
+/// Prints the headlines and verdicts of all samples of a run.
 pub(crate) fn summary(args: &Summary) -> Result<u8, CliError> {
     let folder = &args.results.folder;
     let run = stored_run::open(folder)?;
@@ -22,16 +48,28 @@ pub(crate) fn summary(args: &Summary) -> Result<u8, CliError> {
     let experiments = stored_run::listed(&run, &catalogue)?;
     let declared = catalogue.headlines()?;
     let filled = headlines::filled(&declared, &run, &experiments);
+    let claims = select::with_arguments(catalogue.claims()?, folder, &args.files);
+    let judged = claims::judge_run(&run, &experiments, claims);
+    let inconsistencies = stored_run::inconsistencies(&run);
+    if args.json {
+        print_json(&SummaryOutput {
+            folder: run.folder.display().to_string(),
+            guests: run.record.guests.as_ref(),
+            headlines: &filled,
+            claims: table::judged_claims(&judged),
+            inconsistencies,
+        })?;
+        return Ok(0);
+    }
     let missing = |suite| headlines::missing(&declared, &filled, (&run, &experiments), suite);
     let suites = headlines::suites(&experiments).map(|suite| (suite, missing(suite)));
-    let claims = select::with_arguments(catalogue.claims()?, folder, &args.files);
     let screen = Screen {
         suites: &suites.collect::<Vec<_>>(),
         headlines: &filled,
-        judged: &claims::judge_run(&run, &experiments, claims),
+        judged: &judged,
         selects_claims: false,
         failures: &end::failures(run.samples.iter().filter(|sample| is_fault(sample))),
-        inconsistencies: &stored_run::inconsistencies(&run),
+        inconsistencies: &inconsistencies,
         facts: &facts(&run, &experiments),
         commands: &commands(args),
     };

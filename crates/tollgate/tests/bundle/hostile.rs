@@ -57,7 +57,7 @@ fn bombs_are_refused_before_they_are_read() {
         }
     }
     std::fs::write(bench.path().join("bad.zip"), bytes).unwrap();
-    refused(&bench, "");
+    refused(&bench, "than it states");
 }
 
 #[test]

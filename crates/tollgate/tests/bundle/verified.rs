@@ -169,7 +169,7 @@ fn the_verifier_finds_each_changed_interval_and_verdict() {
     ] {
         let (status, text) = verified(&entries).unwrap();
         assert!(status == Some(1) && text.contains(line), "{text}");
-        assert!(text.contains(": 1 disagreements"), "{text}");
+        assert!(text.contains(": 1 disagreement,"), "{text}");
     }
     // A kind of claim that the verifier does not know is listed, not skipped.
     let unknown = changed(&original, "claims.json", |all| {
@@ -180,7 +180,7 @@ fn the_verifier_finds_each_changed_interval_and_verdict() {
     });
     let (status, text) = verified(&unknown).unwrap();
     assert!(
-        status == Some(3) && text.contains("not verified: 1 claims of kind of another version"),
+        status == Some(3) && text.contains("not verified: 1 claim of kind of another version"),
         "{text}"
     );
 }

@@ -64,6 +64,35 @@ pub(super) struct LinkOutput {
     pub(super) dropped_by_kernel: Option<BTreeMap<&'static str, u64>>,
 }
 
+/// Port of DPDK through which packets passed.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct PortOutput {
+    /// Name of the driver.
+    pub(super) driver: String,
+    /// Version of DPDK.
+    pub(super) dpdk: String,
+    /// Ethernet address; `null` if unknown.
+    pub(super) ethernet: Option<String>,
+    /// Whether its link is up.
+    pub(super) link_up: bool,
+    /// Speed of its link, Mbit/s; `null` if unknown.
+    pub(super) link_mbps: Option<u32>,
+    /// Queues of all cores.
+    pub(super) queues: usize,
+    /// Receive descriptors per queue.
+    pub(super) rx_descriptors: u16,
+    /// Transmit descriptors per queue.
+    pub(super) tx_descriptors: u16,
+    /// Received packets, as the port counts them.
+    pub(super) received: u64,
+    /// Sent packets, as the port counts them.
+    pub(super) sent: u64,
+    /// Received packets that are not of the traffic.
+    pub(super) stray: u64,
+    /// Packets that the port dropped, by cause.
+    pub(super) dropped: BTreeMap<&'static str, u64>,
+}
+
 /// What an application did.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct ApplicationOutput<'a> {
@@ -81,9 +110,9 @@ pub(super) struct ApplicationOutput<'a> {
     pub(super) nops: Option<u32>,
     /// Time that it ran, s.
     pub(super) seconds: f64,
-    /// Interface of the software NIC with its configuration, or the name of an interface of Linux.
+    /// Interface of the software NIC with its configuration, or the name of an interface of Linux or of a port of DPDK.
     pub(super) interface: String,
-    /// Packets of each core; `null` without the software NIC.
+    /// Packets of each core; `null` over an interface of Linux, which one core serves.
     pub(super) cores: Option<&'a [u64]>,
     /// Pipes per core; `null` without the software NIC.
     pub(super) pipes: Option<u32>,
@@ -93,6 +122,8 @@ pub(super) struct ApplicationOutput<'a> {
     pub(super) flows: Option<u32>,
     /// Why it ended; `null` without the software NIC.
     pub(super) ended: Option<&'a str>,
+    /// Port of DPDK; `null` without one.
+    pub(super) port: Option<PortOutput>,
     #[serde(flatten)]
     pub(super) link: LinkOutput,
 }

@@ -2,6 +2,7 @@
 
 use std::ffi::{CString, c_char, c_int};
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use machine::SysError;
@@ -153,8 +154,9 @@ fn folder() -> io::Result<Option<TempDir>> {
         return Ok(None);
     }
     let prefix = format!("tollgate-dpdk-{}-", std::process::id());
-    let folder = tempfile::Builder::new().prefix(&prefix).tempdir()?;
-    // SAFETY: no other thread of the program accesses the environment while it starts.
+    let private = std::fs::Permissions::from_mode(0o700);
+    let folder = tempfile::Builder::new().prefix(&prefix).permissions(private).tempdir()?;
+    // SAFETY: the command has started no thread yet; signal handlers do not access the environment.
     unsafe { std::env::set_var(FOLDER, folder.path()) };
     Ok(Some(folder))
 }

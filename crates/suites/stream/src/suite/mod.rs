@@ -174,8 +174,11 @@ impl<P: Params + AsRef<CommonParams>> Probe<P> for StreamProbe<P> {
         let cpus = config.cpus(context.cpus)?;
         let (tsc, budget) = match (context.tsc(), (self.window)(params)) {
             (Ok(tsc), _) => (tsc, context.budget),
-            (Err(_), Some(window)) => return counted::measure(&config, &cpus, window),
-            (Err(why), None) => return Err(why),
+            // Only an emulated CPU: on a real one the reason and its remedy matter more than counts.
+            (Err(_), Some(window)) if machine::cpu::lacks_time() => {
+                return counted::measure(&config, &cpus, window);
+            }
+            (Err(why), _) => return Err(why),
         };
         proximity::among(cpus.nic, &cpus.applications, || {
             // Measured before and after the trials because the proximity of the CPUs may change.

@@ -180,7 +180,7 @@ impl TrialReport {
     /// Returns the core cycles that an engine of the application needs per packet; `None` if that was not measured.
     pub(super) fn engine_cycles(&self, engine: Engine, tsc: &Tsc) -> Option<f64> {
         let [core] = &self.application[..] else { return None };
-        Some(core.ticks_of(engine)? / tsc.hertz * core.core_hertz)
+        Some(core.ticks_of(engine)? / tsc.hertz * core.core_hertz?)
     }
 
     /// Returns the rate as a share of that of an engine of the application; `None` if that was not measured.

@@ -54,7 +54,7 @@ fn options_that_do_not_fit_are_usage_errors() {
 fn a_build_without_dpdk_names_the_feature() {
     let (folder, _) = folder();
     for words in ["echo --dpdk", "key-value 1 1 --dpdk=--no-pci --allow network"] {
-        let line = Running::start(None, folder.path(), words).refused(1);
+        let line = Running::start(None, folder.path(), words).refused(2);
         assert!(line.contains("build it with --features dpdk"), "{line}");
     }
 }

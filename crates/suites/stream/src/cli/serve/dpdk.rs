@@ -9,12 +9,12 @@ use applications::Application;
 use lab::suite::UsageError;
 use machine::SysError;
 use machine::pin::spawn_pinned;
-use serde_json::{Map, Value, json};
 
 use super::core::{Barriers, Core, CoreRecord, Shared};
 use super::options::ServeOptions;
 use super::output::{Run, print_dpdk, progress};
 use crate::application::{ApplicationSpec, CoreNumber, WithApplication};
+use crate::cli::json::PortOutput;
 use crate::cli::{Error, Interrupted, say, until};
 use crate::dpdk::{Drops, Eal, Port, PortDescription, Queue, version};
 use crate::link::LinkStatus;
@@ -200,29 +200,27 @@ impl PortSummary {
         )
     }
 
-    /// Returns the fields of the JSON.
-    pub(super) fn json(&self) -> Map<String, Value> {
-        let dropped: Map<_, _> = self
-            .drops
-            .iter()
-            .map(|(cause, packets)| ((*cause).to_owned(), json!(packets)))
-            .collect();
-        let ethernet = self.port.ethernet.map(|address| address.to_string());
-        let fields = [
-            ("port", json!(self.port.name)),
-            ("driver", json!(self.port.driver)),
-            ("dpdk", json!(version())),
-            ("ethernet", json!(ethernet)),
-            ("link_up", json!(self.port.is_up)),
-            ("link_mbps", json!(self.port.speed)),
-            ("queues", json!(self.queues)),
-            ("rx_descriptors", json!(self.depths[0])),
-            ("tx_descriptors", json!(self.depths[1])),
-            ("received_by_port", json!(self.packets[0])),
-            ("sent_by_port", json!(self.packets[1])),
-            ("stray", json!(self.stray)),
-            ("dropped_by_port", dropped.into()),
-        ];
-        fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    /// Returns the name of the port.
+    pub(super) fn name(&self) -> &str {
+        &self.port.name
+    }
+
+    /// Returns what is printed as JSON.
+    pub(super) fn json(&self) -> PortOutput {
+        let Self { port, queues, depths, packets, stray, drops } = self;
+        PortOutput {
+            driver: port.driver.clone(),
+            dpdk: version(),
+            ethernet: port.ethernet.map(|address| address.to_string()),
+            link_up: port.is_up,
+            link_mbps: port.speed,
+            queues: *queues,
+            rx_descriptors: depths[0],
+            tx_descriptors: depths[1],
+            received: packets[0],
+            sent: packets[1],
+            stray: *stray,
+            dropped: drops.iter().copied().collect(),
+        }
     }
 }

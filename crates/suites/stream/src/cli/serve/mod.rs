@@ -54,11 +54,13 @@ pub(super) fn main(command: &impl Serve) -> Result<i32, Error> {
 /// The stand-in for ports of DPDK in a build without them.
 #[cfg(not(feature = "dpdk"))]
 mod dpdk {
+    use lab::suite::UsageError;
+
     use super::{ApplicationSpec, Error, ServeOptions};
 
     pub(super) fn main(_: &ServeOptions, _: &ApplicationSpec, _: &str) -> Result<i32, Error> {
-        let why = "--dpdk: this build of tollgate has no DPDK; build it with --features dpdk, as docs/stream.md states";
-        Err(why.into())
+        let why = "--dpdk: this build of tollgate has no DPDK; build it with --features dpdk";
+        Err(UsageError::new(why).into())
     }
 }
 

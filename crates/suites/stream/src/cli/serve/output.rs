@@ -59,6 +59,7 @@ impl Run<'_> {
             steering: None,
             flows: None,
             ended: None,
+            port: None,
             link: LinkOutput::default(),
         }
     }
@@ -129,14 +130,12 @@ pub(super) fn print_dpdk(
     run: &Run,
     summary: &super::dpdk::PortSummary,
 ) -> Result<(), Error> {
-    let mut out = lab::terminal::stdout();
     if json {
-        let mut result = summary.json();
-        result.extend(run.json());
-        result.insert("cores".into(), json!(run.packets));
-        writeln!(out, "{}", Value::from(result))?;
-        return Ok(());
+        let (cores, port) = (Some(run.packets.as_slice()), Some(summary.json()));
+        let output = run.json(summary.name().to_owned());
+        return json::print(&ApplicationOutput { cores, port, ..output });
     }
+    let mut out = lab::terminal::stdout();
     let (verb, packets, seconds) = (run.spec.kind().verb(), run.all(), run.seconds);
     writeln!(out, "port {}", summary.describe())?;
     writeln!(out, "{verb:>10} {packets} packets in {seconds:.1} s")?;

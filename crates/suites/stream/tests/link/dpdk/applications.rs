@@ -91,5 +91,5 @@ fn a_client_in_python_reaches_the_store_by_arp() {
     assert_eq!(call("get 7"), "42\n");
     let result = store.interrupted();
     assert_eq!(result["counts"]["packets"], 3, "{result}");
-    assert!(result["stray"].as_u64().unwrap() >= 1, "the ARP request: {result}");
+    assert!(result["port"]["stray"].as_u64().unwrap() >= 1, "the ARP request: {result}");
 }

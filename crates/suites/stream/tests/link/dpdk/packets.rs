@@ -28,15 +28,16 @@ fn all_packets_pass_a_port_and_strays_do_not_count() {
     inject(&pair.a, "veth0", &strays);
     check(&generator.ends_with_json(0), AF_PACKET);
     let echoed = echo.interrupted();
-    let [packets, stray, received, sent] =
-        numbers(&echoed, ["packets", "stray", "received_by_port", "sent_by_port"]);
+    let [packets] = numbers(&echoed, ["packets"]);
+    let port = &echoed["port"];
+    let [stray, received, sent] = numbers(port, ["stray", "received", "sent"]);
     assert_eq!((packets, sent, received), (COUNT, COUNT, COUNT + stray), "{echoed}");
     assert!(stray >= strays.len() as u64, "{echoed}");
-    assert_eq!(echoed["driver"], "net_af_packet", "{echoed}");
-    assert_eq!(echoed["port"], "net_af_packet0");
+    assert_eq!(port["driver"], "net_af_packet", "{echoed}");
+    assert_eq!(echoed["interface"], "net_af_packet0");
     let ours = state(&pair.b, "veth1").unwrap().ethernet.unwrap();
-    assert_eq!(echoed["ethernet"], ours.to_string(), "{echoed}");
-    let dropped = echoed["dropped_by_port"].as_object().unwrap();
+    assert_eq!(port["ethernet"], ours.to_string(), "{echoed}");
+    let dropped = port["dropped"].as_object().unwrap();
     assert!(dropped.len() == 4 && dropped.values().all(|count| *count == 0), "{echoed}");
     nothing_remains_of(process);
 }
