@@ -227,8 +227,10 @@ fn compared_points_are_mostly_in_one_state_and_equal_ones_are_rarely_resolved() 
     }
     let paired = tallies.each_ref().map(|all| all.each_ref().map(|one| one.shares()[0]));
     let [random, grouped] = paired;
-    for (at, count) in SETS.iter().enumerate() {
-        assert!(grouped[at] > random[at] + 0.05, "{count}: {} and {}", grouped[at], random[at]);
+    // The more points are compared with each other, the farther apart are two of them.
+    for (at, gain) in [0.05, 0.03, 0.01].into_iter().enumerate() {
+        let (count, [random, grouped]) = (SETS[at], [random[at], grouped[at]]);
+        assert!(grouped > random + gain, "{count}: {grouped} and {random}");
     }
 }
 
