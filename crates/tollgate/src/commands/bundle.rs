@@ -8,7 +8,6 @@ use lab::experiment::suite_name;
 use lab::journal::{self, RECORD, Run, SAMPLES};
 use machine::environment;
 use machine::file;
-use machine::topology::Topology;
 use report::bundle::{self, Author, BundleClaims, Crate, Entries};
 use report::table::BundleValues;
 
@@ -154,11 +153,8 @@ fn add_claims(
     };
     let shown = catalogue.claims()?.into_iter().filter(is_shown).collect();
     let shown = select::with_arguments(shown, Path::new("results"), files);
-    // Not those of the machine that writes the bundle.
-    let last = run.samples.last().and_then(|it| run.record.environments.get(&it.environment));
-    let topology = last.map_or_else(Topology::detect, |it| it.topology.clone());
-    let cores = topology.physical_cores();
-    let judged = claims::judge_with_cores(shown, Some(run), cores);
+    let cores = claims::cores_of(Some(run));
+    let judged = claims::judge(shown, Some(run));
     let claims = BundleClaims::new(run, &judged, cores, lines);
     let value = lab::schema::to_value(&claims).map_err(CliError::failed)?;
     let about = "Every claim in full, with its verdict and what measuring it again takes";

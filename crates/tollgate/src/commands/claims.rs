@@ -7,6 +7,7 @@ use lab::guest::GuestsRecord;
 use lab::journal::{self, Run};
 use lab::run::is_lab_experiment;
 use lab::schema::JsonOutput;
+use machine::topology::Topology;
 use report::table::{self, JudgedClaim, Page};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -112,21 +113,21 @@ pub(super) fn are_precise(claims: &[Claim], folder: &Path, target: f64) -> bool 
 
 /// Judges claims by a run, or without one.
 pub(super) fn judge(claims: Vec<Claim>, run: Option<&Run>) -> Vec<(Claim, Verdict)> {
-    judge_with_cores(claims, run, machine::topology::Topology::detect().physical_cores())
-}
-
-/// Judges claims by a run, or without one, on a machine with a number of physical cores.
-pub(super) fn judge_with_cores(
-    claims: Vec<Claim>,
-    run: Option<&Run>,
-    cores: usize,
-) -> Vec<(Claim, Verdict)> {
-    let judge = claim::Judge::new(run, cores);
+    let judge = claim::Judge::new(run, cores_of(run));
     let judged = |claim| {
         let verdict = judge.judge(&claim);
         (claim, verdict)
     };
     claims.into_iter().map(judged).collect()
+}
+
+/// Returns the physical cores of the machine that measured the last sample of a run; without one, of this machine.
+pub(super) fn cores_of(run: Option<&Run>) -> usize {
+    let of_run = run.and_then(|run| {
+        let last = run.samples.last()?;
+        Some(&run.record.environments.get(&last.environment)?.topology)
+    });
+    of_run.map_or_else(|| Topology::detect().physical_cores(), Topology::physical_cores)
 }
 
 #[cfg(test)]

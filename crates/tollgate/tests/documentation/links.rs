@@ -56,6 +56,18 @@ fn the_book_contains_every_page() {
 }
 
 #[test]
+fn the_readme_shows_the_stored_run() {
+    let script = source().join("scripts/docs");
+    let output = std::process::Command::new("python3")
+        .arg(script)
+        .arg("--check")
+        .env("TOLLGATE", env!("CARGO_BIN_EXE_tollgate"))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
 fn the_readme_is_short() {
     let pages = page::all();
     let readme = pages.iter().find(|page| page.path == Path::new("README.md")).unwrap();
