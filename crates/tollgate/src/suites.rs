@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     /// Metrics without a unit of time that derive from times. A name that ends in `_` is the start of several.
-    const FROM_TIME: [&str; 15] = [
+    const FROM_TIME: [&str; 17] = [
         "bounds/confidence",
         "bounds/off_integer",
         "bounds/over_baseline",
@@ -39,6 +39,8 @@ mod tests {
         "stream/busy_",
         "stream/of_alone",
         "stream/of_ceiling",
+        "stream/of_hyperscan",
+        "stream/of_store",
         "stream/polling_",
     ];
 
