@@ -103,7 +103,7 @@ fn values_of_near_and_far_cores_are_separate() {
     }
     let text = export::bmf(&values(&run)).unwrap();
     let read: BTreeMap<String, serde_json::Value> = serde_json::from_str(&text).unwrap();
-    let [near, far] = [" cores=near", " cores=far"]
+    let [near, far] = [" proximity=near", " proximity=far"]
         .map(|end| read.keys().filter(|name| name.ends_with(end)).count());
     assert_eq!((near, near + far), (far, read.len()), "{text}");
 }
@@ -118,7 +118,7 @@ fn values_that_are_not_known_or_not_real_are_not_exported() {
     assert!(all.left_out().bounds > 0, "{:?}", all.left_out());
     let error = export::bmf(&all).unwrap_err();
     assert!(matches!(error, ExportError::NoValue(_)), "{error}");
-    assert!(error.to_string().contains("points of which only a bound is known"), "{error}");
+    assert!(error.to_string().contains("values of which only a bound is known"), "{error}");
     let mut planted = synthetic::run(12);
     planted.record.guests = Some(GuestsRecord {
         name: "slow-clock".into(),

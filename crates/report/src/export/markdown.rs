@@ -182,7 +182,7 @@ mod tests {
             ("# heading", r"\# heading"),
             ("1. item", r"1\. item"),
             ("12) item", r"12\) item"),
-            ("at 1.64 times, 2) and #3", "at 1.64 times, 2) and #3"),
+            ("at 1.64 times, 2) and #3, # 4", r"at 1.64 times, 2) and \#3, # 4"),
             ("- item", r"\- item"),
             ("a\n\n---\n\tcode", "a --- code"),
             ("https://x.y www.z", r"https\://x.y www\.z"),

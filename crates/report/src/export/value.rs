@@ -61,7 +61,7 @@ pub struct Values {
     left_out: LeftOut,
 }
 
-/// Number of values that are not exported, by reason.
+/// Number of points or values that are not exported, by reason.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LeftOut {
     /// The point is unavailable, failed, or is void in every round.
@@ -75,13 +75,13 @@ pub struct LeftOut {
 impl fmt::Display for LeftOut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let parts = [
-            (self.without_value, "without a value"),
-            (self.bounds, "of which only a bound is known"),
-            (self.other_direction, "of another direction"),
+            (self.without_value, "point", "without a value"),
+            (self.bounds, "value", "of which only a bound is known"),
+            (self.other_direction, "value", "of another direction"),
         ];
-        let parts = parts.into_iter().filter(|(number, _)| *number > 0);
+        let parts = parts.into_iter().filter(|(number, ..)| *number > 0);
         let parts: Vec<_> =
-            parts.map(|(number, why)| format!("{} {why}", count(number, "value"))).collect();
+            parts.map(|(number, what, why)| format!("{} {why}", count(number, what))).collect();
         f.write_str(&parts.join(", "))
     }
 }
