@@ -171,7 +171,7 @@ fn long_packets_of_applications_on_several_cores_return_in_a_guest() {
         assert!(sample.clock.is_none() && sample.trials.is_empty(), "{sample:?}");
         *applications.entry(sample.point.text("application")).or_default() += 1;
     }
-    // The echo also over descriptors, and on 2 and 4 cores.
+    // The echo also over descriptors, and on 4 and 8 cores.
     let expected =
         [("echo", 4), ("key-value", 1), ("log-monitor", 1), ("maglev", 1), ("telemetry", 1)];
     assert_eq!(applications, expected.into());
