@@ -36,7 +36,7 @@ fn completions_work_in_each_shell() {
     {
         assert!(found.starts_with("summary"), "{found}");
     }
-    let zsh = "fpath=(. $fpath); autoload -Uz compinit; compinit -D -u; echo $_comps[tollgate]";
+    let zsh = "fpath=($PWD $fpath); autoload -Uz compinit; compinit -D -u; echo $_comps[tollgate]";
     if let Some(found) = shell(&bench, "zsh", zsh) {
         assert_eq!(found.trim(), "_tollgate");
     }
