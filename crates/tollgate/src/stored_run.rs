@@ -6,8 +6,9 @@ use std::path::Path;
 use lab::catalogue::Catalogue;
 use lab::experiment::{Experiment, Profile};
 use lab::format::count;
-use lab::journal::{self, JournalError, Run};
+use lab::journal::{self, JournalError, Run, RunRecord};
 use lab::run::is_lab_experiment;
+use lab::sample::Sample;
 use report::bundle;
 use report::table;
 
@@ -64,17 +65,27 @@ pub(crate) fn origin(run: Option<&Run>, results: &Path) -> String {
         let results = results.display();
         return format!("{results}: no run here, so nothing is measured; tollgate run{arguments}");
     };
-    let samples = run.samples.iter().filter(|one| !is_lab_experiment(&one.experiment));
-    let experiments: BTreeSet<_> = samples.clone().map(|one| &one.experiment).collect();
+    let experiments: BTreeSet<_> = samples(run).map(|one| &one.experiment).collect();
     let last = run.record.sessions.last().map_or(&run.record.start, |session| &session.start);
     let guests = run.record.guests.as_ref();
     format!(
         "{}: {} of {}{}, the last session from {last}",
         run.folder.display(),
-        count(samples.count(), "sample"),
+        count(samples(run).count(), "sample"),
         count(experiments.len(), "experiment"),
         guests.map(|guests| format!(" in {guests}")).unwrap_or_default(),
     )
+}
+
+/// Returns the samples of a run without those of the lab itself.
+pub(crate) fn samples(run: &Run) -> impl Iterator<Item = &Sample> {
+    run.samples.iter().filter(|one| !is_lab_experiment(&one.experiment))
+}
+
+/// Names where a run was measured: `on HOST`, or in which guests.
+pub(crate) fn place(record: &RunRecord) -> String {
+    let guests = record.guests.as_ref();
+    guests.map_or_else(|| format!("on {}", record.host), |guests| format!("in {guests}"))
 }
 
 /// Returns the IDs of the given experiments of which the run has samples.

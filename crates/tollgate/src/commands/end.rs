@@ -11,7 +11,7 @@ use lab::guest::GuestsRecord;
 use lab::headline::{Filled, Headline};
 use lab::journal::Run;
 use lab::quantity::format_duration;
-use lab::run::{RunRequest, RunSummary, is_lab_experiment};
+use lab::run::{RunRequest, RunSummary};
 use lab::sample::Sample;
 use lab::schema::JsonOutput;
 use lab::sharing::SharingCounts;
@@ -212,12 +212,10 @@ impl Results<'_> {
     /// Returns what was measured, what is missing, and where it is stored.
     fn facts(&self, figures: &Figures) -> Vec<(&'static str, String)> {
         let record = &self.run.record;
-        let of_suites = self.run.samples.iter().filter(|it| !is_lab_experiment(&it.experiment));
-        let all = of_suites.count();
+        let all = stored_run::samples(self.run).count();
         let now = usize::try_from(self.summary.samples).unwrap_or(usize::MAX);
         let time = format_duration(Duration::from_secs(self.summary.time.as_secs().max(1)));
-        let guests = record.guests.as_ref();
-        let place = guests.map_or_else(|| format!("on {}", record.host), |it| format!("in {it}"));
+        let place = stored_run::place(record);
         let profile = record.profile.name();
         let samples = count(all, "sample");
         let measured = match now {

@@ -2,6 +2,7 @@
 
 use std::io::{ErrorKind, IsTerminal, Write, stdout};
 
+use lab::catalogue::Catalogue;
 use lab::claim::{Claim, Verdict};
 use lab::journal::Run;
 use lab::metric::Better;
@@ -22,20 +23,31 @@ pub(crate) fn export(args: &Export) -> Result<u8, CliError> {
     check_direction(args)?;
     let run = stored_run::open(&args.results.folder)?;
     let experiments = stored_run::resolve_names(&run, &args.names)?;
-    match args.format {
-        ExportFormat::Csv => write_samples(args, run, Format::Csv),
-        ExportFormat::Json => write_samples(args, run, Format::Json),
-        ExportFormat::Parquet => write_samples(args, run, Format::Parquet),
-        ExportFormat::Bmf
-        | ExportFormat::GithubActionBenchmark
-        | ExportFormat::Openmetrics
-        | ExportFormat::Markdown => {
-            stored_run::check_one_program(&run)?;
-            let text = text(args, &run, &experiments)?;
-            // CPU and host names are text from outside.
-            write_text(args, &terminal::lines(&text))
+    let text = match args.format {
+        ExportFormat::Csv => return write_samples(args, run, Format::Csv),
+        ExportFormat::Json => return write_samples(args, run, Format::Json),
+        ExportFormat::Parquet => return write_samples(args, run, Format::Parquet),
+        ExportFormat::Bmf => {
+            let text = |values: &Values| export::bmf(values).map_err(CliError::failed);
+            values_text(args, &run, &experiments, text)?
         }
-    }
+        ExportFormat::GithubActionBenchmark => {
+            let text = |values: &Values| {
+                export::github_action_benchmark(values, &run).map_err(CliError::failed)
+            };
+            values_text(args, &run, &experiments, text)?
+        }
+        ExportFormat::Openmetrics => {
+            let text = |values: &Values| {
+                let judged = judged(args, &run, &experiments, &select::catalogue(&args.files)?)?;
+                export::openmetrics(values, &run, &judged).map_err(CliError::failed)
+            };
+            values_text(args, &run, &experiments, text)?
+        }
+        ExportFormat::Markdown => summary(args, &run, &experiments)?,
+    };
+    // CPU and host names are text from outside.
+    write_text(args, &terminal::lines(&text))
 }
 
 /// Checks that a direction is given if and only if the format has one.
@@ -74,11 +86,14 @@ fn status(written: Result<(), ExportError>) -> Result<u8, CliError> {
     }
 }
 
-/// Returns the values, or the summary, of experiments of a run.
-fn text(args: &Export, run: &Run, experiments: &[String]) -> Result<String, CliError> {
-    if args.format == ExportFormat::Markdown {
-        return summary(args, run, experiments);
-    }
+/// Returns the values of experiments as a text, and reports how many are not exported.
+fn values_text(
+    args: &Export,
+    run: &Run,
+    experiments: &[String],
+    text: impl Fn(&Values) -> Result<String, CliError>,
+) -> Result<String, CliError> {
+    stored_run::check_one_program(run)?;
     let mut values = Values::of(run, experiments)?;
     if let Some(direction) = args.better {
         values = values.with_direction(match direction {
@@ -86,18 +101,7 @@ fn text(args: &Export, run: &Run, experiments: &[String]) -> Result<String, CliE
             Direction::Lower => Better::Lower,
         });
     }
-    let text = match args.format {
-        ExportFormat::Bmf => export::bmf(&values),
-        ExportFormat::GithubActionBenchmark => export::github_action_benchmark(&values, run),
-        ExportFormat::Openmetrics
-        | ExportFormat::Csv
-        | ExportFormat::Json
-        | ExportFormat::Parquet
-        | ExportFormat::Markdown => {
-            export::openmetrics(&values, run, &judged(args, run, experiments)?)
-        }
-    };
-    let text = text.map_err(CliError::failed)?;
+    let text = text(&values)?;
     let left_out = values.left_out().to_string();
     if !left_out.is_empty() {
         print_message(&format!("not exported: {left_out}"));
@@ -106,11 +110,12 @@ fn text(args: &Export, run: &Run, experiments: &[String]) -> Result<String, CliE
 }
 
 fn summary(args: &Export, run: &Run, experiments: &[String]) -> Result<String, CliError> {
-    let declared = select::catalogue(&args.files)?.headlines()?;
+    stored_run::check_one_program(run)?;
+    let catalogue = select::catalogue(&args.files)?;
     let summary = Summary {
         run,
-        headlines: &headlines::filled(&declared, run, experiments),
-        judged: &judged(args, run, experiments)?,
+        headlines: &headlines::filled(&catalogue.headlines()?, run, experiments),
+        judged: &judged(args, run, experiments, &catalogue)?,
         inconsistencies: &stored_run::inconsistencies(run),
     };
     Ok(summary.text())
@@ -121,8 +126,9 @@ fn judged(
     args: &Export,
     run: &Run,
     experiments: &[String],
+    catalogue: &Catalogue,
 ) -> Result<Vec<(Claim, Verdict)>, CliError> {
-    let claims = select::catalogue(&args.files)?.claims()?;
+    let claims = catalogue.claims()?;
     let claims = select::with_arguments(claims, &args.results.folder, &args.files);
     Ok(claims::judge_run(run, experiments, claims))
 }

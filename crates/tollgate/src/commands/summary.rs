@@ -4,7 +4,6 @@ use lab::format::count;
 use lab::guest::GuestsRecord;
 use lab::headline::Filled;
 use lab::journal::Run;
-use lab::run::is_lab_experiment;
 use lab::sample::Sample;
 use lab::schema::JsonOutput;
 use report::table::{self, JudgedClaim, Page, Screen};
@@ -85,12 +84,10 @@ fn is_fault(sample: &Sample) -> bool {
 /// Returns what was measured, and where it is stored.
 fn facts(run: &Run, experiments: &[String]) -> Vec<(&'static str, String)> {
     let record = &run.record;
-    let samples = run.samples.iter().filter(|one| !is_lab_experiment(&one.experiment)).count();
-    let place = record.guests.as_ref().map(|guests| format!("in {guests}"));
     let measured = format!(
         "{} {}, profile {}, in {} from {} on",
-        count(samples, "sample"),
-        place.unwrap_or_else(|| format!("on {}", record.host)),
+        count(stored_run::samples(run).count(), "sample"),
+        stored_run::place(record),
         record.profile.name(),
         count(record.sessions.len(), "session"),
         record.start,
