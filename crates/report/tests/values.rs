@@ -192,10 +192,10 @@ struct Read {
 
 /// Reads OpenMetrics by the parser of Prometheus's client for Python; `None`, with a note, if there is none.
 fn parsed(text: &str) -> Option<Vec<Read>> {
-    let Some(package) = std::env::var_os("TOLLGATE_PROMETHEUS_CLIENT") else {
+    let Some(package) = std::env::var_os("TOLLGATE_PYTHON") else {
         untested::note(
             "OpenMetrics, by prometheus_client",
-            &"pip cannot download prometheus_client",
+            &"TOLLGATE_PYTHON names no folder with it",
         );
         return None;
     };
