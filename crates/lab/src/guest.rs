@@ -68,6 +68,8 @@ pub struct Guest {
     pub artefacts: Vec<Recipe>,
     /// The clock of its CPUs.
     pub clock: CpuClock,
+    /// The number of its CPUs.
+    pub cpus: u32,
     /// Prepares the start.
     pub start: Arc<Starting>,
     /// Checks what it needs outside of it, e.g. a thread that forwards its stores. The error explains a failed sample.

@@ -187,10 +187,11 @@ impl LinuxGuest {
     /// Converts it to a guest of the lab.
     pub fn into_guest(self) -> Guest {
         let (name, artefacts, clock) = (self.name.clone(), self.recipes(), self.clock);
+        let cpus = self.cpus;
         let forwarder = self.forwarder.clone();
         let check = move || forwarder.as_ref().map_or(Ok(()), |forwarder| forwarder.check());
         let start = move |artefacts: &Artefacts| self.boot_command(artefacts);
-        Guest { name, artefacts, clock, start: Arc::new(start), check: Arc::new(check) }
+        Guest { name, artefacts, clock, cpus, start: Arc::new(start), check: Arc::new(check) }
     }
 
     /// Builds the initramfs and returns the command that boots the guest.

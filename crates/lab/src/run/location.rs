@@ -1,6 +1,8 @@
 //! Where the workers of a run are: on this host, or in guests.
 
 use std::collections::BTreeMap;
+use std::num::NonZero;
+use std::thread;
 use std::time::Duration;
 
 use machine::cpu::CpuClock;
@@ -16,8 +18,8 @@ use crate::terminal;
 
 /// The time limit for the greeting of a worker on this host.
 pub(super) const MAX_GREETING_TIME: Duration = Duration::from_secs(20);
-/// How much longer a sample may take in a guest: emulation executes an instruction in the time of ten to a hundred. A guest
-/// of KVM never needs it.
+/// How much longer a sample may take in a guest with a CPU of this machine for each of its own: emulation executes an
+/// instruction in the time of ten to a hundred. A guest of KVM never needs it.
 const GUEST_SLOWDOWN: u32 = 20;
 
 /// Where the workers of a supervisor run.
@@ -96,7 +98,10 @@ impl Location {
     pub(super) fn slowdown(&self) -> u32 {
         match self {
             Self::Host => 1,
-            Self::Guests { .. } => GUEST_SLOWDOWN,
+            Self::Guests { guests, .. } => {
+                let cpus = thread::available_parallelism().map_or(1, NonZero::get);
+                guest_slowdown(guests.hosts.iter().map(|host| host.guest.cpus), cpus)
+            }
         }
     }
 
@@ -154,6 +159,13 @@ impl Location {
     }
 }
 
+/// Returns how much longer samples may take in guests with so many CPUs each, which share `cpus` of this machine. Programs
+/// that poll keep every CPU busy.
+fn guest_slowdown(guests: impl Iterator<Item = u32>, cpus: usize) -> u32 {
+    let cpus = u32::try_from(cpus).unwrap_or(u32::MAX);
+    GUEST_SLOWDOWN.saturating_mul(guests.sum::<u32>().div_ceil(cpus.max(1)).max(1))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -178,6 +190,14 @@ mod tests {
         let why = real.check_guest(0, &states("mine", true)).unwrap_err();
         assert!(why.contains("its CPU is emulated") && why.contains("--accelerator tcg"), "{why}");
         assert_eq!(Location::Host.check_guest(0, &states("any", true)), Ok(()));
+    }
+
+    #[test]
+    fn samples_may_take_longer_in_guests_that_share_cpus() {
+        assert_eq!(guest_slowdown([2].into_iter(), 2), GUEST_SLOWDOWN);
+        assert_eq!(guest_slowdown([2].into_iter(), 64), GUEST_SLOWDOWN);
+        assert_eq!(guest_slowdown([10].into_iter(), 2), 5 * GUEST_SLOWDOWN);
+        assert_eq!(guest_slowdown([2, 2].into_iter(), 3), 2 * GUEST_SLOWDOWN);
     }
 
     #[test]

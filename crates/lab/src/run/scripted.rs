@@ -72,6 +72,7 @@ pub(crate) fn guests(hosts: &[(&str, CpuClock)]) -> Guests {
             name: (*name).into(),
             artefacts: Vec::new(),
             clock: *clock,
+            cpus: 1,
             start: Arc::new(|_| Err(Failure::failed("no kernel"))),
             check: Arc::new(|| Ok(())),
         },

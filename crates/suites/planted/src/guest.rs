@@ -69,6 +69,7 @@ impl Method for InGuest {
             name: place.name().into(),
             artefacts,
             clock: CpuClock::Real,
+            cpus: 1,
             start: Arc::new(start),
             check: Arc::new(|| Ok(())),
         })
