@@ -91,16 +91,18 @@ impl Eal {
     /// Returns the CPUs of the first `cores` of EAL's cores, without the main one unless it is the only one.
     ///
     /// # Errors
-    /// Returns an error if there are fewer.
+    /// Returns an error if there are fewer, or two have the same CPU: cores poll, so one would wait for the other.
     pub fn cpus(&self, cores: usize) -> Result<Vec<usize>, SysError> {
         // SAFETY: EAL runs.
         let cpu = |index| usize::try_from(unsafe { ffi::tollgate_dpdk_cpu(index) }).ok();
         let cpus: Vec<_> = (0..).map_while(cpu).take(cores).collect();
-        if cpus.len() == cores {
-            return Ok(cpus);
-        }
-        let (available, needed) = (cpus.len(), cores.saturating_add(1));
-        let why = format!("EAL has {available} for it");
+        let shared = cpus.iter().enumerate().find(|(index, cpu)| cpus[..*index].contains(cpu));
+        let why = match shared {
+            Some((_, cpu)) => format!("two of EAL's cores share CPU {cpu}"),
+            None if cpus.len() == cores => return Ok(cpus),
+            None => format!("EAL has {} for it", cpus.len()),
+        };
+        let needed = cores.saturating_add(1);
         Err(SysError {
             attempt: format!("run the application on {cores} cores"),
             source: io::Error::other(why),

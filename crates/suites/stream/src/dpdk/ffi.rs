@@ -1,6 +1,7 @@
 //! The functions of DPDK, and those of `shim.c`.
 
 use std::ffi::{c_char, c_int, c_uint};
+use std::mem::offset_of;
 
 use crate::link::BURST;
 
@@ -67,6 +68,14 @@ pub(super) struct Counters {
 
 // `shim.c` receives as many.
 const _: () = assert!(BURST == 64);
+// `shim.c` asserts the same of its structures.
+const _: () = {
+    assert!(size_of::<Packet>() == 24 && offset_of!(Packet, length) == 16);
+    assert!(size_of::<Description>() == 144 && offset_of!(Description, address) == 128);
+    assert!(offset_of!(Description, speed) == 140);
+    assert!(size_of::<Opened>() == 16 && offset_of!(Opened, tx_depth) == 10);
+    assert!(size_of::<Counters>() == 48 && offset_of!(Counters, send_errors) == 40);
+};
 
 unsafe extern "C" {
     pub(super) fn tollgate_dpdk_log_to_stderr();

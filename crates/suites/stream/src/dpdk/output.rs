@@ -41,8 +41,6 @@ impl Captured {
         }
         let messages = memfd_create("dpdk-messages", MemfdFlags::CLOEXEC)?;
         let before = [fcntl_dupfd_cloexec(io::stdout(), 0)?, fcntl_dupfd_cloexec(io::stderr(), 0)?];
-        MESSAGES_FILE.store(messages.as_raw_fd(), Ordering::Relaxed);
-        TERMINAL.store(before[1].as_raw_fd(), Ordering::Relaxed);
         // SAFETY: the function has the type that `atexit` calls.
         if unsafe { libc::atexit(on_exit) } != 0 {
             return Err(io::Error::other("no memory"));
@@ -51,9 +49,16 @@ impl Captured {
         unsafe { signal_hook::low_level::register(SIGABRT, on_abort)? };
         // The usage, of a hundred lines, is of no use to find the error.
         let nowhere = File::options().write(true).open("/dev/null")?;
-        replace(libc::STDOUT_FILENO, &nowhere)?;
-        replace(libc::STDERR_FILENO, &messages)?;
-        Ok(Self { before, messages: messages.into() })
+        // From here on, the output is restored if this fails.
+        MESSAGES_FILE.store(messages.as_raw_fd(), Ordering::Relaxed);
+        TERMINAL.store(before[1].as_raw_fd(), Ordering::Relaxed);
+        let captured = Self { before, messages: messages.into() };
+        let replaced = replace(libc::STDOUT_FILENO, &nowhere)
+            .and_then(|()| replace(libc::STDERR_FILENO, &captured.messages));
+        match replaced {
+            Ok(()) => Ok(captured),
+            Err(why) => captured.end().and(Err(why)),
+        }
     }
 
     /// Restores the output. Returns the messages.

@@ -3,7 +3,9 @@
 /* For sets of CPUs. */
 #define _GNU_SOURCE
 
+#include <assert.h>
 #include <errno.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -48,6 +50,13 @@ struct opened {
 struct counters {
     uint64_t received, sent, missed, no_buffer, receive_errors, send_errors;
 };
+
+/* ffi.rs asserts the same of its structures. */
+static_assert(sizeof(struct packet) == 24 && offsetof(struct packet, length) == 16, "packet");
+static_assert(sizeof(struct description) == 144 && offsetof(struct description, address) == 128, "description");
+static_assert(offsetof(struct description, speed) == 140, "description");
+static_assert(sizeof(struct opened) == 16 && offsetof(struct opened, tx_depth) == 10, "opened");
+static_assert(sizeof(struct counters) == 48 && offsetof(struct counters, send_errors) == 40, "counters");
 
 /* Has DPDK log warnings and errors to standard error, and neither to standard output nor to the system's log. */
 void tollgate_dpdk_log_to_stderr(void)

@@ -3,7 +3,7 @@
 use applications::Application;
 use machine::SysError;
 
-use super::{SET_FALLBACK, Server, applied, is_unbound};
+use super::{SET_FALLBACK, Server, applied, is_unbound, prefetch_rest};
 use crate::host::NicClosed;
 use crate::host::descriptors::driver::Dpdk;
 use crate::host::descriptors::{BURST, Burst, Device, Driver, Queue, Sizes};
@@ -62,7 +62,7 @@ impl<D: Driver> DescriptorsServer<D> {
 impl<D: Driver> Server for DescriptorsServer<D> {
     /// Processes one burst per queue.
     #[inline(always)]
-    fn poll(&mut self, application: &mut impl Application) -> Result<u64, NicClosed> {
+    fn poll<A: Application>(&mut self, application: &mut A) -> Result<u64, NicClosed> {
         let Self { burst, queues, consumed, .. } = self;
         let (mut packets, mut misses) = (0, 0);
         for queue in queues {
@@ -70,7 +70,8 @@ impl<D: Driver> Server for DescriptorsServer<D> {
             if received > 0 {
                 packets += received as u64;
                 let (mut index, mut removed) = (0, 0);
-                application.process(burst.packets(), |_, decision| {
+                let packets = burst.packets().inspect(|packet| prefetch_rest::<A>(packet));
+                application.process(packets, |_, decision| {
                     if !decision.is_sent() {
                         consumed[removed] = index;
                         removed += 1;

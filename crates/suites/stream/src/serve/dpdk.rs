@@ -8,7 +8,7 @@ use std::sync::Arc;
 use applications::{Application, Decision};
 use machine::SysError;
 
-use super::{LinkAddresses, Server};
+use super::{LinkAddresses, Server, prefetch_rest};
 use crate::dpdk::{self, Mbuf, Packet, Queue, Registered};
 use crate::host::NicClosed;
 use crate::link::{BURST, LinkStatus, filter};
@@ -90,12 +90,15 @@ impl DpdkServer {
 
     /// Processes the packets of the application.
     #[inline(always)]
-    fn process(&mut self, queue: usize, application: &mut impl Application) {
+    fn process<A: Application>(&mut self, queue: usize, application: &mut A) {
         let Self { queues, addresses, accepted, forwarded, freed, .. } = self;
         let queue = &mut queues[queue];
         let packets = accepted.iter().map(|packet| {
             // SAFETY: as in `accept`; each packet is passed once.
-            unsafe { std::slice::from_raw_parts_mut(packet.start, packet.length as usize) }
+            let packet =
+                unsafe { std::slice::from_raw_parts_mut(packet.start, packet.length as usize) };
+            prefetch_rest::<A>(packet);
+            packet
         });
         let mut decided = accepted.iter();
         application.process(packets, |_, decision| {
@@ -122,7 +125,7 @@ impl DpdkServer {
 impl Server for DpdkServer {
     /// Processes one burst per queue.
     #[inline(always)]
-    fn poll(&mut self, application: &mut impl Application) -> Result<u64, NicClosed> {
+    fn poll<A: Application>(&mut self, application: &mut A) -> Result<u64, NicClosed> {
         let (mut packets, mut misses) = (0_u64, 0_u64);
         for index in 0..self.queues.len() {
             let queue = &mut self.queues[index];

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use applications::{Application, Decision};
 use machine::SysError;
 
-use super::Server;
+use super::{Server, prefetch_rest};
 use crate::host::NicClosed;
 use crate::link::arp::{self, Answer};
 use crate::link::{BURST, EthernetAddress, FRAME, Link, LinkStatus, filter};
@@ -88,7 +88,7 @@ impl LinkServer {
 
     /// Processes what has arrived. Returns the number of packets.
     #[inline(always)]
-    fn serve(&mut self, application: &mut impl Application) -> Result<u64, SysError> {
+    fn serve<A: Application>(&mut self, application: &mut A) -> Result<u64, SysError> {
         let Self { link, status, addresses, frames, places, lengths, answers } = self;
         frames.clear();
         places.clear();
@@ -113,6 +113,7 @@ impl LinkServer {
                 answers.extend(addresses.answer(packet));
                 return None;
             }
+            prefetch_rest::<A>(packet);
             Some(packet)
         });
         application.process(received, |packet, decision| {
@@ -149,7 +150,7 @@ impl LinkServer {
 
 impl Server for LinkServer {
     #[inline(always)]
-    fn poll(&mut self, application: &mut impl Application) -> Result<u64, NicClosed> {
+    fn poll<A: Application>(&mut self, application: &mut A) -> Result<u64, NicClosed> {
         self.serve(application).map_err(|why| {
             self.status.fail(why);
             NicClosed

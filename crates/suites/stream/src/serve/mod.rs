@@ -10,7 +10,7 @@ mod dpdk;
 mod link;
 mod pipes;
 
-use applications::Application;
+use applications::{Access, Application};
 use machine::SysError;
 
 pub use descriptors::DescriptorsServer;
@@ -20,6 +20,8 @@ pub use link::{LinkAddresses, LinkServer};
 pub use pipes::PipesServer;
 
 use crate::host::{ConfigError, NicClosed};
+use crate::nic::layout::FLIT;
+use crate::wire::vector::prefetch_to_write;
 
 /// An interface on one application core.
 pub trait Server {
@@ -28,7 +30,7 @@ pub trait Server {
     ///
     /// # Errors
     /// Returns [`NicClosed`] if the NIC has stopped.
-    fn poll(&mut self, application: &mut impl Application) -> Result<u64, NicClosed>;
+    fn poll<A: Application>(&mut self, application: &mut A) -> Result<u64, NicClosed>;
 
     /// Returns how many queues each poll looks at. A notification buffer is one, whatever its number of pipes.
     fn queues(&self) -> u64 {
@@ -42,6 +44,17 @@ pub trait Server {
 
     /// Returns the number of flows without a rule, because the NIC's flow table has no space for it.
     fn unbound(&self) -> usize;
+}
+
+/// Prefetches the lines of a packet after its first one, which its interface has prefetched, if the application accesses them.
+/// Called when the application takes the packet: it takes those of a group before it processes the first of them.
+#[inline(always)]
+fn prefetch_rest<A: Application>(packet: &[u8]) {
+    if A::ACCESS == Access::Whole {
+        for line in (FLIT..packet.len()).step_by(FLIT) {
+            prefetch_to_write(packet.as_ptr().wrapping_add(line));
+        }
+    }
 }
 
 /// Returns whether the flow table had no space for a flow to bind.

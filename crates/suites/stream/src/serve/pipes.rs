@@ -140,7 +140,7 @@ fn send_or_free(pipe: &mut RxTxPipe, run: Run) -> Result<(), NicClosed> {
 
 impl Server for PipesServer {
     #[inline(always)]
-    fn poll(&mut self, application: &mut impl Application) -> Result<u64, NicClosed> {
+    fn poll<A: Application>(&mut self, application: &mut A) -> Result<u64, NicClosed> {
         let mut packets = 0;
         // A notification whose packets were received with an earlier one of its pipe finds none.
         while packets == 0 {

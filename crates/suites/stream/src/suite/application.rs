@@ -416,7 +416,7 @@ mod tests {
     const STALL: Duration = Duration::from_millis(5);
 
     impl Server for Slow {
-        fn poll(&mut self, _: &mut impl Application) -> Result<u64, NicClosed> {
+        fn poll<A: Application>(&mut self, _: &mut A) -> Result<u64, NicClosed> {
             if self.stall.swap(false, Ordering::Relaxed) {
                 std::thread::sleep(STALL);
             }

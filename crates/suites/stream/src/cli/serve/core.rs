@@ -260,7 +260,7 @@ mod tests {
     }
 
     impl Server for Panics {
-        fn poll(&mut self, _: &mut impl Application) -> Result<u64, NicClosed> {
+        fn poll<A: Application>(&mut self, _: &mut A) -> Result<u64, NicClosed> {
             self.here(Self::BeforeEnd);
             Ok(0)
         }

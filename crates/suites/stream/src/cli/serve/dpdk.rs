@@ -76,18 +76,22 @@ pub(super) fn main(
         })
     };
     shared.ready.wait();
-    say(&format!("ready: {}, {}", spec.describe(options.cores()), summary()?.describe()));
     let (start, mut before, verb) = (Instant::now(), shared.each(), spec.kind().verb());
-    until(
-        options.interval,
-        || shared.stop.load(Ordering::Relaxed) || interrupted.is_set(),
-        |at, since| {
-            let now = shared.each();
-            let dropped = dropped(&port.drops());
-            say(&format!("{}{dropped}", progress(verb, (at, since), &before, &now)));
-            before = now;
-        },
-    );
+    // Even if it fails, the cores must end before the port is closed.
+    let at_start = summary();
+    if let Ok(at_start) = &at_start {
+        say(&format!("ready: {}, {}", spec.describe(options.cores()), at_start.describe()));
+        until(
+            options.interval,
+            || shared.stop.load(Ordering::Relaxed) || interrupted.is_set(),
+            |at, since| {
+                let now = shared.each();
+                let dropped = dropped(&port.drops());
+                say(&format!("{}{dropped}", progress(verb, (at, since), &before, &now)));
+                before = now;
+            },
+        );
+    }
     let seconds = start.elapsed().as_secs_f64();
     shared.stop.store(true, Ordering::Relaxed);
     let ended = |core: JoinHandle<_>| -> Result<CoreRecord, Error> {
@@ -95,6 +99,7 @@ pub(super) fn main(
     };
     // All of them, before the port is closed.
     let ended: Vec<_> = cores.into_iter().map(ended).collect();
+    at_start?;
     let records = ended.into_iter().collect::<Result<Vec<_>, _>>()?;
     let run = Run { spec, packets: shared.each(), records: &records, seconds };
     print_dpdk(options.json, &run, &summary()?)?;
