@@ -19,6 +19,8 @@ pub struct Core {
     pub cpus: Vec<usize>,
 }
 
+const DEVICES: &str = "/sys/devices/system";
+
 /// A NUMA node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Node {
@@ -28,6 +30,16 @@ pub struct Node {
     pub cpus: Vec<usize>,
     /// Its memory in bytes.
     pub memory: u64,
+}
+
+impl Node {
+    /// Returns the bytes of this machine's node that are free or only cache files; `u64::MAX` if the kernel does not report
+    /// them.
+    pub fn available_memory(&self) -> u64 {
+        let path = Path::new(DEVICES).join(format!("node/node{}/meminfo", self.id));
+        let text = fs::read_to_string(path).ok();
+        text.and_then(|text| available_memory(&text)).unwrap_or(u64::MAX)
+    }
 }
 
 /// The topology of a machine.
@@ -46,7 +58,7 @@ pub struct Topology {
 impl Topology {
     /// Detects this machine's topology.
     pub fn detect() -> Self {
-        Self::read(Path::new("/sys/devices/system"))
+        Self::read(Path::new(DEVICES))
     }
 
     /// Reads the topology of a tree such as `/sys/devices/system`. Skips unreadable entries.
@@ -146,18 +158,26 @@ fn read_nodes(root: &Path) -> Vec<Node> {
         Some(Node {
             id,
             cpus: read_list(&folder.join("cpulist"))?,
-            memory: memory.and_then(|text| node_memory(&text)).unwrap_or(0),
+            memory: memory.and_then(|text| node_bytes(&text, "MemTotal:")).unwrap_or(0),
         })
     };
     let online = read_list(&root.join("online")).unwrap_or_default();
     online.into_iter().filter_map(node).collect()
 }
 
-/// Parses the size in bytes of the line `Node 0 MemTotal:       24684084 kB`.
-fn node_memory(meminfo: &str) -> Option<u64> {
-    let line = meminfo.lines().find(|line| line.contains("MemTotal:"))?;
-    let kibibytes = line.split_whitespace().rev().nth(1)?;
-    Some(kibibytes.parse::<u64>().ok()? * 1024)
+/// Parses the size in bytes of a line such as `Node 0 MemTotal:       24684084 kB`.
+fn node_bytes(meminfo: &str, label: &str) -> Option<u64> {
+    let line = meminfo.lines().find(|line| line.contains(label))?;
+    let kibibytes: u64 = line.split_whitespace().rev().nth(1)?.parse().ok()?;
+    kibibytes.checked_mul(1024)
+}
+
+/// Returns the bytes of a node that are free or only cache files.
+fn available_memory(meminfo: &str) -> Option<u64> {
+    let bytes = |label| node_bytes(meminfo, label);
+    let files = bytes("Active(file):").zip(bytes("Inactive(file):"));
+    let cached = files.map_or(0, |(active, inactive)| active.saturating_add(inactive));
+    Some(bytes("MemFree:")?.saturating_add(cached))
 }
 
 #[cfg(test)]
@@ -203,6 +223,16 @@ mod tests {
         assert_eq!(topology.nodes[1].memory, 1024 * 1024);
         assert!(topology.nodes[1].cpus.contains(&7));
         assert_eq!(topology.spread(&[0, 4, 1, 5, 6]), [0, 1, 6, 4, 5]);
+    }
+
+    #[test]
+    fn memory_that_caches_files_is_available() {
+        let line = |label: &str, kibibytes: u64| format!("Node 1 {label} {kibibytes:>8} kB\n");
+        let free = line("MemTotal:", 4096) + &line("MemFree:", 1024);
+        assert_eq!(available_memory(&free), Some(1 << 20));
+        let text = free + &line("Active(file):", 3) + &line("Inactive(file):", 4);
+        assert_eq!(available_memory(&text), Some((1 << 20) + 7 * 1024));
+        assert_eq!(available_memory("Node 1 MemTotal: 1 kB"), None);
     }
 
     #[test]

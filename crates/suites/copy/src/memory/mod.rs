@@ -16,9 +16,10 @@ use std::path::{Path, PathBuf};
 use lab::capability::has;
 use lab::factor::{LevelType, Levels};
 use lab::option::FILE_FOLDER;
+use lab::quantity::format_bytes;
 use lab::sample::Failure;
 use machine::huge_pages;
-use machine::topology::Topology;
+use machine::topology::{Node, Topology};
 
 use crate::pattern::Pattern;
 
@@ -224,6 +225,30 @@ impl MemoryKind {
         }
     }
 
+    /// Checks that the kernel has as many bytes: else it would kill this process when it writes to them.
+    pub(super) fn check_free(self, bytes: usize) -> Result<(), Failure> {
+        let free = match self {
+            Self::Heap | Self::Shared => machine::proc::available_memory(),
+            Self::NumaNode(node) => available_on(node),
+            // The pool of huge pages is not part of the available memory.
+            Self::HeapHuge
+            | Self::FileMapped
+            | Self::FileIo
+            | Self::HostPhysical
+            | Self::Device
+            | Self::PciBar
+            | Self::Dax
+            | Self::Gpu
+            | Self::GpuBar => return Ok(()),
+        };
+        if bytes as u64 <= free {
+            return Ok(());
+        }
+        let (needed, free) = (format_bytes(bytes as u64), format_bytes(free >> 20 << 20));
+        let why = format!("it needs {needed} of {self}, and {free} are free");
+        Err(Failure::unavailable(why, "use a machine with more memory, or a smaller length"))
+    }
+
     /// Returns whether the memory belongs to hardware, so that only explicit options enable access.
     pub fn is_physical(self) -> bool {
         self.traits().owner == Owner::Hardware
@@ -280,6 +305,12 @@ fn huge_pages_available() -> Result<(), Failure> {
     .with_cause("no huge pages"))
 }
 
+/// Returns the free bytes of a NUMA node.
+fn available_on(node: usize) -> u64 {
+    let nodes = Topology::detect().nodes;
+    nodes.iter().find(|one| one.id == node).map_or(u64::MAX, Node::available_memory)
+}
+
 fn node_available(node: usize) -> Result<(), Failure> {
     let nodes: Vec<_> = Topology::detect().nodes.iter().map(|node| node.id).collect();
     if nodes.contains(&node) {
@@ -296,6 +327,16 @@ fn node_available(node: usize) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn more_memory_than_is_free_is_unavailable() {
+        let free = machine::proc::available_memory() as usize;
+        assert_eq!(MemoryKind::Heap.check_free(4096), Ok(()));
+        let why = MemoryKind::Heap.check_free(free.saturating_mul(2)).unwrap_err();
+        assert!(why.why.starts_with("it needs ") && why.remedy.is_some(), "{why}");
+        assert_eq!(MemoryKind::FileIo.check_free(usize::MAX), Ok(()));
+        assert!(MemoryKind::NumaNode(0).check_free(usize::MAX).is_err() || available_on(0) == u64::MAX);
+    }
 
     #[test]
     fn every_level_parses_to_its_kind() {

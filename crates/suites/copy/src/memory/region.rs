@@ -190,6 +190,7 @@ impl Region {
         options: &BTreeMap<String, String>,
     ) -> Result<Self, Failure> {
         caching.check(kind)?;
+        kind.check_free(bytes)?;
         let region = match kind {
             MemoryKind::Heap => Self::new(kind, private(Mapping::anonymous(bytes))?),
             MemoryKind::HeapHuge => huge(bytes)?,
