@@ -16,11 +16,14 @@ use crate::nic::layout::FLIT;
 /// Size of a receive and a transmit notification, in bytes.
 const PAIR: u64 = 2 * FLIT as u64;
 
+/// Maximum number of descriptors of a card's ring: at a larger depth nothing is compared with descriptors.
+const MAX_CARD_RING: u32 = 8192;
+
 /// The pages of rings, notification buffers, descriptor rings and packet buffers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, LevelType)]
 pub enum PageLevel {
-    /// Huge pages if the kernel's pool has enough for the point, else small ones. The program of DPDK always gets huge
-    /// ones.
+    /// Huge pages if the kernel's pool has enough for the point and for the same point of the interface that it is compared
+    /// with, pipes or descriptors; else small ones. The program of DPDK always gets huge ones.
     Largest,
     /// Huge pages of the kernel's pool.
     #[level("2 MiB")]
@@ -44,7 +47,7 @@ impl PageLevel {
                 | Interface::PipesPerPacket
                 | Interface::PipesPrefetch
                 | Interface::Descriptors,
-            ) => match needed(config) <= free {
+            ) => match needed_by_compared(config) <= free {
                 true => Pages::Huge,
                 false => Pages::Small,
             },
@@ -70,6 +73,16 @@ pub(super) fn of(config: &TestbedConfig) -> Result<Pages, Failure> {
         )),
         Pages::Huge | Pages::Small => Ok(pages),
     }
+}
+
+/// Returns the number of huge pages that a configuration needs, or that it needs over the interface with which it is compared,
+/// if these are more: otherwise a small pool would have enough for pipes only, whose rings are shorter than buffers.
+fn needed_by_compared(config: &TestbedConfig) -> u64 {
+    if config.depth > MAX_CARD_RING {
+        return needed(config);
+    }
+    let over = |interface| needed(&TestbedConfig { interface, ..config.clone() });
+    over(config.interface).max(over(Interface::Pipes)).max(over(Interface::Descriptors))
 }
 
 /// Returns the number of huge pages that a configuration needs. Each part of the memory starts on a page of its own; rings
@@ -130,6 +143,23 @@ mod tests {
         assert_eq!(pages("2 MiB", 0, "pipes"), Pages::Huge);
         assert_eq!(pages("largest", 0, "dpdk"), Pages::Huge, "judged by its best");
         assert_eq!(pages("largest", 1000, "tap"), Pages::Small);
+    }
+
+    #[test]
+    fn compared_interfaces_have_equal_pages() {
+        // Packets of 1518 B, of which a ring of 2 MiB stores 1024.
+        let pages = |free, interface| {
+            let levels = [("depth", "1024"), ("packet_bytes", "1518"), ("interface", interface)];
+            let config = config(&levels);
+            (config.pages.resolve(&config, free), needed(&config))
+        };
+        assert_eq!(pages(0, "pipes").1, 2);
+        let enough = pages(0, "descriptors").1;
+        for free in 0..=enough {
+            let expected = if free < enough { Pages::Small } else { Pages::Huge };
+            assert_eq!(pages(free, "pipes").0, expected, "{free}");
+            assert_eq!(pages(free, "descriptors").0, expected, "{free}");
+        }
     }
 
     #[test]
