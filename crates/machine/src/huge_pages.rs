@@ -9,7 +9,7 @@ pub const SIZE: usize = 2 << 20;
 /// How to reserve 2 MiB pages.
 pub const RESERVE: &str = "as root: sysctl vm.nr_hugepages=N";
 /// How to reserve 1 GiB pages; memory is often too fragmented for them after boot.
-pub(crate) const RESERVE_GIANT: &str = "boot with hugepagesz=1G hugepages=N";
+pub(crate) const RESERVE_GIGANTIC: &str = "boot with hugepagesz=1G hugepages=N";
 
 const POOL: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB";
 

@@ -11,8 +11,9 @@ use kvm_ioctls::{Error, Kvm, VcpuFd, VmFd};
 
 use crate::Unavailable;
 
-/// Address at which KVM may place three pages on older Intel CPUs: below 4 GiB and far from any memory of a guest.
-const KVM_PAGES: usize = 0xfffb_d000;
+/// Address at which KVM may place the three pages of its TSS on older Intel CPUs: below 4 GiB and far from any memory of a
+/// guest. Its identity map is the page before them, 0xfffb_c000 by default.
+const KVM_TSS: usize = 0xfffb_d000;
 
 /// Opens KVM.
 ///
@@ -32,15 +33,15 @@ pub fn open() -> Result<Kvm, Unavailable> {
     })
 }
 
-/// Creates a VM without memory. Guests must not use the addresses from 0xfffb_c000 to 4 GiB.
+/// Creates a VM without memory. Guests must not use the addresses from 0xfffb_c000, KVM's identity map, to 4 GiB.
 ///
 /// # Errors
 /// Returns KVM's error.
 pub fn create_vm(kvm: &Kvm) -> Result<VmFd, Error> {
-    made(|| kvm.create_vm(), |vm| vm.set_tss_address(KVM_PAGES))
+    create_and_set_up(|| kvm.create_vm(), |vm| vm.set_tss_address(KVM_TSS))
 }
 
-/// Maps `length` bytes of this process at `host` into a guest.
+/// Maps `length` bytes of this process at `host_address` into a guest, at its physical address `guest_address`.
 ///
 /// # Errors
 /// Returns KVM's error.
@@ -50,33 +51,33 @@ pub fn create_vm(kvm: &Kvm) -> Result<VmFd, Error> {
 pub unsafe fn set_memory(
     vm: &VmFd,
     slot: u32,
-    guest: u64,
-    host: usize,
+    guest_address: u64,
+    host_address: usize,
     length: usize,
 ) -> Result<(), Error> {
     let region = kvm_userspace_memory_region {
         slot,
         flags: 0,
-        guest_phys_addr: guest,
+        guest_phys_addr: guest_address,
         memory_size: length as u64,
-        userspace_addr: host as u64,
+        userspace_addr: host_address as u64,
     };
     // SAFETY: the caller guarantees that the memory stays mapped.
     unsafe { vm.set_user_memory_region(region) }
 }
 
-/// Creates and prepares an object by calls to KVM that a signal may interrupt.
-fn made<T>(
-    make: impl FnMut() -> Result<T, Error>,
-    mut prepare: impl FnMut(&T) -> Result<(), Error>,
+/// Creates an object and sets it up, by calls to KVM that a signal may interrupt.
+fn create_and_set_up<T>(
+    create: impl FnMut() -> Result<T, Error>,
+    mut set_up: impl FnMut(&T) -> Result<(), Error>,
 ) -> Result<T, Error> {
-    let made = uninterrupted(make)?;
-    uninterrupted(|| prepare(&made))?;
-    Ok(made)
+    let created = retry_on_eintr(create)?;
+    retry_on_eintr(|| set_up(&created))?;
+    Ok(created)
 }
 
 /// Repeats a call to KVM that a signal interrupted: KVM_CREATE_VM waits for locks and gives up on a signal.
-fn uninterrupted<T>(mut call: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
+fn retry_on_eintr<T>(mut call: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
     /// More signals than arrive during one call, unless something is wrong.
     const MAX_ATTEMPTS: u32 = 1000;
     for _ in 1..MAX_ATTEMPTS {
@@ -93,7 +94,7 @@ fn uninterrupted<T>(mut call: impl FnMut() -> Result<T, Error>) -> Result<T, Err
 /// # Errors
 /// Returns KVM's error.
 pub fn cpuid(kvm: &Kvm) -> Result<CpuId, Error> {
-    uninterrupted(|| kvm.get_supported_cpuid(KVM_MAX_CPUID_ENTRIES))
+    retry_on_eintr(|| kvm.get_supported_cpuid(KVM_MAX_CPUID_ENTRIES))
 }
 
 /// Creates a vCPU.
@@ -101,7 +102,7 @@ pub fn cpuid(kvm: &Kvm) -> Result<CpuId, Error> {
 /// # Errors
 /// Returns KVM's error.
 pub fn create_vcpu(vm: &VmFd, number: u64, cpuid: &CpuId) -> Result<VcpuFd, Error> {
-    made(|| vm.create_vcpu(number), |vcpu| vcpu.set_cpuid2(cpuid))
+    create_and_set_up(|| vm.create_vcpu(number), |vcpu| vcpu.set_cpuid2(cpuid))
 }
 
 /// Returns the type of the 64-bit TSS in TR under this KVM.
@@ -119,7 +120,7 @@ pub fn tss_type(cpuid: &CpuId) -> u8 {
 }
 
 /// Sets a vCPU's system registers for 64-bit mode with paging, in the ring of its selectors.
-pub fn long_mode(sregs: &mut kvm_sregs, page_table: u64, code: u16, data: u16) {
+pub fn set_long_mode(sregs: &mut kvm_sregs, page_table: u64, code: u16, data: u16) {
     let code = kvm_segment {
         limit: u32::MAX,
         selector: code,
@@ -171,7 +172,7 @@ fn nested_paging_of(modules: &Path) -> Result<(), Unavailable> {
 
 /// Observations of a guest in ring 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Seen {
+pub struct Ring0Observation {
     /// CS as read by code in ring 0; 0 if none ran.
     pub cs: u32,
     /// Minimum time between two consecutive `rdtsc` in the guest's ring 3, in ticks.
@@ -189,15 +190,15 @@ pub struct Seen {
 ///
 /// # Errors
 /// Returns one line with the observations.
-pub fn ring_0(seen: Seen, step: Option<u64>) -> Result<(), String> {
+pub fn ring_0(observation: Ring0Observation, step: Option<u64>) -> Result<(), String> {
     /// Maximum ratio of the time in ring 0 to that in ring 3.
-    const DEARER: u64 = 4;
-    let Seen { cs, user, kernel } = seen;
+    const MAX_RATIO: u64 = 4;
+    let Ring0Observation { cs, user, kernel } = observation;
     if cs == 0 || cs & 3 != 0 {
         let ring = cs & 3;
         return Err(format!("the guest's kernel runs in ring {ring} (it reads CS {cs:#x})"));
     }
-    if step.is_some_and(|step| kernel > DEARER * user.max(step) + step) {
+    if step.is_some_and(|step| kernel > MAX_RATIO * user.max(step) + step) {
         return Err(format!(
             "the guest's kernel is emulated (two consecutive rdtsc take {kernel} ticks in it and {user} \
              outside it)"
@@ -227,13 +228,14 @@ mod tests {
     #[test]
     fn hardware_passes_with_any_step() {
         for (user, kernel, step) in [(26, 52, 26), (0, 26, 26), (18, 25, 1)] {
-            assert_eq!(ring_0(Seen { cs: 8, user, kernel }, Some(step)), Ok(()));
+            assert_eq!(ring_0(Ring0Observation { cs: 8, user, kernel }, Some(step)), Ok(()));
         }
     }
 
     #[test]
     fn a_kernel_in_ring_3_or_emulated_is_reported() {
-        let why = |cs, kernel| ring_0(Seen { cs, user: 26, kernel }, Some(26)).unwrap_err();
+        let why =
+            |cs, kernel| ring_0(Ring0Observation { cs, user: 26, kernel }, Some(26)).unwrap_err();
         let ring = why(0x33, 26);
         assert!(ring.contains("the guest's kernel runs in ring 3 (it reads CS 0x33)"), "{ring}");
         let time = why(0x8, 14_000);
@@ -244,7 +246,7 @@ mod tests {
 
     #[test]
     fn on_an_emulated_cpu_only_the_ring_is_checked() {
-        let seen = |cs| Seen { cs, user: 26, kernel: 14_000 };
+        let seen = |cs| Ring0Observation { cs, user: 26, kernel: 14_000 };
         assert_eq!(ring_0(seen(0x8), None), Ok(()));
         assert!(ring_0(seen(0x33), None).unwrap_err().contains("ring 3"));
         assert!(ring_0(seen(0), None).is_err());
@@ -253,7 +255,7 @@ mod tests {
     #[test]
     fn an_interrupted_call_is_repeated() {
         let mut left = 3;
-        let made = uninterrupted(|| {
+        let made = retry_on_eintr(|| {
             left -= 1;
             if left > 0 { Err(Error::new(libc::EINTR)) } else { Ok("made") }
         });
@@ -261,7 +263,7 @@ mod tests {
         let mut calls = 0;
         let mut refused = |errno| {
             calls = 0;
-            let refused: Result<(), Error> = uninterrupted(|| {
+            let refused: Result<(), Error> = retry_on_eintr(|| {
                 calls += 1;
                 Err(Error::new(errno))
             });
@@ -278,10 +280,10 @@ mod tests {
             calls.set(calls.get() + 1);
             if calls.get() % 2 == 1 { Err(Error::new(libc::EINTR)) } else { Ok(()) }
         };
-        assert_eq!(made(every_other, |()| every_other()), Ok(()));
+        assert_eq!(create_and_set_up(every_other, |()| every_other()), Ok(()));
         assert_eq!(calls.get(), 4);
         let refused = |_: &()| Err(Error::new(libc::ENOMEM));
-        assert_eq!(made(|| Ok(()), refused).unwrap_err().errno(), libc::ENOMEM);
+        assert_eq!(create_and_set_up(|| Ok(()), refused).unwrap_err().errno(), libc::ENOMEM);
     }
 
     /// KVM_CREATE_VM takes long enough that a signal every 200 us interrupts some calls.
@@ -335,7 +337,7 @@ mod tests {
                 let vm = create_vm(&kvm).unwrap();
                 let vcpu = create_vcpu(&vm, 0, &cpuid(&kvm).unwrap()).unwrap();
                 let mut sregs = vcpu.get_sregs().unwrap();
-                long_mode(&mut sregs, 0x1000, 0x8, 0x10);
+                set_long_mode(&mut sregs, 0x1000, 0x8, 0x10);
                 vcpu.set_sregs(&sregs).unwrap();
             }
             Err(why) => {

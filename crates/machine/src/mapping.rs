@@ -117,13 +117,13 @@ impl Mapping {
     ///
     /// # Errors
     /// Fails if the pool has too few free pages.
-    pub fn giant(length: usize) -> Result<Self, SysError> {
+    pub fn gigantic(length: usize) -> Result<Self, SysError> {
         Self::without_file(
             length,
             1 << 30,
             MapFlags::PRIVATE | MapFlags::HUGETLB | MapFlags::HUGE_1GB,
         )
-        .map_err(|refusal| SysError { remedy: huge_pages::RESERVE_GIANT.into(), ..refusal })
+        .map_err(|refusal| SysError { remedy: huge_pages::RESERVE_GIGANTIC.into(), ..refusal })
     }
 
     /// Maps private memory aligned to 2 MiB and asks the kernel for transparent huge pages. The kernel may

@@ -17,10 +17,10 @@ use crate::mapping::PAGE;
 /// The seals that fix a memfd's length.
 const FIXED_LENGTH: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
 
-/// The file system type of memfds with small pages.
-const TMPFS: FsWord = 0x0102_1994;
-/// The file system type of memfds with huge pages.
-const HUGETLBFS: FsWord = 0x9584_58f6;
+/// The file system type of memfds, and of files in memory, with small pages.
+pub(crate) const TMPFS: FsWord = libc::TMPFS_MAGIC;
+/// The file system type of memfds, and of files in memory, with huge pages.
+pub(crate) const HUGETLBFS: FsWord = libc::HUGETLBFS_MAGIC;
 
 /// An anonymous file in memory.
 #[derive(Debug)]

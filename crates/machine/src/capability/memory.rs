@@ -18,9 +18,9 @@ pub(super) fn huge_pages_2m() -> State {
 }
 
 pub(super) fn huge_pages_1g() -> State {
-    match Mapping::giant(1 << 30) {
+    match Mapping::gigantic(1 << 30) {
         Ok(_) => State::present("at least one free"),
-        Err(_) => no_huge_pages("1048576kB", "1 GiB", huge_pages::RESERVE_GIANT),
+        Err(_) => no_huge_pages("1048576kB", "1 GiB", huge_pages::RESERVE_GIGANTIC),
     }
 }
 

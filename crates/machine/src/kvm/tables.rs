@@ -53,15 +53,16 @@ pub const EXCEPTIONS: usize = 32;
 /// Size of a gate of the IDT, in bytes.
 pub const GATE_BYTES: usize = 16;
 
-/// Returns an interrupt gate to a handler in ring 0 on the first interrupt stack, usable by `int` from a ring.
-pub fn gate(handler: u64, ring: u8) -> [u8; GATE_BYTES] {
+/// Returns an interrupt gate to a handler in ring 0 on the first interrupt stack. `dpl` is its privilege level: the highest
+/// ring whose `int` may use it.
+pub fn gate(handler: u64, dpl: u8) -> [u8; GATE_BYTES] {
     const PRESENT_INTERRUPT_GATE: u8 = 0x8e;
     let handler = handler.to_le_bytes();
     let mut gate = [0; GATE_BYTES];
     gate[0..2].copy_from_slice(&handler[0..2]);
     gate[2..4].copy_from_slice(&KERNEL_CS.to_le_bytes());
     gate[4] = 1;
-    gate[5] = PRESENT_INTERRUPT_GATE | ring << 5;
+    gate[5] = PRESENT_INTERRUPT_GATE | dpl << 5;
     gate[6..12].copy_from_slice(&handler[2..8]);
     gate
 }

@@ -28,16 +28,16 @@ impl Mapping {
         let attempt = format!("map {length} B of DAX memory {}", path.display());
         let refused = |why, remedy: &str| SysError::new(&attempt, why, remedy);
         let mut device = None;
-        let (file, kind) = open_checked(path, write, 0, |_, kind| {
-            if kind.file_type().is_char_device() {
-                device = Some(Device::read(Path::new(CHARACTER_DEVICES), number(kind))?);
-            } else if !kind.is_file() {
+        let (file, metadata) = open_checked(path, write, 0, |_, metadata| {
+            if metadata.file_type().is_char_device() {
+                device = Some(Device::read(Path::new(CHARACTER_DEVICES), number(metadata))?);
+            } else if !metadata.is_file() {
                 return Err(io::Error::other("it is neither a DAX device nor a file"));
             }
             Ok(())
         })
         .map_err(|why| refused(why, NAME_ONE))?;
-        let has = device.as_ref().map_or(kind.len(), |device| device.size);
+        let has = device.as_ref().map_or(metadata.len(), |device| device.size);
         let whole = length
             .checked_next_multiple_of(device.as_ref().map_or(1, |device| device.alignment))
             .filter(|whole| *whole as u64 <= has);

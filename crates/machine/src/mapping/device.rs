@@ -1,4 +1,4 @@
-//! Memory named by a path: files, physical memory and PCI BARs.
+//! Memory of devices and physical memory, mapped through a file of the kernel: `/dev/mem`, PCI BARs, DMA-BUFs.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::FsWord;
 use rustix::mm::MapFlags;
 
 use super::{Mapping, PAGE};
@@ -14,36 +15,8 @@ use crate::caching::Caching;
 
 /// Device number of `/dev/mem`, major and minor.
 const DEV_MEM: (u32, u32) = (1, 1);
-/// File system types of procfs and sysfs, as returned by statfs(2).
-const PROC_MAGIC: u64 = 0x9fa0;
-const SYSFS_MAGIC: u64 = 0x6265_6572;
 
 impl Mapping {
-    /// Maps a file, shared with other mappings of it. With `write` it is created and extended as needed.
-    ///
-    /// # Errors
-    /// Fails if the file cannot be opened, or is shorter than the length and `write` is false.
-    pub fn file(path: &Path, length: usize, write: bool) -> Result<Self, SysError> {
-        let attempt = format!("map {length} B of {}", path.display());
-        let refused =
-            |why| SysError::new(&attempt, why, "check the path, its permissions and the space");
-        let file =
-            OpenOptions::new().read(true).write(write).create(write).truncate(false).open(path);
-        let file = file.map_err(refused)?;
-        let has = file.metadata().map_err(refused)?.len();
-        if has < length as u64 {
-            if !write {
-                return Err(SysError::invalid(
-                    &attempt,
-                    format!("it has {has} B"),
-                    "request less, or request write access",
-                ));
-            }
-            file.set_len(length as u64).map_err(refused)?;
-        }
-        Self::of_file(file.as_fd(), 0, length, write, MapFlags::SHARED).map_err(refused)
-    }
-
     /// Maps physical memory from an address through `/dev/mem`; read-only unless `write`. Reading device registers can
     /// have side effects.
     ///
@@ -103,18 +76,19 @@ impl Mapping {
     /// ports.
     pub fn resource(path: &Path, length: usize, write: bool) -> Result<Self, SysError> {
         let attempt = format!("map {length} B of PCI resource {}", path.display());
-        let remedy =
-            "name a memory BAR, as root, with the device enabled and the kernel not locked down";
-        let refused = |why| SysError::new(&attempt, why, remedy);
-        let (file, kind) = open_checked(path, write, 0, |file, _| {
-            if bar_number(path).is_some() && file_system(file)? == SYSFS_MAGIC {
+        let refused = |why: io::Error| {
+            let remedy = bar_remedy(&why);
+            SysError::new(&attempt, why, remedy)
+        };
+        let (file, metadata) = open_checked(path, write, 0, |file, _| {
+            if bar_number(path).is_some() && file_system(file)? == libc::SYSFS_MAGIC {
                 return Ok(());
             }
-            Err(io::Error::other("it is not a resource file of sysfs"))
+            Err(io::Error::new(NOT_A_BAR, "it is not a resource file of sysfs"))
         })
         .map_err(refused)?;
-        if kind.len() < length as u64 {
-            let has = format!("the BAR has {} B", kind.len());
+        if metadata.len() < length as u64 {
+            let has = format!("the BAR has {} B", metadata.len());
             return Err(SysError::invalid(attempt, has, "request less"));
         }
         let mapping = Self::of_device(&file, 0, length, write).map_err(refused)?;
@@ -154,8 +128,8 @@ fn open_dev_mem(write: bool, caching: Caching) -> io::Result<File> {
         Caching::Uncached | Caching::WriteCombining => libc::O_SYNC,
         Caching::WriteBack => 0,
     };
-    let (file, _) = open_checked(Path::new("/dev/mem"), write, flags, |_, kind| {
-        if kind.file_type().is_char_device() && number(kind) == DEV_MEM {
+    let (file, _) = open_checked(Path::new("/dev/mem"), write, flags, |_, metadata| {
+        if metadata.file_type().is_char_device() && number(metadata) == DEV_MEM {
             return Ok(());
         }
         Err(io::Error::other("it is not the device 1:1"))
@@ -172,20 +146,21 @@ pub(super) fn open_checked(
     check: impl FnOnce(&File, &fs::Metadata) -> io::Result<()>,
 ) -> io::Result<(File, fs::Metadata)> {
     let place = OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(path)?;
-    let kind = place.metadata()?;
-    check(&place, &kind)?;
+    let metadata = place.metadata()?;
+    check(&place, &metadata)?;
     let same = format!("/proc/self/fd/{}", place.as_raw_fd());
     let file = OpenOptions::new().read(true).write(write).custom_flags(flags).open(same)?;
-    Ok((file, kind))
+    Ok((file, metadata))
 }
 
 /// Returns the number of a device file, major and minor.
-pub(super) fn number(kind: &fs::Metadata) -> (u32, u32) {
-    (libc::major(kind.rdev()), libc::minor(kind.rdev()))
+pub(super) fn number(metadata: &fs::Metadata) -> (u32, u32) {
+    (libc::major(metadata.rdev()), libc::minor(metadata.rdev()))
 }
 
-fn file_system(file: &File) -> io::Result<u64> {
-    Ok(rustix::fs::fstatfs(file)?.f_type as u64)
+/// Returns the magic number of a file's system.
+fn file_system(file: &File) -> io::Result<FsWord> {
+    Ok(rustix::fs::fstatfs(file)?.f_type)
 }
 
 /// Ending of the file that maps a prefetchable BAR write-combining.
@@ -231,6 +206,24 @@ pub fn resource_with(path: &Path, caching: Caching) -> Result<PathBuf, SysError>
     }
 }
 
+/// Kind of the error for a file that is no BAR.
+const NOT_A_BAR: io::ErrorKind = io::ErrorKind::InvalidInput;
+
+/// Returns the remedy for an error of opening or mapping a BAR; see drivers/pci/pci-sysfs.c and mmap.c.
+fn bar_remedy(why: &io::Error) -> &'static str {
+    match (why.kind(), why.raw_os_error()) {
+        (io::ErrorKind::NotFound, _) | (NOT_A_BAR, None) => {
+            "name /sys/bus/pci/devices/DEVICE/resource0 to resource5 of a device that lspci -D lists"
+        }
+        (io::ErrorKind::PermissionDenied, _) => "run as root on a kernel that is not locked down",
+        // I/O ports, or memory that a driver claims exclusively.
+        (_, Some(libc::EINVAL | libc::ENODEV | libc::EIO)) => {
+            "name a BAR that lspci -v lists as memory, and unbind the driver of the device"
+        }
+        _ => "name a memory BAR of an enabled device (echo 1 to the file enable in its folder)",
+    }
+}
+
 /// Returns the remedy for an error of mmap(2) on `/dev/mem`; see drivers/char/mem.c and mm/pat/memtype.c.
 fn dev_mem_remedy(why: &io::Error) -> &'static str {
     match why.raw_os_error() {
@@ -258,7 +251,7 @@ fn dev_mem_remedy(why: &io::Error) -> &'static str {
 fn spare_system_ram(address: u64, end: u64) -> Result<(), String> {
     let shown = || -> io::Result<String> {
         let file = File::open("/proc/iomem")?;
-        if file_system(&file)? != PROC_MAGIC {
+        if file_system(&file)? != libc::PROC_SUPER_MAGIC {
             return Err(io::Error::other("it is not a file of the kernel"));
         }
         io::read_to_string(file)
@@ -385,7 +378,7 @@ mod tests {
         fs::write(&path, [0; 2 * PAGE]).unwrap();
         for path in [&path, Path::new("/dev/zero"), Path::new("/sys/kernel/mm")] {
             let refusal = Mapping::resource(path, PAGE, true).unwrap_err().to_string();
-            assert!(refusal.contains("not a resource file of sysfs"), "{refusal}");
+            assert!(refusal.contains("not a resource file of sysfs; name /sys/bus"), "{refusal}");
         }
         for (name, number) in [
             ("resource2", Some(2)),
@@ -397,6 +390,19 @@ mod tests {
         ] {
             assert_eq!(bar_number(Path::new(name)), number, "{name}");
         }
+    }
+
+    #[test]
+    fn each_error_of_a_bar_has_its_remedy() {
+        let remedy = |errno| bar_remedy(&io::Error::from_raw_os_error(errno));
+        assert!(remedy(libc::ENOENT).contains("lspci -D"));
+        assert!(remedy(libc::EPERM).contains("not locked down"));
+        assert!(remedy(libc::EACCES).contains("as root"));
+        assert!(remedy(libc::EINVAL).contains("as memory"));
+        assert!(remedy(libc::ENXIO).contains("enable"));
+        let absent = Path::new("/sys/bus/pci/devices/none/resource0");
+        let refusal = Mapping::resource(absent, PAGE, true).unwrap_err().to_string();
+        assert!(refusal.ends_with("of a device that lspci -D lists"), "{refusal}");
     }
 
     #[test]

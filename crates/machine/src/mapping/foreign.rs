@@ -9,18 +9,14 @@ use std::io;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use rustix::fs::{FsWord, fstat, fstatfs};
+use rustix::fs::{fstat, fstatfs};
 
 use super::{Mapping, Sharing};
+use crate::memfd::{HUGETLBFS, TMPFS};
 use crate::{SysError, signal};
 
 /// Maximum number of such mappings at a time.
 const MAX_MAPPINGS: usize = 64;
-
-/// File system type of memfds and files in memory with small pages.
-const TMPFS: FsWord = 0x0102_1994;
-/// File system type of memfds and files in memory with huge pages.
-const HUGETLBFS: FsWord = 0x9584_58f6;
 
 /// One mapping, as the signal handler sees it.
 struct Slot {

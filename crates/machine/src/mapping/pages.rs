@@ -109,6 +109,7 @@ impl Mapping {
                 self.span.bytes(),
                 MPOL_BIND,
                 mask.as_ptr(),
+                // The kernel uses one bit fewer than this number (get_nodes in mm/mempolicy.c).
                 bits + 1,
                 MPOL_MF_MOVE,
             )

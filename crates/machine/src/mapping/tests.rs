@@ -140,15 +140,16 @@ fn shared_is_seen_through_both_mappings() {
 }
 
 #[test]
-fn a_file_is_created_grown_and_read() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("memory");
-    write_and_read(&Mapping::file(&path, 9000, true).unwrap());
-    let read_only = Mapping::file(&path, 9000, false).unwrap();
+fn an_open_file_is_written_and_read() {
+    let file = tempfile::tempfile().unwrap();
+    file.set_len(9000).unwrap();
+    write_and_read(&Mapping::open_file(&file, 9000, Sharing::SharedWritable).unwrap());
+    let read_only = Mapping::open_file(&file, 9000, Sharing::Shared).unwrap();
     assert!(!read_only.is_writable());
     read_only.prefault().unwrap();
-    assert_eq!(std::fs::read(&path).unwrap()[2018], 2018u16 as u8);
-    assert!(Mapping::file(&path, 9001, false).is_err());
+    let mut byte = [0];
+    std::os::unix::fs::FileExt::read_exact_at(&file, &mut byte, 2018).unwrap();
+    assert_eq!(byte, [2018u16 as u8]);
 }
 
 #[test]

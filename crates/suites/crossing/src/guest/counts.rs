@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use lab::measure::Measurement;
 use lab::sample::Failure;
-use machine::kvm::Seen;
+use machine::kvm::Ring0Observation;
 
 use super::{CrossingKind, GuestCrossing, Stamp};
 use crate::ticks::{
@@ -147,8 +147,8 @@ impl SampleCounts {
             return Ok(());
         }
         let (user, kernel) = (self.floor_user.into(), self.floor_handler.into());
-        let seen = Seen { cs: self.cs, user, kernel };
-        machine::kvm::ring_0(seen, step).map_err(|why| {
+        let observation = Ring0Observation { cs: self.cs, user, kernel };
+        machine::kvm::ring_0(observation, step).map_err(|why| {
             let cause = "the guest's kernel does not run on the CPU itself";
             Failure::unavailable(why, REMEDY).with_cause(cause)
         })

@@ -153,7 +153,7 @@ impl Guest {
 /// Sets the vCPU to 64-bit mode in ring 0, with the kernel's page table and interrupts off.
 fn enter_long_mode(vcpu: &VcpuFd, start: u64) -> Result<(), Failure> {
     let mut sregs = vcpu.get_sregs().map_err(step("get the vCPU's system registers"))?;
-    kvm::long_mode(&mut sregs, TABLES, KERNEL_CS, KERNEL_SS);
+    kvm::set_long_mode(&mut sregs, TABLES, KERNEL_CS, KERNEL_SS);
     vcpu.set_sregs(&sregs).map_err(step("set the vCPU's system registers"))?;
     let mut regs = vcpu.get_regs().map_err(step("get the vCPU's registers"))?;
     regs.rip = start;

@@ -147,7 +147,7 @@ impl Processor {
         tss_type: u8,
     ) -> Result<Self, Failure> {
         let mut sregs = vcpu.get_sregs().map_err(step("read a vCPU's system registers"))?;
-        kvm::long_mode(&mut sregs, PAGE_TABLE, USER_CS, USER_SS);
+        kvm::set_long_mode(&mut sregs, PAGE_TABLE, USER_CS, USER_SS);
         // FXSAVE and SSE exceptions; XSAVE if there are state components.
         sregs.cr4 |= 1 << 9 | 1 << 10 | u64::from(components != 0) << 18;
         // SYSCALL, by which system calls are detected, and no-execute pages.
@@ -214,7 +214,7 @@ impl Processor {
         let (mut sregs, mut regs) = (self.sregs, self.regs);
         if zero {
             let (cr4, efer) = (sregs.cr4, sregs.efer);
-            kvm::long_mode(&mut sregs, PAGE_TABLE, KERNEL_CS, KERNEL_SS);
+            kvm::set_long_mode(&mut sregs, PAGE_TABLE, KERNEL_CS, KERNEL_SS);
             (sregs.cr4, sregs.efer) = (cr4, efer);
         }
         regs.rip = kernel.code(|code| code.floor);

@@ -6,7 +6,7 @@
 use std::sync::OnceLock;
 
 use lab::sample::{Failure, FailureKind};
-use machine::kvm::{self, Seen};
+use machine::kvm::{self, Ring0Observation};
 use machine::tsc::Tsc;
 
 use super::guest::Guest;
@@ -26,7 +26,7 @@ fn tried() -> Result<(), Failure> {
     kvm::open()?;
     kvm::nested_paging()?;
     let tsc = Tsc::get().map_err(|why| Failure::unavailable(why.to_string(), REMEDY))?;
-    let seen = seen().map_err(|failure| {
+    let observation = observe_rings().map_err(|failure| {
         if failure.kind == FailureKind::Unavailable {
             return failure;
         }
@@ -34,20 +34,20 @@ fn tried() -> Result<(), Failure> {
         let why = format!("{cause}: {}", failure.why);
         Failure::unavailable(why, REMEDY).with_cause(cause)
     })?;
-    kvm::ring_0(seen, Some(tsc.step)).map_err(|why| {
+    kvm::ring_0(observation, Some(tsc.step)).map_err(|why| {
         let cause = "the guest's kernel does not run on the CPU itself";
         Failure::unavailable(why, REMEDY).with_cause(cause)
     })
 }
 
-/// Returns what a guest without a region observes in its two rings.
-fn seen() -> Result<Seen, Failure> {
+/// Returns the observations of a guest without a region in its two rings.
+fn observe_rings() -> Result<Ring0Observation, Failure> {
     // SAFETY: there is no region that could be dropped too early.
     let guest = unsafe { Guest::new(0..0, &[], 1, |_| 0) }?;
     let mut processor = guest.processor(0);
     let (user, _) = processor.floor(guest.kernel(), false)?;
     let (kernel, cs) = processor.floor(guest.kernel(), true)?;
-    Ok(Seen { cs, user, kernel })
+    Ok(Ring0Observation { cs, user, kernel })
 }
 
 #[cfg(test)]
@@ -59,7 +59,7 @@ mod tests {
         if let Err(why) = kvm::open() {
             return machine::untested::note("the rings of an enclave of kind kvm", &why);
         }
-        let seen = seen().unwrap();
+        let seen = observe_rings().unwrap();
         println!("{seen:?}; {:?}", measures());
         assert!(seen.user > 0 && seen.kernel > 0 && seen.cs != 0, "{seen:?}");
     }
