@@ -265,7 +265,7 @@ impl MemoryKind {
     }
 }
 
-/// Whose memory it is.
+/// Owner of the memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Owner {
     /// The program, or a file that it created.
@@ -319,7 +319,8 @@ fn node_available(node: usize) -> Result<(), Failure> {
     let cause = format!("no NUMA node {node}");
     Err(Failure::unavailable(
         format!("{cause}: the kernel lists {nodes:?}"),
-        "use a machine with more sockets, or enable nodes per socket in its firmware",
+        "online CXL or persistent memory as a node (daxctl reconfigure-device --mode=system-ram dax0.0), enable nodes per \
+         socket in the firmware, or use a machine with more sockets",
     )
     .with_cause(cause))
 }

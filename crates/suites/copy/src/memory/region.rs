@@ -250,11 +250,7 @@ impl Region {
 /// copy it, so warm memory would be cold.
 fn private(mapping: Result<Mapping, SysError>) -> Result<Mapping, Failure> {
     let mapping = mapping.map_err(Failure::refused)?;
-    let whole = mapping.len().next_multiple_of(machine::mapping::PAGE);
-    // SAFETY: the pages belong to the mapping, and the advice only affects what a fork copies.
-    if unsafe { libc::madvise(mapping.as_mut_ptr().cast(), whole, libc::MADV_DONTFORK) } != 0 {
-        return Err(std::io::Error::last_os_error().into());
-    }
+    mapping.madvise_dontfork()?;
     Ok(mapping)
 }
 
@@ -328,12 +324,12 @@ fn file(
 
 /// Returns the file system's name by its magic number: see statfs(2).
 fn file_system(file: &File) -> &'static str {
-    match rustix::fs::fstatfs(file).map(|status| status.f_type as u64) {
-        Ok(0xef53) => "ext4",
-        Ok(0x5846_5342) => "xfs",
-        Ok(0x9123_683e) => "btrfs",
-        Ok(0x0102_1994) => "tmpfs",
-        Ok(0x794c_7630) => "overlayfs",
+    match rustix::fs::fstatfs(file).map(|status| status.f_type) {
+        Ok(libc::EXT4_SUPER_MAGIC) => "ext4",
+        Ok(libc::XFS_SUPER_MAGIC) => "xfs",
+        Ok(libc::BTRFS_SUPER_MAGIC) => "btrfs",
+        Ok(libc::TMPFS_MAGIC) => "tmpfs",
+        Ok(libc::OVERLAYFS_SUPER_MAGIC) => "overlayfs",
         _ => "other",
     }
 }

@@ -37,7 +37,7 @@ fn state() -> &'static Result<String, Failure> {
 
 /// Opens the GPU in a child and returns its name.
 pub(super) fn in_child(library: &OsStr, limit: Duration) -> Result<String, Failure> {
-    let (mut answer, mut question) = io::pipe()?;
+    let (mut reader, mut writer) = io::pipe()?;
     let body = || {
         let text = match Gpu::open(library) {
             Ok(gpu) => gpu.name().to_owned(),
@@ -46,12 +46,12 @@ pub(super) fn in_child(library: &OsStr, limit: Duration) -> Result<String, Failu
                 [why.cause.unwrap_or_default(), why.why, remedy].join(&SEPARATOR.to_string())
             }
         };
-        i32::from(question.write_all(text.as_bytes()).is_err())
+        i32::from(writer.write_all(text.as_bytes()).is_err())
     };
     // SAFETY: glibc keeps malloc and the dynamic linker usable in the child, which uses nothing else that another thread
     // may hold.
     let mut child = unsafe { fork_child(body) }?;
-    drop(question);
+    drop(writer);
     let ended = child.wait(limit)?;
     let failed = |why: String| {
         Failure::unavailable(format!("the CUDA driver {why}"), "see whether nvidia-smi works")
@@ -63,7 +63,7 @@ pub(super) fn in_child(library: &OsStr, limit: Duration) -> Result<String, Failu
         return Err(failed(format!("ended the process: {}", machine::child::describe(status))));
     }
     let mut text = String::new();
-    answer.read_to_string(&mut text)?;
+    reader.read_to_string(&mut text)?;
     match text.split(SEPARATOR).collect::<Vec<_>>()[..] {
         ["", why, remedy] => Err(Failure::unavailable(why, remedy)),
         [cause, why, remedy] => Err(Failure::unavailable(why, remedy).with_cause(cause)),
