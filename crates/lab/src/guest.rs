@@ -23,11 +23,11 @@ pub const HOST_USER: &str = "TOLLGATE_HOST_USER";
 
 /// Maximum time of a guest's boot, which takes seconds on an idle machine.
 pub const MAX_BOOT_TIME: Duration = Duration::from_secs(300);
-/// How often a guest is started until its boot succeeds. Emulated CPUs race in ways that real ones do not: on a busy
+/// Maximum number of starts of a guest until its boot succeeds. Emulated CPUs race in ways that real ones do not: on a busy
 /// host a boot in some dozens panics.
 pub const MAX_STARTS: u32 = 3;
 
-/// Why a guest did not boot.
+/// Error of a guest that did not boot.
 #[derive(Debug)]
 pub struct BootFailure<E> {
     /// The error.
@@ -56,7 +56,7 @@ pub fn boot<T, E>(
 
 /// A function that prepares the start of a guest from its artefacts.
 pub type Starting = dyn Fn(&Artefacts) -> Result<BootCommand, Failure>;
-/// A function that checks what a guest needs outside of it.
+/// A function that checks the processes outside of a guest that it depends on.
 pub type Checking = dyn Fn() -> Result<(), Failure>;
 
 /// A guest inside which points are measured.
@@ -72,7 +72,8 @@ pub struct Guest {
     pub cpus: u32,
     /// Prepares the start.
     pub start: Arc<Starting>,
-    /// Checks what it needs outside of it, e.g. a thread that forwards its stores. The error explains a failed sample.
+    /// Checks processes and threads outside of the guest that it depends on, e.g. the forwarder of its stores. The error
+    /// explains a failed sample.
     pub check: Arc<Checking>,
 }
 
@@ -85,7 +86,7 @@ pub struct BootCommand {
     pub command: Command,
     /// Files that must stay open until the command has started.
     pub held: Vec<OwnedFd>,
-    /// What to do if KVM cannot execute the guest; `None` for a process of this host.
+    /// Remedy if KVM cannot execute the guest; `None` for a process of this host.
     pub kvm_remedy: Option<&'static str>,
 }
 
@@ -116,8 +117,10 @@ pub struct Guests {
     pub clock: CpuClock,
     /// One or more. The roles of an experiment run on one each, in this order.
     pub hosts: Vec<GuestHost>,
-    /// What to do if an experiment has more roles than there are hosts.
+    /// Remedy if an experiment has more roles than there are hosts.
     pub roles_remedy: String,
+    /// Command line that shows the console of a host while it boots.
+    pub console: String,
 }
 
 /// A guest of a run.

@@ -1,4 +1,4 @@
-//! Files of the host that are the memory of guests' devices.
+//! Files of this machine that are the memory of guests' devices.
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
@@ -12,9 +12,9 @@ use machine::memfd::Memfd;
 use rustix::fs::{FallocateFlags, OFlags, fstat, fstatvfs};
 
 /// End of the placeholder of a file's length.
-pub(crate) const SIZE: &str = ".size";
+pub(crate) const SIZE_SUFFIX: &str = ".size";
 
-/// A file of the host that is a device's memory.
+/// A file of this machine that is a device's memory.
 #[derive(Debug, Clone)]
 pub struct BackingFile {
     /// Name by which arguments refer to it: `{name}`.
@@ -64,7 +64,10 @@ impl FolderLock {
             let (what, fix) = match why.kind() {
                 ErrorKind::WouldBlock => ("another guest uses it".into(), "end that guest"),
                 ErrorKind::NotFound => (why.to_string(), "create the folder"),
-                _ => (why.to_string(), "repair it"),
+                ErrorKind::PermissionDenied => {
+                    (why.to_string(), "give this user access to the folder")
+                }
+                _ => (why.to_string(), "use a file system with locks (flock)"),
             };
             let folder = folder.display();
             format!("{folder}: {what}; {fix}, or choose another with --guest-files")

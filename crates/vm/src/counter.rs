@@ -73,7 +73,7 @@ pub struct InstructionCounts {
     pub user: u64,
     /// Executed by the kernel.
     pub kernel: u64,
-    /// The console: what the program, and perhaps the kernel, printed.
+    /// The console: the output of the program, and perhaps of the kernel.
     pub output: String,
 }
 
@@ -116,7 +116,8 @@ impl CountedGuest<'_> {
                 let status = child::describe(output.status);
                 let text = [&console, errors.as_ref()].concat();
                 let last = last_line(&text);
-                Err(Failure::failed(format!("QEMU {status} without counts: {last}")))
+                let fix = "run again, and free memory if it recurs";
+                Err(Failure::failed(format!("QEMU {status} without counts: {last}; {fix}")))
             }
         }
     }

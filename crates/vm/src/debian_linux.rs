@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -46,12 +47,12 @@ fn make(_: &Recipe, folder: &Path) -> Result<(), Failure> {
     // As root, apt would download as another user, who cannot write to the folder.
     download.args(["-o", "APT::Sandbox::User=root", "download", &package]).current_dir(folder);
     APT_GET.output(&mut download, STEP_TIMEOUT)?;
-    let archive = file_in(folder, |name| name.ends_with(".deb"))?;
+    let archive = entry_of(folder, "linux-image", ".deb")?;
     let mut unpack = Command::new(DPKG_DEB.name);
     DPKG_DEB.output(unpack.arg("--extract").args([&archive, folder]), STEP_TIMEOUT)?;
     fs::remove_file(archive)?;
     remove_folder(&folder.join("usr"))?;
-    let modules = file_in(&folder.join("lib/modules"), |_| true)?;
+    let modules = entry_of(&folder.join("lib/modules"), "", "")?;
     for part in UNUSED {
         remove_folder(&modules.join("kernel").join(part))?;
     }
@@ -60,9 +61,23 @@ fn make(_: &Recipe, folder: &Path) -> Result<(), Failure> {
     DEPMOD.output(index.arg("--basedir").arg(folder).arg(version), STEP_TIMEOUT).map(drop)
 }
 
+/// Removes a folder that the package need not have.
 fn remove_folder(folder: &Path) -> Result<(), Failure> {
-    let removed = fs::remove_dir_all(folder);
-    removed.map_err(|why| Failure::failed(format!("remove {}: {why}", folder.display())))
+    match fs::remove_dir_all(folder) {
+        Err(why) if why.kind() != ErrorKind::NotFound => {
+            let fix = "give this user access to the cache";
+            Err(Failure::failed(format!("remove {}: {why}; {fix}", folder.display())))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Reads a list of modules.
+fn read_list(path: &Path) -> Result<String, Failure> {
+    fs::read_to_string(path).map_err(|why| {
+        let fix = "remove this artefact from the cache and run again";
+        Failure::failed(format!("Debian's Linux: {}: {why}; {fix}", path.display()))
+    })
 }
 
 /// Returns the package of the newest build that the package lists offer.
@@ -92,14 +107,17 @@ fn image_package(description: &str) -> Option<String> {
     names.find(|name| name.starts_with("linux-image-")).map(str::to_owned)
 }
 
-/// Returns the path of the first entry of a folder whose name matches.
-fn file_in(folder: &Path, matches: impl Fn(&str) -> bool) -> Result<PathBuf, Failure> {
-    let entries = fs::read_dir(folder)?.flatten();
+/// Returns the path of the first entry of a folder whose name starts and ends with these texts.
+fn entry_of(folder: &Path, start: &str, end: &str) -> Result<PathBuf, Failure> {
+    let fix = "use Debian 12 or 13, remove this artefact from the cache and run again";
+    let failed = |what: String| Failure::failed(format!("Debian's Linux: {what}; {fix}"));
+    let entries = fs::read_dir(folder)
+        .map_err(|why| failed(format!("read {}: {why}", folder.display())))?
+        .flatten();
     let mut names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
-    let found = names.find(|name| matches(name));
-    found.map(|name| folder.join(name)).ok_or_else(|| {
-        Failure::failed(format!("{}: Debian's package lacks an expected file", folder.display()))
-    })
+    let found = names.find(|name| name.starts_with(start) && name.ends_with(end));
+    let missing = || failed(format!("no file {}", folder.join(format!("{start}*{end}")).display()));
+    found.map(|name| folder.join(name)).ok_or_else(missing)
 }
 
 /// Files of modules of which one is loaded: the first that the machine supports.
@@ -114,11 +132,11 @@ pub(crate) fn files(
     folder: &Path,
     modules: &[&str],
 ) -> Result<(PathBuf, Vec<Alternatives>), Failure> {
-    let image = file_in(&folder.join("boot"), |name| name.starts_with("vmlinuz"))?;
-    let tree = file_in(&folder.join("lib/modules"), |_| true)?;
-    let listed = fs::read_to_string(tree.join("modules.dep"))?;
+    let image = entry_of(&folder.join("boot"), "vmlinuz", "")?;
+    let tree = entry_of(&folder.join("lib/modules"), "", "")?;
+    let listed = read_list(&tree.join("modules.dep"))?;
     let index = Index::read(&listed);
-    let built_in = fs::read_to_string(tree.join("modules.builtin"))?;
+    let built_in = read_list(&tree.join("modules.builtin"))?;
     let mut files: Vec<Vec<&str>> = Vec::new();
     for names in modules {
         let mut alternatives = Vec::new();
@@ -191,6 +209,22 @@ mod tests {
         assert_eq!(image_package(package).as_deref(), Some("linux-image-6.12.1-1-amd64"));
         assert_eq!(image_package("Package: x\nDepends: libc6\n"), None);
         assert_eq!(image_package(""), None);
+    }
+
+    #[test]
+    fn a_package_may_lack_unused_folders_but_not_the_kernel() {
+        let folder = tempfile::tempdir().unwrap();
+        let unused = folder.path().join("usr");
+        fs::create_dir_all(unused.join("share")).unwrap();
+        remove_folder(&unused).unwrap();
+        remove_folder(&unused).unwrap();
+        assert!(!unused.exists());
+        fs::create_dir_all(folder.path().join("boot")).unwrap();
+        let why = files(folder.path(), &[]).unwrap_err().why;
+        assert!(why.contains("boot/vmlinuz*; use Debian 12 or 13"), "{why}");
+        fs::write(folder.path().join("boot/vmlinuz-6.12"), "").unwrap();
+        let why = files(folder.path(), &[]).unwrap_err().why;
+        assert!(why.contains("lib/modules: ") && why.ends_with("run again"), "{why}");
     }
 
     #[test]

@@ -27,7 +27,7 @@ pub struct Forwarder {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the thread and its owner share.
+/// State that the thread and its owner share.
 #[derive(Debug, Default)]
 struct State {
     is_stopped: AtomicBool,

@@ -11,20 +11,20 @@ use machine::cpu::CpuClock;
 use machine::cpu::EMULATED_VARIABLE;
 use serde::{Deserialize, Serialize};
 
-use crate::backing_file::{BackingFile, SIZE, inherited};
+use crate::backing_file::{BackingFile, SIZE_SUFFIX, inherited};
 use crate::debian_linux::{self, Alternatives};
 use crate::forwarder::Forwarder;
-use crate::init::{HOST_FILES, INIT, InitConfig, PORT};
-use crate::{QEMU, initramfs, qemu};
+use crate::init::{HOST_FILES_TAG, INIT, InitConfig, PORT};
+use crate::{QEMU, initramfs, patched_linux, qemu};
 
-/// Environment variables of the host that the command inside receives with the host's files: where programs and artefacts
-/// are.
-const OF_HOST: [&str; 3] = ["PATH", "HOME", "XDG_CACHE_HOME"];
+/// Environment variables of this machine that the command inside receives with this machine's files: they name the folders
+/// of programs and artefacts.
+const INHERITED_VARIABLES: [&str; 3] = ["PATH", "HOME", "XDG_CACHE_HOME"];
 /// Kernel parameters of every guest. Linux panics if its check of the timer sees no interrupt, because the emulator lost
 /// its CPU.
 pub(crate) const PARAMETERS: &str = "console=ttyS0 quiet printk.time=0 panic=-1 no_timer_check";
-/// What to do if KVM cannot execute a guest whose accelerator the user does not choose.
-const OTHER_HOST: &str = "measure on another host";
+/// Remedy if KVM cannot execute a guest whose accelerator the user does not choose.
+const DEFAULT_KVM_REMEDY: &str = "measure on another host";
 
 /// Accelerator that executes the guest's instructions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, clap::ValueEnum)]
@@ -38,7 +38,7 @@ pub enum Accelerator {
 }
 
 impl Accelerator {
-    /// Returns its name for QEMU.
+    /// Returns the name of the accelerator for QEMU.
     pub fn name(self) -> &'static str {
         match self {
             Self::Kvm => "kvm",
@@ -46,7 +46,7 @@ impl Accelerator {
         }
     }
 
-    /// Returns the clock of a guest without a planted one. What KVM executes is emulated if this machine is.
+    /// Returns the clock of a guest without a planted one. A guest of KVM has no real clock if this machine is emulated.
     pub(crate) fn clock(self) -> CpuClock {
         match self == Self::Tcg || machine::cpu::emulated() {
             true => CpuClock::Untimed,
@@ -54,7 +54,7 @@ impl Accelerator {
         }
     }
 
-    /// Checks that this host can start a guest with it, before a kernel is made for the guest.
+    /// Checks that this machine can start a guest with the accelerator, before a kernel is made for the guest.
     ///
     /// # Errors
     /// Returns `unavailable` if QEMU is not installed, or `/dev/kvm` cannot be opened for KVM.
@@ -66,7 +66,7 @@ impl Accelerator {
         Ok(())
     }
 
-    /// Returns the most capable CPU that QEMU offers with it.
+    /// Returns the most capable CPU model that QEMU offers with the accelerator.
     fn cpu(self) -> &'static str {
         match self {
             Self::Kvm => "host",
@@ -92,11 +92,11 @@ impl Kernel {
         }
     }
 
-    /// Describes how it is made, and how long that takes.
-    fn making(&self) -> &'static str {
+    /// Describes the preparation of the kernel and its time.
+    fn preparation(&self) -> &'static str {
         match self {
             Self::Debian => "downloading 100 MB of Debian's Linux",
-            Self::Built(_) => "building Linux, which takes up to ten minutes on a small machine",
+            Self::Built(_) => patched_linux::BUILDING,
         }
     }
 }
@@ -107,7 +107,7 @@ pub struct LinuxGuest {
     /// Unique name, by which points share the guest.
     pub name: String,
     /// Host name inside.
-    pub host: String,
+    pub hostname: String,
     /// Accelerator of its instructions.
     pub accelerator: Accelerator,
     /// QEMU's machine type with options.
@@ -118,7 +118,7 @@ pub struct LinuxGuest {
     pub cpus: u32,
     /// Memory: the value of QEMU's `-m`.
     pub memory: String,
-    /// Its kernel.
+    /// Kernel.
     pub kernel: Kernel,
     /// Kernel parameters in addition to those of the console.
     pub parameters: String,
@@ -130,27 +130,27 @@ pub struct LinuxGuest {
     pub arguments: Vec<String>,
     /// The backing files.
     pub files: Vec<BackingFile>,
-    /// Whether the guest sees the files of the host; what it writes to them is discarded.
+    /// Whether the guest sees the files of this machine; changes that it makes to them are discarded.
     pub host_files: bool,
-    /// Shell script that prepares devices; needs the host's files.
+    /// Shell script that prepares devices; requires `host_files`.
     pub prepare: String,
     /// Arguments of this program inside, e.g. those of a worker.
     pub command: Vec<String>,
     /// Environment variables of the command.
     pub variables: BTreeMap<String, String>,
-    /// Whether it reports on its console when its command starts, and that it works.
+    /// Whether the guest reports on its console the start of its command, and that its CPUs work.
     pub is_watched: bool,
-    /// Forwarder of stores to its write-only ranges, as long as the guest exists.
+    /// Forwarder of stores to write-only ranges, as long as the guest exists.
     pub forwarder: Option<Arc<Forwarder>>,
-    /// What to do if KVM cannot execute it.
+    /// Remedy if KVM cannot execute the guest.
     pub kvm_remedy: &'static str,
 }
 
 impl LinuxGuest {
-    /// Creates a guest with two CPUs, a worker inside, no devices and none of the host's files.
+    /// Creates a guest with two CPUs, a worker inside, no devices and none of this machine's files.
     pub fn new(name: String, kernel: Kernel, accelerator: Accelerator) -> Self {
         Self {
-            host: "guest".into(),
+            hostname: "guest".into(),
             name,
             accelerator,
             machine: "pc".into(),
@@ -170,7 +170,7 @@ impl LinuxGuest {
             variables: BTreeMap::new(),
             is_watched: false,
             forwarder: None,
-            kvm_remedy: OTHER_HOST,
+            kvm_remedy: DEFAULT_KVM_REMEDY,
         }
     }
 
@@ -179,9 +179,9 @@ impl LinuxGuest {
         vec![self.kernel.recipe()]
     }
 
-    /// Describes how its recipes are made, and how long that takes; `None` if they are in the cache.
-    pub fn making(&self) -> Option<&'static str> {
-        (!artefact::is_cached(&self.kernel.recipe())).then(|| self.kernel.making())
+    /// Describes the preparation of the kernel and its time; `None` if the kernel is in the cache.
+    pub fn preparation(&self) -> Option<&'static str> {
+        (!artefact::is_cached(&self.kernel.recipe())).then(|| self.kernel.preparation())
     }
 
     /// Converts it to a guest of the lab.
@@ -215,19 +215,19 @@ impl LinuxGuest {
         let mut command = qemu()?;
         command
             // Names it in the list of processes.
-            .args(["-name", &self.host])
+            .args(["-name", &self.hostname])
             .args(["-accel", self.accelerator.name()])
             .args(["-cpu", self.cpu.as_deref().unwrap_or(self.accelerator.cpu())])
             .args(["-machine", &self.machine, "-m", &self.memory, "-smp", &self.cpus.to_string()])
             .arg("-kernel")
             .arg(image)
             .args(["-initrd", &archive, "-append", &self.command_line()])
-            .args(self.streams());
+            .args(self.io_arguments());
         let mut values = BTreeMap::new();
         for file in &self.files {
             let path = file.path_for_child(&mut held)?;
             values.insert(format!("{{{}}}", file.name), path);
-            values.insert(format!("{{{}{SIZE}}}", file.name), file.bytes.to_string());
+            values.insert(format!("{{{}{SIZE_SUFFIX}}}", file.name), file.bytes.to_string());
         }
         command.args(self.arguments.iter().map(|argument| substituted(argument, &values)));
         Ok(BootCommand::of_guest(command, held, self.kvm_remedy))
@@ -238,7 +238,7 @@ impl LinuxGuest {
             files.iter().map(|path| initramfs::module_name(path)).collect::<Vec<_>>()
         };
         InitConfig {
-            host: self.host.clone(),
+            hostname: self.hostname.clone(),
             modules: modules.iter().map(names).collect(),
             host_files: self.host_files,
             prepare: self.prepare.clone(),
@@ -248,8 +248,8 @@ impl LinuxGuest {
         }
     }
 
-    /// Returns the arguments of the console, the port and the host's files.
-    fn streams(&self) -> Vec<String> {
+    /// Returns the arguments of the console, the port and this machine's files.
+    fn io_arguments(&self) -> Vec<String> {
         let port = self.on_bus("virtio-serial-pci");
         let mut arguments = vec![
             // The last console output explains why a guest died.
@@ -265,14 +265,14 @@ impl LinuxGuest {
             format!("virtserialport,chardev=port,name={PORT}"),
         ];
         if self.host_files {
-            let tag = self.on_bus(&format!("virtio-9p-pci,fsdev=files,mount_tag={HOST_FILES}"));
+            let tag = self.on_bus(&format!("virtio-9p-pci,fsdev=files,mount_tag={HOST_FILES_TAG}"));
             let files = "local,id=files,path=/,security_model=none,readonly=on,multidevs=remap";
             arguments.extend(["-fsdev".into(), files.into(), "-device".into(), tag]);
         }
         arguments
     }
 
-    /// Returns the modules to load, with those of the host's files.
+    /// Returns the modules to load, with those that this machine's files require.
     fn all_modules(&self) -> Vec<&str> {
         let of_files: &[&str] =
             if self.host_files { &["9p", "9pnet_virtio", "overlay"] } else { &[] };
@@ -280,9 +280,10 @@ impl LinuxGuest {
     }
 
     fn all_variables(&self) -> BTreeMap<String, String> {
-        let of_host: &[&str] = if self.host_files { &OF_HOST } else { &[] };
-        let set =
-            of_host.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?)));
+        let inherited: &[&str] = if self.host_files { &INHERITED_VARIABLES } else { &[] };
+        let set = inherited
+            .iter()
+            .filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?)));
         let variable = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         let emulated = self.clock.declaration().map(|value| variable(EMULATED_VARIABLE, value));
         let user = variable(HOST_USER, &machine::user::id().to_string());
@@ -384,7 +385,7 @@ mod tests {
             assert_eq!(one.all_variables()[EMULATED_VARIABLE], "yes");
             assert_eq!(one.all_variables()[IN_GUEST], "yes");
         }
-        assert_eq!(alone.streams().iter().filter(|one| *one == "-fsdev").count(), 0);
-        assert_eq!(with_files.streams().iter().filter(|one| *one == "-fsdev").count(), 1);
+        assert_eq!(alone.io_arguments().iter().filter(|one| *one == "-fsdev").count(), 0);
+        assert_eq!(with_files.io_arguments().iter().filter(|one| *one == "-fsdev").count(), 1);
     }
 }

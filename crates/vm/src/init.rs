@@ -20,8 +20,8 @@ use serde::{Deserialize, Serialize};
 pub const INIT: &str = "guest-init";
 /// Name of the virtio port of the command inside.
 pub(crate) const PORT: &str = "tollgate";
-/// Mount tag of the host's files.
-pub(crate) const HOST_FILES: &str = "host";
+/// Mount tag of the files of the machine that runs QEMU, the host in this file.
+pub(crate) const HOST_FILES_TAG: &str = "host";
 /// File of the configuration of init in the initramfs.
 pub(crate) const INIT_CONFIG: &str = "init.json";
 /// Folder of the modules in the initramfs.
@@ -30,16 +30,18 @@ pub(crate) const MODULES: &str = "modules";
 pub const STATUS: &str = "tollgate: exit status ";
 /// Line before the command of a watched guest starts.
 pub const STARTED: &str = "tollgate: the command starts";
-/// Line of a watched guest every [`ALIVE_INTERVAL`] in which its CPUs were not idle.
+/// Line of a watched guest after each interval of 10 s in which its CPUs were not idle.
 pub const ALIVE: &str = "tollgate: at work";
 /// Interval of [`ALIVE`].
-pub const ALIVE_INTERVAL: Duration = Duration::from_secs(10);
+const ALIVE_INTERVAL: Duration = Duration::from_secs(10);
 /// Minimum time of work in [`ALIVE_INTERVAL`], in ticks of `/proc/stat` (100 per second and CPU); with less the CPUs are
 /// idle.
 const MIN_TICKS: u64 = 50;
 /// Folder in which the command starts, in the guest's memory, if the guest sees the host's files.
 const SCRATCH: &str = "/tollgate-guest";
-/// Maximum time to print what the command left on its standard error.
+/// Functions for the scripts that prepare devices.
+const PRELUDE: &str = include_str!("prelude.sh");
+/// Maximum time to print the rest of the command's standard error.
 const MAX_PRINT_TIME: Duration = Duration::from_secs(2);
 /// Maximum time for the kernel to find the port.
 const PORT_TIMEOUT: Duration = Duration::from_secs(60);
@@ -50,11 +52,11 @@ const MODULE_INIT_COMPRESSED_FILE: i32 = 4;
 /// Configuration of init.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct InitConfig {
-    /// Host name.
-    pub(crate) host: String,
+    /// Host name of the guest.
+    pub(crate) hostname: String,
     /// Files of the modules to load, in order: of each entry the first that the machine supports.
     pub(crate) modules: Vec<Vec<String>>,
-    /// Whether the root becomes that of the host, with changes in memory only.
+    /// Whether the root becomes that of this machine, with changes in memory only.
     pub(crate) host_files: bool,
     /// Shell script that prepares devices.
     pub(crate) prepare: String,
@@ -82,7 +84,7 @@ pub fn main() -> io::Result<()> {
         return Err(io::Error::other(why));
     }
     // Only the console is left for a result.
-    let _ = match serve() {
+    let _ = match set_up_and_run() {
         // The command's last line may be incomplete.
         Ok(status) => writeln!(io::stderr(), "\n{STATUS}{status}"),
         Err(why) => writeln!(io::stderr(), "\ntollgate: {why}"),
@@ -94,26 +96,29 @@ pub fn main() -> io::Result<()> {
 }
 
 /// Returns the exit status of the command.
-fn serve() -> io::Result<i32> {
+fn set_up_and_run() -> io::Result<i32> {
     for (kind, path) in
         [(c"devtmpfs", c"/dev"), (c"proc", c"/proc"), (c"sysfs", c"/sys"), (c"tmpfs", c"/tmp")]
     {
         mount_new(kind, path, None)?;
     }
-    let text = fs::read_to_string(Path::new("/").join(INIT_CONFIG))?;
-    let config: InitConfig = serde_json::from_str(&text)?;
-    rustix::system::sethostname(config.host.as_bytes())?;
+    let path = Path::new("/").join(INIT_CONFIG);
+    let text = in_step("read", &path, fs::read_to_string(&path))?;
+    let config: InitConfig =
+        in_step("parse", &path, serde_json::from_str(&text).map_err(io::Error::from))?;
+    let named = rustix::system::sethostname(config.hostname.as_bytes());
+    in_step("set the host name", &config.hostname, named.map_err(io::Error::from))?;
     for alternatives in &config.modules {
         load_one_of(alternatives)?;
     }
     if config.host_files {
-        enter_host_files()
-            .map_err(|why| io::Error::new(why.kind(), format!("the host's files: {why}")))?;
+        enter_host_files()?;
     }
     if !config.prepare.is_empty() {
         prepare(&config.prepare)?;
     }
-    let port = OpenOptions::new().read(true).write(true).open(find_port()?)?;
+    let path = find_port()?;
+    let port = in_step("open", &path, OpenOptions::new().read(true).write(true).open(&path))?;
     let mut command = Command::new("/proc/self/exe");
     command.args(&config.command).env("HOME", "/tmp").envs(&config.variables);
     if config.host_files {
@@ -130,7 +135,7 @@ fn serve() -> io::Result<i32> {
     let (errors, end) = io::pipe()?;
     command.stderr(Stdio::from(end));
     let is_printed = print_on_console(errors);
-    let mut running = command.spawn()?;
+    let mut running = in_step("start", config.command.join(" "), command.spawn())?;
     // It keeps the other end of the pipe open.
     drop(command);
     let status = running.wait()?;
@@ -179,11 +184,20 @@ fn busy_ticks(stat: &str) -> u64 {
     [0, 1, 2, 5, 6].iter().filter_map(|at| ticks.get(*at)).sum()
 }
 
+/// Adds the step and the path to an error. The system's error alone does not state what failed.
+fn in_step<T>(step: &str, path: impl AsRef<Path>, result: io::Result<T>) -> io::Result<T> {
+    let path = path.as_ref().display();
+    result.map_err(|why| io::Error::new(why.kind(), format!("{step} {path}: {why}")))
+}
+
+fn create_folder(path: &str) -> io::Result<()> {
+    in_step("create the folder", path, fs::create_dir_all(path))
+}
+
 fn mount_new(kind: &CStr, path: &CStr, options: Option<&CStr>) -> io::Result<()> {
-    mount(kind, path, kind, MountFlags::empty(), options).map_err(|why| {
-        let (kind, path) = (kind.to_string_lossy(), path.to_string_lossy());
-        io::Error::new(io::Error::from(why).kind(), format!("mount {kind} on {path}: {why}"))
-    })
+    let mounted = mount(kind, path, kind, MountFlags::empty(), options);
+    let step = format!("mount {} on", kind.to_string_lossy());
+    in_step(&step, &*path.to_string_lossy(), mounted.map_err(io::Error::from))
 }
 
 /// Loads the first module that the machine supports.
@@ -200,7 +214,7 @@ fn load_one_of(alternatives: &[String]) -> io::Result<()> {
 
 /// Loads a module, compressed or not.
 fn load(path: &Path) -> io::Result<()> {
-    let file = File::open(path)?;
+    let file = in_step("open", path, File::open(path))?;
     let is_compressed = path.extension().is_some_and(|extension| extension != "ko");
     let flags = if is_compressed { MODULE_INIT_COMPRESSED_FILE } else { 0 };
     Ok(finit_module(&file, c"", flags)?)
@@ -209,41 +223,49 @@ fn load(path: &Path) -> io::Result<()> {
 /// Makes the host's files the root, with the changes of this guest in memory.
 fn enter_host_files() -> io::Result<()> {
     for folder in ["/host", "/changes", "/root"] {
-        fs::create_dir_all(folder)?;
+        create_folder(folder)?;
     }
-    let tag = CString::new(HOST_FILES)?;
+    let tag = CString::new(HOST_FILES_TAG)?;
     // The host's files do not change during a run, so the kernel may keep them in its cache.
     let options = c"trans=virtio,version=9p2000.L,msize=262144,cache=loose,ro";
-    mount(tag.as_c_str(), c"/host", c"9p", MountFlags::RDONLY, Some(options))?;
+    let mounted = mount(tag.as_c_str(), c"/host", c"9p", MountFlags::RDONLY, Some(options));
+    in_step("mount 9p on", "/host", mounted.map_err(io::Error::from))?;
     mount_new(c"tmpfs", c"/changes", None)?;
     for folder in ["/changes/upper", "/changes/work"] {
-        fs::create_dir(folder)?;
+        create_folder(folder)?;
     }
     let layers = c"lowerdir=/host,upperdir=/changes/upper,workdir=/changes/work";
     mount_new(c"overlay", c"/root", Some(layers))?;
     for folder in ["dev", "proc", "sys"] {
-        mount_bind_recursive(format!("/{folder}"), format!("/root/{folder}"))?;
+        let to = format!("/root/{folder}");
+        let mounted = mount_bind_recursive(format!("/{folder}"), &to).map_err(io::Error::from);
+        in_step("bind the guest's folder to", &to, mounted)?;
     }
     // The host's shared memory and the records of its changed settings have no meaning here.
     for (folder, options) in
         [(SCRATCH, None), ("/dev/shm", None), ("/run/tollgate", Some(c"mode=700"))]
     {
         let folder = format!("/root{folder}");
-        fs::create_dir_all(&folder)?;
+        create_folder(&folder)?;
         mount_new(c"tmpfs", &CString::new(folder)?, options)?;
     }
-    chroot("/root")?;
-    std::env::set_current_dir(SCRATCH)
+    in_step("change the root to", "/root", chroot("/root"))?;
+    in_step("change the folder to", SCRATCH, std::env::set_current_dir(SCRATCH))
 }
 
 /// Runs the script that prepares devices; its output goes to the console.
 fn prepare(script: &str) -> io::Result<()> {
-    let status = Command::new("/bin/sh").args(["-ec", script]).stdin(Stdio::null()).status()?;
+    let mut shell = Command::new("/bin/sh");
+    shell.args(["-ec", &[PRELUDE, script].concat()]).stdin(Stdio::null());
+    let status = in_step("start", "/bin/sh", shell.status())?;
     match status.success() {
         true => Ok(()),
         false => {
             let why = child::describe(status);
-            Err(io::Error::other(format!("'prepare' of the guest's declaration failed: it {why}")))
+            let fix = "its output on the console precedes this line";
+            Err(io::Error::other(format!(
+                "'prepare' of the guest's declaration failed: it {why}; {fix}"
+            )))
         }
     }
 }

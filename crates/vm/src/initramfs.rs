@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn the_archive_contains_this_program_its_libraries_and_its_configuration() {
-        let config = InitConfig { host: "here".into(), ..InitConfig::default() };
+        let config = InitConfig { hostname: "here".into(), ..InitConfig::default() };
         let archive = of_this_program(&config, &[]).unwrap();
         let mut file = File::from(archive.as_fd().try_clone_to_owned().unwrap());
         io::Seek::rewind(&mut file).unwrap();

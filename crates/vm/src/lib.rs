@@ -1,12 +1,14 @@
 //! Linux guests with a worker inside: virtual machines of QEMU, by KVM or by emulation.
 //!
+//! A declared guest is one or more virtual machines, its *hosts*. *This machine* runs QEMU.
+//!
 //! QEMU boots a kernel with this program as init ([`init`]), which executes one command: a worker, or any other command of
 //! this program. QEMU connects a virtio port to its own standard streams, so the process that starts QEMU talks to the
 //! command inside as to a child process. The kernel is Debian's ([`debian_linux`]), or one that is built with a suite's
 //! patch ([`patched_linux`]).
 //!
 //! A suite starts a guest for points that need one ([`guest::LinuxGuest`]). A user runs whole experiments in guests that
-//! are declared in TOML ([`declaration`]). Several hosts can share a pool of memory behind an address filter, which
+//! are declared in TOML ([`declaration`]). Its hosts can share a pool of memory behind an address filter, which
 //! enforces [`rules`] outside of them. [`counter`] counts the instructions of a program and of its kernel in a guest.
 
 mod backing_file;

@@ -1,4 +1,4 @@
-//! Artefacts that build Debian's Linux 6.12 with a suite's patch and a minimal configuration.
+//! Artefacts that build Debian's Linux 6.12 with a minimal configuration and a patch: of a suite, of the user, or none.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -26,9 +26,11 @@ const UNUSED: [&str; 9] = [
     "tools/perf/*",
     "tools/testing/*",
 ];
-/// The configuration that every patched kernel has.
+/// The configuration that every built kernel has.
 const CONFIG: &str = include_str!("../kernel/config");
-/// Maximum time of a step: compiling takes minutes, and an hour on a slow and busy machine.
+/// Description of the build and its time.
+pub(crate) const BUILDING: &str = "building Linux, which takes up to ten minutes on two CPUs";
+/// Maximum time of a step: twelve times that of [`BUILDING`], for machines that are slow or busy.
 const STEP_TIMEOUT: Duration = Duration::from_secs(2 * 3600);
 /// Maximum number of steps: extract, patch, configure, compile.
 const STEPS: u32 = 4;
@@ -50,9 +52,9 @@ const REQUIRED: [(&str, &str); 10] = [
     ("patch", "patch"),
 ];
 
-/// Options with which a declared guest sees the host's files; kernels of suites do not need them.
-const HOST_FILES: &str = "\
-# The host's files by 9p, and changes of them in memory.
+/// Options with which a declared guest sees this machine's files; kernels of suites do not need them.
+const HOST_FILES_OPTIONS: &str = "\
+# The files of QEMU's machine by 9p, and changes of them in memory.
 CONFIG_INET=y
 CONFIG_NET_9P=y
 CONFIG_NET_9P_VIRTIO=y
@@ -69,24 +71,52 @@ pub struct Patch {
     pub name: &'static str,
     /// The patch.
     pub text: &'static str,
-    /// Lines of configuration that it needs.
+    /// Lines of configuration that the patch requires.
     pub options: &'static str,
 }
 
-/// Returns the recipe of the kernel of a declared guest, which sees the host's files.
+/// Returns the recipe of the kernel of a declared guest, which sees this machine's files.
 pub(crate) fn recipe_with_host_files(patch: &str, options: &str) -> Recipe {
-    recipe("declared-linux-6.12", patch, &format!("{options}\n{HOST_FILES}"))
+    recipe("declared-linux-6.12", patch, &format!("{options}\n{HOST_FILES_OPTIONS}"))
 }
 
 /// Returns the recipe of a bootable kernel image: the folder of the artefact has `bzImage`, the patch, the configuration,
 /// and the end of `build.log`. `options` are lines of configuration.
 pub fn recipe(name: &str, patch: &str, options: &str) -> Recipe {
-    let config = format!("{CONFIG}\n{options}");
-    Recipe {
-        name: name.into(),
-        inputs: vec![patch.into(), config.into(), source_identity().into()],
-        make,
+    let inputs = Inputs { patch: patch.into(), config: without_comments(options) };
+    Recipe { name: name.into(), inputs: inputs.into_recipe(), make }
+}
+
+/// Inputs of a kernel.
+struct Inputs {
+    /// The patch; blank for none.
+    patch: String,
+    /// All lines of the configuration.
+    config: String,
+}
+
+impl Inputs {
+    fn into_recipe(self) -> Vec<Vec<u8>> {
+        vec![self.patch.into(), self.config.into(), source_identity().into()]
     }
+
+    fn of_recipe(recipe: &Recipe) -> Result<Self, Failure> {
+        let [patch, config, _source] = recipe.inputs.as_slice() else {
+            let (name, inputs) = (&recipe.name, recipe.inputs.len());
+            return Err(Failure::failed(format!(
+                "recipe '{name}' of a kernel has {inputs} inputs"
+            )));
+        };
+        let text = |input: &Vec<u8>| String::from_utf8_lossy(input).into_owned();
+        Ok(Self { patch: text(patch), config: text(config) })
+    }
+}
+
+/// Returns the configuration with further lines. It has no comments, since an edited comment must not change the artefact.
+fn without_comments(options: &str) -> String {
+    let lines = CONFIG.lines().chain(options.lines());
+    let kept = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
+    kept.map(|line| format!("{line}\n")).collect()
 }
 
 /// Identifies the source by size and modification time, since hashing 150 MB would take a second.
@@ -97,7 +127,7 @@ fn source_identity() -> String {
 
 fn make(recipe: &Recipe, folder: &Path) -> Result<(), Failure> {
     require(&missing(exists))?;
-    let [patch, config] = [0, 1].map(|index| String::from_utf8_lossy(&recipe.inputs[index]));
+    let Inputs { patch, config } = Inputs::of_recipe(recipe)?;
     // Next to the folder, because an unfinished folder is removed.
     let log = folder.with_file_name(format!("{}-{}.log", recipe.name, recipe.hash()));
     let tree = folder.join("tree");
@@ -152,7 +182,8 @@ impl Steps<'_> {
         command.env_remove("MAKEFLAGS");
         let describe = |what: String| {
             let (words, log) = (arguments.join(" "), self.log.display());
-            format!("build the patched Linux: {program} {words}: {what}; see {log}")
+            let last = last_line(self.log);
+            format!("build Linux: {program} {words}: {what}: {last}; see {log}")
         };
         match run_within(&mut command, &[], limit) {
             Ok(Output { status, .. }) if status.success() => Ok(()),
@@ -213,7 +244,7 @@ fn require(missing: &[&str]) -> Result<(), Failure> {
         return Ok(());
     }
     let packages = missing.join(" ");
-    let cause = "the build of the patched Linux needs missing packages";
+    let cause = "packages to build Linux are missing";
     let remedy = format!("apt-get install {packages}");
     Err(Failure::unavailable(format!("{cause}: {packages}"), remedy).with_cause(cause))
 }
@@ -229,6 +260,14 @@ fn end_of(log: &Path) -> Result<Vec<u8>, Failure> {
     File::open(log)?.read_to_end(&mut bytes)?;
     let start = bytes.len().saturating_sub(LOG_END);
     Ok(bytes.split_off(start))
+}
+
+/// Returns the last line of a log, which usually states the cause of a failure.
+fn last_line(log: &Path) -> String {
+    let end = end_of(log).unwrap_or_default();
+    let end = String::from_utf8_lossy(&end);
+    let last = end.lines().rev().find(|line| !line.trim().is_empty());
+    last.unwrap_or("no output").trim().to_owned()
 }
 
 #[cfg(test)]
@@ -278,7 +317,8 @@ mod tests {
         let output = File::create(&log).unwrap();
         steps.run(&output, "sh", &["-c", "echo started"]).unwrap();
         let failure = steps.run(&output, "sh", &["-c", "echo broken; exit 3"]).unwrap_err();
-        assert!(failure.why.contains(&log.display().to_string()), "{failure}");
+        let cause = format!("exited with status 3: broken; see {}", log.display());
+        assert!(failure.why.ends_with(&cause), "{failure}");
         assert_eq!(end_of(&log).unwrap(), b"started\nbroken\n");
     }
 
@@ -302,5 +342,9 @@ mod tests {
         let hash = |patch, options| recipe("patched", patch, options).hash();
         let hashes = [hash("one", ""), hash("two", ""), hash("one", "CONFIG_X=y\n")];
         assert!(hashes[0] != hashes[1] && hashes[0] != hashes[2] && hashes[0] == hash("one", ""));
+        assert_eq!(hash("one", "# A comment.\n\nCONFIG_X=y"), hash("one", "CONFIG_X=y\n"));
+        let inputs = Inputs::of_recipe(&recipe("patched", "one", "CONFIG_X=y")).unwrap();
+        assert_eq!(inputs.patch, "one");
+        assert!(inputs.config.ends_with("\nCONFIG_X=y\n") && !inputs.config.contains('#'));
     }
 }

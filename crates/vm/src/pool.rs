@@ -26,7 +26,7 @@ pub(crate) fn has_file(name: &str) -> bool {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Pool {
-    /// Physical address of its first range.
+    /// Physical address of the first range.
     pub address: String,
 }
 

@@ -19,8 +19,9 @@ pub const OPTION: &str = "rules";
 /// Divisor of ESCAPE's rules if the user names none: the pool has 16 MiB.
 const DEFAULT_SCALE: u64 = 1024;
 
-/// Maximum length of a pool, and of a range that a host may only write: its forwarder reads a copy of it.
+/// Maximum length of a pool in bytes.
 const MAX_POOL: usize = 64 << 30;
+/// Maximum length in bytes of a range that a host may only write: the forwarder reads a copy of it again and again.
 const MAX_WRITE_ONLY: usize = 1 << 30;
 
 /// Maximum length of the pool of two hosts: that of ESCAPE's device region, which is as much as a host maps.

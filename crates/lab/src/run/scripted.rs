@@ -84,6 +84,7 @@ pub(crate) fn guests(hosts: &[(&str, CpuClock)]) -> Guests {
         clock: CpuClock::Untimed,
         hosts: hosts.iter().map(host).collect(),
         roles_remedy: "use --guest pair".into(),
+        console: "tollgate guest ./mine.toml -- list".into(),
     }
 }
 

@@ -222,9 +222,11 @@ impl<'a> Supervisor<'a> {
     /// Returns the error of a worker that ends or is silent before its greeting.
     fn not_started(&self, failure: &Failure) -> RunError {
         let has_console = matches!(failure.kind, FailureKind::Crashed | FailureKind::Timeout);
-        RunError::Start(match has_console && self.location.is_guests() {
-            true => format!("{}; see its console with 'tollgate guest NAME -- list'", failure.why),
-            false => self.side.not_started(&failure.why),
+        RunError::Start(match &self.location {
+            Location::Guests { guests, .. } if has_console => {
+                format!("{}; see its console with '{}'", failure.why, guests.console)
+            }
+            Location::Guests { .. } | Location::Host => self.side.not_started(&failure.why),
         })
     }
 
@@ -406,7 +408,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (mut supervisor, _) = panicking(MAX_STARTS, &folder);
         let why = supervisor.ensure_workers(1, &mut |_| Ok(())).unwrap_err().to_string();
-        assert!(why.starts_with(start) && why.ends_with("'tollgate guest NAME -- list'"), "{why}");
+        let console = "see its console with 'tollgate guest ./mine.toml -- list'";
+        assert!(why.starts_with(start) && why.ends_with(console), "{why}");
         let starts = std::fs::read_to_string(folder.path().join("starts")).unwrap();
         assert_eq!(starts.lines().count(), MAX_STARTS as usize);
     }

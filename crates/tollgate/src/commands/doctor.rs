@@ -23,9 +23,7 @@ use crate::suites::SUITES;
 /// killed run had changed.
 pub(crate) fn doctor(args: &Doctor) -> Result<u8, CliError> {
     if let Some(name) = &args.guest.guest {
-        let command: &[&str] = if args.json { &["doctor", "--json"] } else { &["doctor"] };
-        return super::guest::report_first_host(name)
-            .and_then(|()| super::guest::execute(name, &args.guest.how, None, command));
+        return super::guest::doctor(name, &args.guest.how, args.json);
     }
     let left = machine::setting::restore_left();
     left.restored.iter().for_each(|setting| print_message(&restored(setting)));

@@ -30,11 +30,10 @@ pub(crate) fn guest(args: &GuestCommand) -> Result<u8, CliError> {
     let Some(name) = &args.name else {
         return list(args.json);
     };
-    if !args.command.is_empty() {
-        let command: Vec<_> = args.command.iter().map(String::as_str).collect();
-        return execute(name, &args.how, args.host.as_deref(), &command);
-    }
     let declared = declaration::find(name).map_err(CliError::usage)?;
+    if !args.command.is_empty() {
+        return execute(&declared, &args.how, args.host.as_deref(), &args.command);
+    }
     match args.json {
         true => print_json(&GuestsOutput { guests: vec![NamedGuest::of(&declared)] })?,
         false => print(declared.text.trim_end())?,
@@ -42,7 +41,7 @@ pub(crate) fn guest(args: &GuestCommand) -> Result<u8, CliError> {
     Ok(0)
 }
 
-/// What `tollgate guest` prints as JSON.
+/// JSON output of `tollgate guest`.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct GuestsOutput<'a> {
     /// All guests, or the one that was named.
@@ -106,7 +105,7 @@ pub(super) fn guests_of(
     Ok(declared.guests(&start_options(how, options))?)
 }
 
-/// Checks that this host can start guests, before it makes a kernel for them.
+/// Checks that this machine can start guests, before it makes a kernel for them.
 fn check_host(how: &GuestHow) -> Result<(), CliError> {
     how.accelerator.check_host().map_err(CliError::failed)
 }
@@ -120,39 +119,39 @@ fn start_options<'a>(how: &'a GuestHow, options: &'a BTreeMap<String, String>) -
     }
 }
 
-/// Reports which host of a guest a command without `--host` is about, if the guest has several.
-pub(super) fn report_first_host(name: &str) -> Result<(), CliError> {
-    let NamedDeclaration { name, declaration, .. } =
-        declaration::find(name).map_err(CliError::usage)?;
-    if let [first, _, ..] = declaration.host.as_slice() {
-        print_message(&format!("guest '{name}': only its first host, {}", first.name));
+/// Runs the doctor inside a guest; returns its exit status.
+pub(super) fn doctor(name: &str, how: &GuestHow, is_json: bool) -> Result<u8, CliError> {
+    let declared = declaration::find(name).map_err(CliError::usage)?;
+    if let [first, _, ..] = declared.declaration.host.as_slice() {
+        print_message(&format!("guest '{}': only its first host, {}", declared.name, first.name));
     }
-    Ok(())
+    let words: &[&str] = if is_json { &["doctor", "--json"] } else { &["doctor"] };
+    let command: Vec<_> = words.iter().map(|&word| word.to_owned()).collect();
+    execute(&declared, how, None, &command)
 }
 
 /// Runs a command of this program inside a guest, on the named host or the first; returns its exit status.
-pub(super) fn execute(
-    name: &str,
+fn execute(
+    declared: &NamedDeclaration,
     how: &GuestHow,
     host: Option<&str>,
-    command: &[&str],
+    command: &[String],
 ) -> Result<u8, CliError> {
-    let declared = declaration::find(name).map_err(CliError::usage)?;
-    let command: Vec<_> = command.iter().map(|&word| word.to_owned()).collect();
-    let options = options(&declared)?;
+    let NamedDeclaration { name, argument, .. } = declared;
+    let options = options(declared)?;
     check_host(how)?;
-    let is_measuring = measures(&command);
+    let is_measuring = measures(command);
     // The hosts of one guest measure together.
     let _lock = is_measuring.then(|| lock(name, how, host.is_some())).transpose()?;
-    let mut guest = declared.with_command(&start_options(how, &options), host, &command)?;
+    let mut guest = declared.with_command(&start_options(how, &options), host, command)?;
     let variables =
         TERMINAL.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?)));
     guest.variables.extend(variables);
     guest
         .variables
         .insert(OF_GUEST.into(), serde_json::to_string(&options).map_err(CliError::failed)?);
-    if let Some(making) = guest.making() {
-        print_message(&format!("guest '{name}': {making}; once"));
+    if let Some(preparation) = guest.preparation() {
+        print_message(&format!("guest '{name}': {preparation}; once"));
     }
     let artefacts = artefact::prepare_all(&guest.recipes(), |_| ());
     let start = || {
@@ -169,7 +168,7 @@ pub(super) fn execute(
     })?;
     if is_measuring {
         print_message(&format!(
-            "guest '{name}': files written inside, e.g. results, were discarded; 'tollgate run --guest {name}' keeps samples"
+            "guest '{name}': files written inside, e.g. results, were discarded; 'tollgate run --guest {argument}' keeps samples"
         ));
     }
     Ok(status)

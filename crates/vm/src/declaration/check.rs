@@ -6,7 +6,7 @@ use lab::data::is_plain_name;
 use lab::quantity;
 
 use super::Declaration;
-use crate::backing_file::SIZE;
+use crate::backing_file::SIZE_SUFFIX;
 use crate::pool;
 use crate::rules::HOSTS;
 
@@ -24,10 +24,7 @@ pub(super) fn all(declaration: &Declaration) -> Result<(), String> {
     check_executor(declaration)?;
     check_parameters(&declaration.parameters)?;
     for (name, size) in &declaration.files {
-        let is_valid = quantity::bytes(size).is_ok_and(|bytes| bytes > 0 && bytes < 1 << 48);
-        if !is_plain_name(name) || name.ends_with(SIZE) || !is_valid {
-            return Err(format!("files: {name} = '{size}': use a name and e.g. '64 MiB'"));
-        }
+        check_file(name, size)?;
     }
     if declaration.pool.is_some() && declaration.host.len() != HOSTS {
         return Err(format!("pool: its rules are for {HOSTS} hosts; declare as many [[host]]"));
@@ -36,6 +33,7 @@ pub(super) fn all(declaration: &Declaration) -> Result<(), String> {
         pool.base_address()?;
     }
     check_names(declaration)?;
+    check_kernel(declaration)?;
     for host in &declaration.host {
         if !is_plain_name(&host.name) || host.name.len() > 20 {
             return Err(format!(
@@ -43,6 +41,22 @@ pub(super) fn all(declaration: &Declaration) -> Result<(), String> {
                 host.name
             ));
         }
+    }
+    Ok(())
+}
+
+/// Checks the name and the size of a backing file.
+fn check_file(name: &str, size: &str) -> Result<(), String> {
+    if !is_plain_name(name) {
+        return Err(format!("files: '{name}': use letters, digits, '-', '_' and '.'"));
+    }
+    if name.ends_with(SIZE_SUFFIX) {
+        let why = "the placeholder of a file's length ends so";
+        return Err(format!("files: '{name}' ends in '{SIZE_SUFFIX}': {why}; rename the file"));
+    }
+    let bytes = quantity::bytes(size).map_err(|why| format!("files: {name}: {why}"))?;
+    if !(1..1 << 48).contains(&bytes) {
+        return Err(format!("files: {name}: '{size}' is not from 1 B to 256 TiB; e.g. '64 MiB'"));
     }
     Ok(())
 }
@@ -89,12 +103,20 @@ fn check_names(declaration: &Declaration) -> Result<(), String> {
     }
     let of_hosts = declaration.host.iter().flat_map(|host| &host.arguments);
     for argument in declaration.arguments.iter().chain(of_hosts) {
-        let is_unknown =
-            |name: &&str| !declaration.files.contains_key(name.strip_suffix(SIZE).unwrap_or(name));
+        let is_unknown = |name: &&str| {
+            !declaration.files.contains_key(name.strip_suffix(SIZE_SUFFIX).unwrap_or(name))
+        };
         if let Some(name) = placeholders(argument).find(is_unknown) {
-            return Err(format!("arguments: no file '{name}' in files, but '{argument}'"));
+            return Err(format!(
+                "arguments: '{argument}' contains the unknown file '{name}'; declare it in 'files'"
+            ));
         }
     }
+    Ok(())
+}
+
+/// Checks the options of a kernel to build, and that no modules are requested of it.
+fn check_kernel(declaration: &Declaration) -> Result<(), String> {
     let Some(kernel) = &declaration.kernel else { return Ok(()) };
     if !declaration.modules.is_empty() {
         return Err("modules: a built kernel has none; set options of the kernel".into());
@@ -143,11 +165,13 @@ mod tests {
         for (text, cause) in [
             ("about = 'one'\ncpus = 0", "cpus: 0"),
             ("about = 'one'\nmodule = []", "unknown field `module`"),
-            ("about = 'one'\nfiles = { a = 'much' }", "files: a = 'much'"),
-            ("about = 'one'\nfiles = { 'a.size' = '1 MiB' }", "files: a.size = '1 MiB'"),
+            ("about = 'one'\nfiles = { a = 'much' }", "files: a: "),
+            ("about = 'one'\nfiles = { a = '0 B' }", "files: a: '0 B' is not from 1 B"),
+            ("about = 'one'\nfiles = { 'a/b' = '1 MiB' }", "files: 'a/b': use letters"),
+            ("about = 'one'\nfiles = { 'a.size' = '1 MiB' }", "files: 'a.size' ends in '.size'"),
             (
                 "about = 'one'\nfiles = { bar = '1 MiB' }\narguments = ['size={baar.size}']",
-                "arguments: no file 'baar.size' in files",
+                "arguments: 'size={baar.size}' contains the unknown file 'baar.size'; declare it",
             ),
             ("about = 'one'\n[[host]]\nname = '../x'", "host: '../x'"),
             ("about = 'one'\npool = { address = '0x1000' }", "pool: its rules are for 2 hosts"),
@@ -168,11 +192,11 @@ mod tests {
             ("about = 'one'\nparameters = 'a -- b'", "parameters: '--' would start"),
             (
                 "about = 'one'\nfiles = { bar = '1 MiB' }\narguments = ['mem-path={baar}']",
-                "arguments: no file 'baar' in files, but 'mem-path={baar}'",
+                "arguments: 'mem-path={baar}' contains the unknown file 'baar'",
             ),
             (
                 "about = 'one'\n[[host]]\nname = 'a'\narguments = ['x={y}']",
-                "arguments: no file 'y'",
+                "arguments: 'x={y}' contains the unknown file 'y'",
             ),
             ("cpus = 2", "missing field `about`"),
             (

@@ -29,7 +29,7 @@ pub struct StartOptions<'a> {
     pub patches: &'a [Patch],
 }
 
-/// Why the guests of a declaration cannot be started.
+/// Error of starting the guests of a declaration.
 #[derive(Debug, thiserror::Error)]
 pub enum GuestError {
     /// A wrong name or file of the user.
@@ -41,7 +41,7 @@ pub enum GuestError {
 }
 
 impl Declaration {
-    /// Returns the clock of its guests; only an emulator can plant one.
+    /// Returns the clock of the guests; only an emulator can plant one.
     fn clock(&self, accelerator: Accelerator) -> CpuClock {
         match self.planted_clock && accelerator == Accelerator::Tcg {
             true => CpuClock::Planted,
@@ -51,12 +51,12 @@ impl Declaration {
 }
 
 impl NamedDeclaration {
-    /// Creates its backing files and returns its hosts with a worker inside each. The files are in memory, or in
+    /// Creates the backing files and returns the hosts of the guest, with a worker inside each. The files are in memory, or in
     /// `how.folder` under their names; there, one that exists keeps its content.
     ///
     /// # Errors
-    /// Returns one line if another guest uses the folder, a backing file cannot be made, the rules of its pool or its patch
-    /// are wrong, its kernel has fewer CPUs, or a host has the host name of this machine.
+    /// Returns one line if another guest uses the folder, a backing file cannot be made, the rules of the pool or the patch
+    /// are wrong, the kernel runs fewer CPUs, or a host has the host name of this machine.
     pub fn guests(&self, how: &StartOptions) -> Result<Guests, GuestError> {
         let linux = self.linux_hosts(how, false)?;
         let mut declaration = self.text.clone();
@@ -68,7 +68,7 @@ impl NamedDeclaration {
         }
         let hosts = linux
             .into_iter()
-            .map(|linux| GuestHost { name: linux.host.clone(), guest: linux.into_guest() });
+            .map(|linux| GuestHost { name: linux.hostname.clone(), guest: linux.into_guest() });
         Ok(Guests {
             name: self.name.clone(),
             declaration,
@@ -76,7 +76,17 @@ impl NamedDeclaration {
             clock: self.declaration.clock(how.accelerator),
             hosts: hosts.collect(),
             roles_remedy: roles_remedy(),
+            console: self.console_command(how.accelerator),
         })
+    }
+
+    /// Returns the command line that shows the console of a guest.
+    fn console_command(&self, accelerator: Accelerator) -> String {
+        let accelerator = match accelerator == Accelerator::default() {
+            true => String::new(),
+            false => format!(" --accelerator {}", accelerator.name()),
+        };
+        format!("tollgate guest {}{accelerator} -- list", self.argument)
     }
 
     /// Returns the guest that executes a command of this program instead of a worker: the named host, or the first.
@@ -96,8 +106,9 @@ impl NamedDeclaration {
             GuestError::Usage(match known.as_slice() {
                 [] => format!("guest '{}' has one host without a name; omit --host", self.name),
                 known => format!(
-                    "guest '{}' has no such host; use one of {}",
+                    "guest '{}' has no host '{}'; use one of {}",
                     self.name,
+                    host.unwrap_or_default(),
                     known.join(", ")
                 ),
             })
@@ -112,8 +123,8 @@ impl NamedDeclaration {
         Ok(guest)
     }
 
-    /// Returns its hosts; without any declared, the one that has the declaration's name.
-    /// Other hosts of it may use its folder at the same time if `is_shared`.
+    /// Returns the hosts; without any declared, the one that has the declaration's name. Other hosts of the guest may use its
+    /// folder at the same time if `is_shared`.
     fn linux_hosts(
         &self,
         how: &StartOptions,
@@ -163,7 +174,7 @@ impl NamedDeclaration {
 
     fn linux(
         &self,
-        host: String,
+        hostname: String,
         accelerator: Accelerator,
         arguments: Vec<String>,
         files: Vec<BackingFile>,
@@ -172,7 +183,7 @@ impl NamedDeclaration {
         let Declaration { machine, cpu, cpus, memory, parameters, modules, prepare, .. } =
             declaration;
         LinuxGuest {
-            host: host.clone(),
+            hostname: hostname.clone(),
             machine,
             cpu: cpu.filter(|_| accelerator == Accelerator::Tcg),
             cpus,
@@ -185,11 +196,11 @@ impl NamedDeclaration {
             files,
             host_files: true,
             prepare,
-            ..LinuxGuest::new(host, Kernel::Debian, accelerator)
+            ..LinuxGuest::new(hostname, Kernel::Debian, accelerator)
         }
     }
 
-    /// Returns its kernel.
+    /// Returns the kernel of the hosts.
     ///
     /// # Errors
     /// Returns one line if there is no such patch, or the kernel runs fewer CPUs than declared.
@@ -201,8 +212,12 @@ impl NamedDeclaration {
         let (text, options) = match patch.as_deref() {
             None => (String::new(), options),
             Some(file) if file.ends_with(".patch") => {
-                let text = machine::file::read_input_text(Path::new(file), MAX_FILE);
-                (text.map_err(|why| format!("{file}: {why}; name a readable patch"))?, options)
+                // Relative to the declaration, whose other users start in other folders.
+                let folder = Path::new(&self.argument).parent().unwrap_or(Path::new(""));
+                let path = folder.join(file);
+                let text = machine::file::read_input_text(&path, MAX_FILE);
+                let unread = |why| format!("{}: {why}; name a readable patch", path.display());
+                (text.map_err(unread)?, options)
             }
             Some(name) => match patches.iter().find(|patch| patch.name == name) {
                 Some(patch) => (patch.text.into(), [patch.options, &options].join("\n")),
@@ -237,7 +252,7 @@ impl NamedDeclaration {
     }
 }
 
-/// Returns what to do if an experiment has more roles than a guest has hosts.
+/// Returns the remedy for an experiment that has more roles than a guest has hosts.
 fn roles_remedy() -> String {
     let guests = super::embedded().unwrap_or_default().into_iter();
     let several = guests.filter(|guest| guest.declaration.host.len() > 1).map(|guest| guest.name);
@@ -283,6 +298,11 @@ mod tests {
         let user = inputs(&format!("{{ patch = '{}' }}", patch.display()));
         assert_eq!((user[0].as_str(), user[1].contains("CONFIG_A=y")), ("+b", false));
         assert_eq!(inputs("{}")[0], "");
+        // A relative path is that in the declaration's folder, not in the working directory.
+        let path = folder.path().join("own.toml").display().to_string();
+        let relative = "about = 'one'\nkernel = { patch = 'mine.patch' }";
+        let declared_there = parse("own", &path, relative).unwrap();
+        assert_eq!(recipe(&declared_there).unwrap().inputs[0], b"+b");
         let unknown = recipe(&declared("{ patch = 'x' }").unwrap()).unwrap_err();
         assert!(unknown.contains("unknown patch 'x'; use one of crossing-stamps"), "{unknown}");
         let absent = recipe(&declared("{ patch = '/no/such.patch' }").unwrap()).unwrap_err();
@@ -312,6 +332,17 @@ mod tests {
     }
 
     #[test]
+    fn the_console_is_shown_by_the_word_that_names_the_guest() {
+        let command = |argument: &str, accelerator| {
+            let guest = NamedDeclaration { argument: argument.into(), ..find("plain").unwrap() };
+            guest.console_command(accelerator)
+        };
+        assert_eq!(command("plain", Accelerator::Tcg), "tollgate guest plain -- list");
+        let by_kvm = "tollgate guest ./mine.toml --accelerator kvm -- list";
+        assert_eq!(command("./mine.toml", Accelerator::Kvm), by_kvm);
+    }
+
+    #[test]
     fn guests_with_several_hosts_are_named() {
         assert_eq!(roles_remedy(), "use --guest with one of escape, pool, shared-bar");
     }
@@ -333,7 +364,7 @@ mod tests {
         assert!(matches!(&why, GuestError::Usage(why) if why.starts_with("--set rules:")), "{why}");
         let none = BTreeMap::new();
         for (guest, host, expected) in [
-            ("pool", "third", "use one of writer, reader"),
+            ("pool", "third", "guest 'pool' has no host 'third'; use one of writer, reader"),
             ("plain", "third", "omit --host"),
             ("escape", "writer", "add --guest-files DIR"),
         ] {

@@ -32,52 +32,52 @@ const EMBEDDED: &[(&str, &str)] = &[
     ("stamped", include_str!("../../guests/stamped.toml")),
 ];
 
-/// A declared guest: one virtual machine, or several with common memory.
+/// A declared guest: one virtual machine, or several with common memory, its hosts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Declaration {
-    /// Features that the host may lack.
+    /// Features of the guest, in one line.
     pub about: String,
     /// Machine type of QEMU, with options.
     #[serde(default = "q35")]
     pub machine: String,
-    /// CPU model under TCG; by default the most capable. Under KVM the CPU is the host's.
+    /// CPU model under TCG; by default the most capable. Under KVM the CPU is that of this machine.
     pub cpu: Option<String>,
-    /// Number of CPUs.
+    /// Number of CPUs, 1 to 64.
     #[serde(default = "two")]
     pub cpus: u32,
     /// Memory: the value of QEMU's `-m`.
     #[serde(default = "one_gibibyte")]
     pub memory: String,
-    /// Kernel parameters.
+    /// Kernel parameters, in addition to those of the console.
     #[serde(default)]
     pub parameters: String,
     /// Kernel modules to load; of names with `|` between them, the first that the machine supports.
     #[serde(default)]
     pub modules: Vec<String>,
-    /// Its kernel, if it is not Debian's binary.
+    /// Kernel to build; by default the guest boots Debian's binary.
     pub kernel: Option<BuiltKernel>,
     /// Whether times are measured although the guest is emulated. They are not real: for tests of the clock only.
     #[serde(default)]
     pub planted_clock: bool,
-    /// Size of each backing file. `{name}` in an argument is its path, and `{name.size}` its length in bytes.
+    /// Size of each backing file, e.g. `64 MiB`. In `arguments`, `{name}` is its path, and `{name.size}` its length in bytes.
     #[serde(default)]
     pub files: BTreeMap<String, String>,
-    /// Arguments of QEMU.
+    /// Arguments of QEMU, e.g. devices.
     #[serde(default)]
     pub arguments: Vec<String>,
-    /// Shell script that prepares devices.
+    /// Shell script (`sh -e`) that prepares devices before the command starts. `devdax REGION NAMESPACE` makes a DAX device.
     #[serde(default)]
     pub prepare: String,
-    /// Features to enable in it, as by `--allow`.
+    /// Features to enable in the guest, as by `--allow`.
     #[serde(default)]
     pub allow: Vec<String>,
-    /// Options to set in it, as by `--set`.
+    /// Options to set in the guest, as by `--set`.
     #[serde(default)]
     pub set: BTreeMap<String, String>,
     /// A pool of memory behind an address filter, for two hosts. The rules are those of the run.
     pub pool: Option<Pool>,
-    /// Its hosts, if it has several. The roles of an experiment run on one each.
+    /// The hosts, if there are several. The roles of an experiment run on one each.
     #[serde(default)]
     pub host: Vec<Host>,
 }
@@ -86,9 +86,9 @@ pub struct Declaration {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BuiltKernel {
-    /// Name of a suite's patch, or a file whose name ends in `.patch`.
+    /// Name of a suite's patch, or a file whose name ends in `.patch`, relative to the folder of the declaration.
     pub patch: Option<String>,
-    /// Lines of its configuration, e.g. `CONFIG_X86_MSR=y`, in addition to those that every guest needs.
+    /// Lines of the configuration, e.g. `CONFIG_X86_MSR=y`, in addition to those that every guest needs.
     #[serde(default)]
     pub options: Vec<String>,
 }
@@ -97,9 +97,9 @@ pub struct BuiltKernel {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Host {
-    /// Host name, after the name of the declaration.
+    /// Name of the host; its host name is that of the declaration, `-` and this.
     pub name: String,
-    /// Its arguments of QEMU, after the common ones.
+    /// Arguments of QEMU for this host, after the common ones.
     #[serde(default)]
     pub arguments: Vec<String>,
 }
@@ -119,8 +119,10 @@ fn one_gibibyte() -> String {
 /// A declaration with its name and text.
 #[derive(Debug, Clone)]
 pub struct NamedDeclaration {
-    /// Its name: that of the file.
+    /// Name: that of the file, without its folder and `.toml`.
     pub name: String,
+    /// Word by which the command line names it: the name, or the path of a user's file.
+    pub argument: String,
     /// The text of the file.
     pub text: String,
     /// Its content.
@@ -132,7 +134,7 @@ pub struct NamedDeclaration {
 /// # Errors
 /// Returns the first error of a file.
 pub fn embedded() -> Result<Vec<NamedDeclaration>, DataError> {
-    EMBEDDED.iter().map(|(name, text)| parse(name, &format!("{name}.toml"), text)).collect()
+    EMBEDDED.iter().map(|(name, text)| parse(name, name, text)).collect()
 }
 
 /// Finds a declaration: an embedded one by its name, or a file whose name ends in `.toml`.
@@ -151,10 +153,14 @@ pub fn find(name: &str) -> Result<NamedDeclaration, String> {
         let known = known.join(", ");
         return Err(format!("unknown guest '{name}'; use one of {known}, or a file FILE.toml"));
     };
-    parse(name, &format!("{name}.toml"), text).map_err(|error| error.to_string())
+    parse(name, name, text).map_err(|error| error.to_string())
 }
 
-fn parse(name: &str, file: &str, text: &str) -> Result<NamedDeclaration, DataError> {
+fn parse(name: &str, argument: &str, text: &str) -> Result<NamedDeclaration, DataError> {
+    let file = &match argument.ends_with(".toml") {
+        true => argument.to_owned(),
+        false => format!("{argument}.toml"),
+    };
     let wrong = |what: String| DataError::of_file(file, what);
     // The host name inside, and part of the name of the run's folder.
     if !is_plain_name(name) || name.len() > 40 {
@@ -163,5 +169,6 @@ fn parse(name: &str, file: &str, text: &str) -> Result<NamedDeclaration, DataErr
     }
     let declaration: Declaration = read_toml(file, text)?;
     check::all(&declaration).map_err(wrong)?;
-    Ok(NamedDeclaration { name: name.into(), text: text.into(), declaration })
+    let (name, argument, text) = (name.into(), argument.into(), text.into());
+    Ok(NamedDeclaration { name, argument, text, declaration })
 }

@@ -44,7 +44,7 @@ enum Event {
     Line(String),
 }
 
-/// Starts a guest and prints what the command inside writes; returns its exit status. A guest that exceeds a limit is
+/// Starts a guest and prints the output of the command inside; returns its exit status. A guest that exceeds a limit is
 /// killed.
 pub(super) fn relay(boot: BootCommand, limits: &Limits) -> Result<u8, BootFailure<CliError>> {
     let mut console = Console::new(limits, boot.kvm_remedy);
@@ -94,17 +94,24 @@ fn start(command: &mut Command) -> Result<(Child, Receiver<Event>), CliError> {
 fn status_of(console: &Console, ended: Option<ExitStatus>) -> Result<u8, CliError> {
     let last = console.last();
     Err(CliError::failed(match (ended, console.status) {
-        (Some(ended), _) if !ended.success() => format!("QEMU {}{last}", describe(ended)),
+        (Some(ended), _) if !ended.success() => {
+            let fix = "correct the declaration, or free the memory or file that QEMU lacks";
+            format!("QEMU {}{last}; {fix}", describe(ended))
+        }
         (_, Some(status)) => return Ok(status),
-        (Some(_), None) => format!("it ended before its command{last}"),
+        (Some(_), None) => {
+            format!("it ended before its command{last}; correct the declaration, or run again")
+        }
         (None, None) => {
             let limit = format_duration(console.limits.end);
-            format!("QEMU closed its output, but did not end in {limit}, so it was killed{last}")
+            format!(
+                "QEMU closed its output, but did not end in {limit}, so it was killed{last}; run again"
+            )
         }
     }))
 }
 
-/// How the output of a guest ended.
+/// End of a guest's output.
 enum Followed {
     /// QEMU closed it, and ends soon.
     ToEnd,
@@ -120,7 +127,7 @@ fn follow(events: &Receiver<Event>, console: &mut Console) -> Result<Followed, C
                 console.since = Instant::now();
                 match terminal::stdout().write_all(&bytes) {
                     Err(why) if why.kind() == ErrorKind::BrokenPipe => {
-                        // The reader has all that it requires.
+                        // The reader, e.g. `head`, has ended.
                         console.status = Some(0);
                         return Ok(Followed::Abandoned);
                     }
@@ -164,7 +171,7 @@ fn forward_lines(console: impl Read, to: &SyncSender<Event>) {
 /// The state of a guest as its console reports it.
 struct Console<'a> {
     limits: &'a Limits,
-    /// What to do if KVM cannot execute the guest.
+    /// Remedy if KVM cannot execute the guest.
     kvm_remedy: &'a str,
     has_started: bool,
     /// The exit status of the command.
@@ -246,10 +253,12 @@ impl<'a> Console<'a> {
     fn timeout(&self) -> String {
         let (limit, last) = (format_duration(self.limit()), self.last());
         match self.has_started {
-            true => {
-                format!("no output and no work of its CPUs for {limit}, so it was killed{last}")
-            }
-            false => format!("not booted in {limit}, so it was killed{last}"),
+            true => format!(
+                "no output and no work of its CPUs for {limit}, so it was killed{last}; run again"
+            ),
+            false => format!(
+                "not booted in {limit}, so it was killed{last}; end other programs and run again"
+            ),
         }
     }
 }
@@ -279,9 +288,13 @@ mod tests {
         let script = format!("echo '{STARTED}' >&2; echo bad >&2; echo '{STATUS}3' >&2");
         assert_eq!(relayed(&script), Ok(3));
         let (why, _) = relayed("echo 'no device' >&2; exit 1").unwrap_err();
-        assert_eq!(why, "QEMU exited with status 1; its last line: no device");
+        let expected =
+            "QEMU exited with status 1; its last line: no device; correct the declaration";
+        assert!(why.starts_with(expected), "{why}");
         let (why, _) = relayed("echo 'load module x' >&2").unwrap_err();
-        assert_eq!(why, "it ended before its command; its last line: load module x");
+        let expected =
+            "it ended before its command; its last line: load module x; correct the declaration";
+        assert!(why.starts_with(expected), "{why}");
     }
 
     #[test]
@@ -289,7 +302,7 @@ mod tests {
         let panic = "echo 'Kernel panic - not syncing: Oops' >&2; echo end >&2";
         let (why, is_panic) = relayed(panic).unwrap_err();
         assert!(
-            is_panic && why.ends_with("its last line: Kernel panic - not syncing: Oops"),
+            is_panic && why.contains("its last line: Kernel panic - not syncing: Oops; "),
             "{why}"
         );
         let (_, is_panic) = relayed(&format!("echo '{STARTED}' >&2; {panic}")).unwrap_err();
@@ -301,7 +314,7 @@ mod tests {
         let hang = "exec sleep 1000";
         let limits = Limits { boot: Duration::from_secs(2), ..ENDLESS };
         let (why, _) = relayed_within(&limits, hang).unwrap_err();
-        assert_eq!(why, "not booted in 2.0 s, so it was killed");
+        assert!(why.starts_with("not booted in 2.0 s, so it was killed; end other"), "{why}");
         let limits = Limits { silence: Duration::from_secs(2), ..ENDLESS };
         let script = format!("echo '{STARTED}' >&2; {hang}");
         let (why, _) = relayed_within(&limits, &script).unwrap_err();
