@@ -1,9 +1,11 @@
-//! Commands that the documentation names: they and their options exist.
+//! Commands that the documentation names: they and their options exist, and runs select points.
 
 use std::collections::BTreeMap;
 
+use serde_json::Value;
+
 use crate::harness::Bench;
-use crate::page;
+use crate::page::{self, Page};
 
 /// Words of a command line up to a pipe, a redirection or a comment, without quotes.
 fn words(line: &str) -> Vec<&str> {
@@ -48,14 +50,125 @@ impl Helps {
     }
 }
 
+/// Returns the texts of a page that may contain commands: blocks of code, and code within a line.
+fn code(page: &Page) -> Vec<String> {
+    let blocks = page.blocks().into_iter().map(|block| block.text);
+    // A shell continues a line that ends in a backslash.
+    let blocks = blocks.map(|text| text.replace("\\\n", " "));
+    blocks.chain(page.inline_code()).collect()
+}
+
+/// The part of a command line of `tollgate run` that selects points.
+struct Selection {
+    names: Vec<String>,
+    /// Options of `tollgate list`.
+    options: Vec<String>,
+}
+
+impl Selection {
+    /// Parses the words of a command line by the help of `tollgate run`. Returns `None` if it is no such line, or selects by
+    /// placeholders, by a file or by no name.
+    fn parse(line: &str, help: &str) -> Option<Self> {
+        let words = shlex::split(line)?;
+        let is_part = |word: &&String| !["|", ">", "&&", "&"].contains(&word.as_str());
+        let mut words = words.iter().take_while(is_part).map(String::as_str);
+        let mut selection = Self { names: Vec::new(), options: Vec::new() };
+        if words.next() != Some("run") {
+            return None;
+        }
+        while let Some(word) = words.next() {
+            let takes_value = || help.contains(&format!("{word} <"));
+            match word {
+                "-e" | "--claim" => return None,
+                "--profile" | "--where" | "-f" => {
+                    selection.options.extend([word, words.next()?].map(str::to_owned));
+                }
+                "--each-level" => selection.options.push(word.to_owned()),
+                // Of no effect on the selection.
+                _ if word.starts_with("--") => drop(takes_value().then(|| words.next())),
+                // Stands for such options.
+                _ if word.starts_with('$') => {}
+                name if name.starts_with(|c: char| c.is_ascii_lowercase()) => {
+                    selection.names.push(name.to_owned());
+                }
+                _ => return None,
+            }
+        }
+        (!selection.names.is_empty()).then_some(selection)
+    }
+
+    /// Checks that each name selects a point.
+    ///
+    /// # Errors
+    /// Returns the name that selects none, or the error of the program.
+    fn check(&self, bench: &Bench) -> Result<(), String> {
+        let words = ["list", "--json"].into_iter().map(str::to_owned);
+        let words: Vec<_> = words.chain(self.names.clone()).chain(self.options.clone()).collect();
+        let output = bench.run(&words.iter().map(String::as_str).collect::<Vec<_>>());
+        if !output.status.success() {
+            return Err(String::from_utf8_lossy(&output.stderr).trim().to_owned());
+        }
+        let list: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let suites = list["suites"].as_array().unwrap().iter();
+        let experiments = suites.flat_map(|suite| suite["experiments"].as_array().unwrap());
+        let ids: Vec<_> = experiments.map(|one| one["id"].as_str().unwrap()).collect();
+        let is_selected =
+            |name: &str| ids.iter().any(|id| *id == name || id.split('/').next() == Some(name));
+        match self.names.iter().find(|name| !is_selected(name)) {
+            None => Ok(()),
+            Some(name) => Err(format!("no point of {name}")),
+        }
+    }
+}
+
+/// The suite that a page tells its reader to write.
+const OF_THE_READER: &str = "toy";
+
+#[test]
+fn every_run_in_the_documentation_selects_points() {
+    let bench = Bench::new();
+    let help = bench.ok(&["run", "--help"]);
+    let (mut checked, mut wrong) = (0, Vec::new());
+    for page in page::all().into_iter().chain([page::kernel()]) {
+        for text in code(&page) {
+            for line in lines(&text) {
+                let Some(selection) = Selection::parse(line, &help) else { continue };
+                if selection.names == [OF_THE_READER] {
+                    continue;
+                }
+                checked += 1;
+                if let Err(why) = selection.check(&bench) {
+                    wrong.push(format!("{}: tollgate {line}: {why}", page.path.display()));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(checked > 25, "only {checked} runs");
+}
+
+#[test]
+fn a_run_without_points_is_found() {
+    let bench = Bench::new();
+    let help = bench.ok(&["run", "--help"]);
+    let check = |line: &str| Selection::parse(line, &help).unwrap().check(&bench);
+    let pci_bar = "run copy/throughput --rounds 1 $P --where memory=pci-bar";
+    assert!(check(pci_bar).unwrap_err().contains("no point is selected"));
+    assert_eq!(check(&format!("{pci_bar} --profile standard # why")), Ok(()));
+    let both = "run copy/throughput copy/functions --profile standard --where memory=pci-bar";
+    assert_eq!(check(both), Err("no point of copy/functions".into()));
+    assert!(check("run copy/throughput --where memory=numa-node-N").is_err());
+    for none in ["show copy", "run", "run NAME", "run copy -e mine.toml", "run --claim ID"] {
+        assert!(Selection::parse(none, &help).is_none(), "{none}");
+    }
+}
+
 #[test]
 fn every_command_and_option_in_the_documentation_exists() {
     let mut helps = Helps { bench: Bench::new(), known: BTreeMap::new() };
     let (mut checked, mut unknown) = (0, Vec::new());
     for page in page::all() {
-        let blocks: Vec<_> = page.blocks().into_iter().map(|block| block.text).collect();
-        let code = page.inline_code();
-        for line in blocks.iter().chain(&code).flat_map(|text| lines(text)) {
+        for line in code(&page).iter().flat_map(|text| lines(text)) {
             let words = words(line);
             let is_name = |word: &&str| word.starts_with(|c: char| c.is_ascii_lowercase());
             if !words.first().is_some_and(is_name) {

@@ -1,8 +1,9 @@
-//! The documentation: its links, the commands that it names, and its tutorials.
+//! The documentation: its links, the commands that it names, its declarations of guests, and its tutorials.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
 mod commands;
+mod guests;
 #[path = "../harness/mod.rs"]
 mod harness;
 mod links;
