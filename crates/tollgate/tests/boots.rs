@@ -17,7 +17,7 @@ const AT_ONCE: usize = 2;
 /// A capability, and part of what the doctor reports of it: its details, or the reason why it is absent.
 type Expected = (&'static str, &'static str);
 
-/// What is run in a guest, once.
+/// A check in a guest by one run.
 enum Check {
     /// The doctor, which must report this.
     Doctor(&'static [Expected]),

@@ -117,8 +117,8 @@ fn long_two_levels_down_linux_is_stamped_and_its_time_refused() {
     samples(&run, "crossing/one-way").into_iter().for_each(time_is_refused);
 }
 
-/// Inspects the CPU as a program does that nobody told that it is emulated: `prepare` runs without the variable that tollgate
-/// sets for the command.
+/// Inspects the CPU by a program that was not told of the emulation: `prepare` runs without the variable that tollgate sets
+/// for the command.
 const INSPECT: &str = r#"
 about = "a machine two levels down"
 prepare = """

@@ -60,8 +60,9 @@ fn as_nobody(bench: &Bench, arguments: &[&str]) -> Option<Command> {
     Some(command)
 }
 
+/// As root it runs as a user without rights, whose files the guest must reach; otherwise as the current user.
 #[test]
-fn a_run_inside_a_guest_succeeds_for_any_user_and_sees_the_hosts_temporary_files() {
+fn a_run_inside_a_guest_succeeds_and_sees_the_temporary_files_of_its_user() {
     let bench = Bench::new();
     let experiment = "[[experiment]]\nname = 'mine'\nsuite = 'planted'\nmethod = 'artefact'\nabout = 'a file of the host'\n\
         sweeps = 'all'\ntwins = []\nmetric = 'time'\nfactors = { artefact = ['table'] }\n";

@@ -58,13 +58,13 @@ pub(crate) struct Nearest {
     distance: usize,
 }
 
-/// What is measured: this host or a guest by name, an experiment, and a point.
+/// A point and its place: this machine or a guest by name, an experiment, and the point.
 pub(crate) type PlacedPoint = (Option<String>, String, Point);
 
-/// What runs have measured of what is declared.
+/// The declared levels, and those that runs have measured.
 #[derive(Default)]
 pub(crate) struct Coverage {
-    /// Why this machine and the guests may lack levels.
+    /// Reasons for which this machine and the guests may lack levels.
     reasons: Vec<Absence>,
     /// The levels of all profiles.
     pub(crate) declared: BTreeMap<ExperimentLevel, Nearest>,

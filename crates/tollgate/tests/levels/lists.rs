@@ -1,4 +1,4 @@
-//! Where levels are measured that most machines lack, and why others are measured nowhere.
+//! The guests in which levels are measured that most machines lack, and the reasons for which others are measured nowhere.
 
 use crate::coverage::ExperimentLevel;
 
@@ -42,7 +42,7 @@ pub(crate) const ELSEWHERE: &[(&str, &str, &str, &[&str])] = &[
     ("mpx", "bounds/checks", "checked_by=mpx", &[]),
 ];
 
-/// Why a machine may lack a level.
+/// A reason for which a machine may lack a level.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Absence {
     /// Start of the names of suite or experiment.
@@ -77,7 +77,7 @@ const fn in_guest(
     Absence { guest: Some(guest), ..absent(experiment, level, why) }
 }
 
-/// Why machines lack levels, the reasons that a guest removes first. Any other reason is a defect.
+/// Reasons for which machines lack levels, the reasons that a guest removes first. Any other reason is a defect.
 pub(crate) const ABSENT: &[Absence] = &[
     in_guest("nested", "enclave/", "kind=kvm", "/dev/kvm"),
     in_guest("nested", "enclave/", "kind=kvm", "guest's kernel"),
@@ -115,9 +115,9 @@ pub(crate) const ABSENT: &[Absence] = &[
     absent("stream/", "", "DPDK's vectorised packed rings need AVX-512"),
 ];
 
-/// Why machines lack levels if tests may not change settings.
+/// Reasons for which machines lack levels if tests may not change settings.
 pub(crate) const WITHOUT_SETTINGS: &[Absence] = &[absent("crossing/", "", "was not allowed")];
-/// Why machines lack levels without free pages of 2 MiB.
+/// Reasons for which machines lack levels without free pages of 2 MiB.
 pub(crate) const WITHOUT_HUGE_PAGES: &[Absence] = &[absent("stream/", "", "huge pages of 2 MiB")];
 
 /// A level at which every point fails, and why. This is a result, not an absence.
@@ -127,7 +127,7 @@ pub(crate) const FAILS: (&str, &str, &str) =
 /// Experiments of which a machine may measure no level: they time what ring 0 stamps, for which an emulated CPU has no time.
 pub(crate) const WITHOUT_A_LEVEL: [&str; 2] = ["crossing/one-way", "crossing/one-way-clock"];
 
-/// What no experiment runs, and why.
+/// Hardware and programs that no experiment runs, with the reasons.
 pub(crate) const NEVER: [(&str, &str); 1] = [(
     "stream: a real NIC",
     "the NIC is a program on a core of its own; docs/stream.md states what that shows of hardware",
