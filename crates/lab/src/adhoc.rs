@@ -171,6 +171,7 @@ impl AdhocRun<'_> {
             is_enough: None,
             sides: Vec::new(),
             guests: None,
+            hosts: None,
             waits: false,
             lock: None,
             options: self.options,

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::artefact::{Artefacts, Recipe};
 use crate::format::count;
+use crate::host::HostLog;
 use crate::sample::Failure;
 
 /// Environment variable of the worker in a guest. Each start of a guest is a boot, but not another environment: a guest
@@ -77,7 +78,8 @@ pub struct Guest {
     pub check: Arc<Checking>,
 }
 
-/// The command of a guest, whose standard input and output are those of the worker inside; or of a process of this host.
+/// The command of a guest or of a connection to a host, whose standard input and output are those of the worker there; or
+/// of a process of this host.
 ///
 /// If it ends unexpectedly, a line of its standard error is reported as the cause.
 #[derive(Debug)]
@@ -88,19 +90,26 @@ pub struct BootCommand {
     pub held: Vec<OwnedFd>,
     /// Remedy if KVM cannot execute the guest; `None` for a process of this host.
     pub kvm_remedy: Option<&'static str>,
+    /// The log of its standard error, if it is the connection to a worker on another host.
+    pub log: Option<Arc<HostLog>>,
 }
 
 impl BootCommand {
     /// Creates the command of a guest, which ends with the thread that starts it.
     pub fn of_guest(mut command: Command, held: Vec<OwnedFd>, kvm_remedy: &'static str) -> Self {
         machine::child::die_with_parent(&mut command);
-        Self { command, held, kvm_remedy: Some(kvm_remedy) }
+        Self { command, held, kvm_remedy: Some(kvm_remedy), log: None }
+    }
+
+    /// Creates the command that connects to a worker on another host.
+    pub fn of_host(command: Command, log: Arc<HostLog>) -> Self {
+        Self { log: Some(log), ..command.into() }
     }
 }
 
 impl From<Command> for BootCommand {
     fn from(command: Command) -> Self {
-        Self { command, held: Vec::new(), kvm_remedy: None }
+        Self { command, held: Vec::new(), kvm_remedy: None, log: None }
     }
 }
 

@@ -25,6 +25,7 @@ pub mod format;
 pub mod guest;
 pub mod headline;
 pub mod histogram;
+pub mod host;
 pub mod journal;
 mod link;
 pub mod measure;

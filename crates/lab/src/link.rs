@@ -2,7 +2,7 @@
 
 use std::io::{BufReader, Read};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, SyncSender};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -12,6 +12,7 @@ use machine::environment::{Environment, program_hash};
 
 use crate::console::{CauseOfDeath, is_kvm_error, kvm_failure, start_of_line};
 use crate::guest::BootCommand;
+use crate::host::HEARTBEAT_INTERVAL;
 use crate::message::{Answer, Greeting, Outbox, PROTOCOL, Request, receive};
 use crate::quantity::format_duration;
 use crate::sample::{Failure, FailureKind, Sample};
@@ -28,6 +29,8 @@ const MAX_EXIT_TIME: Duration = Duration::from_millis(500);
 /// The maximum time between the exit of a process and the end of its standard error, which a process that it left behind
 /// may keep open.
 const MAX_ERRORS_TIME: Duration = Duration::from_secs(5);
+/// The exit status of `ssh` if the connection cannot be made or is lost.
+const SSH_FAILED: i32 = 255;
 
 /// Message or event received over a link.
 #[derive(Debug)]
@@ -113,6 +116,10 @@ pub(crate) struct Link {
     origin: Option<Origin>,
     /// The time of the start or of the last output.
     heartbeat: Instant,
+    /// Whether the process is a connection to a worker on another host.
+    is_remote: bool,
+    /// Whether that connection was lost.
+    is_disconnected: bool,
 }
 
 impl Link {
@@ -130,7 +137,7 @@ impl Link {
     where
         E: From<LinkOutput> + Send + 'static,
     {
-        let BootCommand { mut command, held, kvm_remedy } = command.into();
+        let BootCommand { mut command, held, kvm_remedy, log } = command.into();
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn()?;
         drop(held);
@@ -144,10 +151,14 @@ impl Link {
         let cause = Arc::new(Mutex::new(CauseOfDeath::default()));
         let kept = Arc::clone(&cause);
         let (errors_open, errors_end) = mpsc::channel();
+        let is_remote = log.is_some();
         std::thread::spawn(move || {
             keep_cause(errors, &kept, |line| {
+                if let Some(log) = &log {
+                    log.add(line);
+                }
                 // QEMU neither ends nor closes its output.
-                let Some(remedy) = kvm_remedy else { return };
+                let Some(remedy) = kvm_remedy.filter(|_| is_kvm_error(line)) else { return };
                 let output = Output::Invalid(kvm_failure(line, remedy));
                 let _ = failures.send(E::from(LinkOutput { link: id, output }));
             });
@@ -157,11 +168,16 @@ impl Link {
             id,
             name: name.into(),
             child,
-            input: Some(Outbox::new(input)),
+            input: Some(match is_remote {
+                true => Outbox::with_heartbeat(input, HEARTBEAT_INTERVAL),
+                false => Outbox::new(input),
+            }),
             cause,
             errors_end,
             origin: None,
             heartbeat: Instant::now(),
+            is_remote,
+            is_disconnected: false,
         })
     }
 
@@ -285,6 +301,11 @@ impl Link {
         self.cause.lock().is_ok_and(|cause| cause.is_panic())
     }
 
+    /// Returns whether the connection to the worker on another host was lost; the worker itself may be alive.
+    pub(crate) fn is_disconnected(&self) -> bool {
+        self.is_disconnected
+    }
+
     /// Returns why the process closed its output: how it died and a line of its standard error. Kills it if it is still
     /// running.
     fn cause_of_death(&mut self) -> Failure {
@@ -303,10 +324,27 @@ impl Link {
             Ok(cause) if !cause.line().is_empty() => format!(": {}", cause.line()),
             _ => String::new(),
         };
-        Failure::new(
-            FailureKind::Crashed,
-            format!("{name} {}{line}", machine::child::describe(status)),
-        )
+        let what = match self.is_remote {
+            true => self.end_of_remote(status),
+            false => machine::child::describe(status),
+        };
+        Failure::new(FailureKind::Crashed, format!("{name} {what}{line}"))
+    }
+
+    /// Describes how a worker on another host ended, given the status of its connection.
+    fn end_of_remote(&mut self, status: ExitStatus) -> String {
+        match status.code() {
+            // ssh itself failed, or was killed.
+            Some(SSH_FAILED) | None => {
+                self.is_disconnected = true;
+                "lost its connection".into()
+            }
+            // The shell there reports a signal like this.
+            Some(code @ 129..SSH_FAILED) => {
+                format!("was killed by {}", machine::signal::name(code - 128))
+            }
+            Some(_) => machine::child::describe(status),
+        }
     }
 }
 
@@ -343,13 +381,11 @@ fn forward<E: From<LinkOutput>>(link: u64, output: impl Read, to: &SyncSender<E>
     let _ = to.send(E::from(LinkOutput { link, output: Output::Closed }));
 }
 
-/// Keeps the line of a process's standard error that states why it ended; reports that KVM failed.
-fn keep_cause(errors: impl Read, cause: &Mutex<CauseOfDeath>, kvm_failed: impl Fn(&str)) {
+/// Keeps the line of a process's standard error that states why it ended; passes each line to `observe`.
+fn keep_cause(errors: impl Read, cause: &Mutex<CauseOfDeath>, observe: impl Fn(&str)) {
     let mut errors = BufReader::new(errors);
     while let Some(line) = start_of_line(&mut errors) {
-        if is_kvm_error(&line) {
-            kvm_failed(&line);
-        }
+        observe(&line);
         if let Ok(mut cause) = cause.lock() {
             cause.consider(&line);
         }
@@ -410,6 +446,31 @@ mod tests {
         assert!(matches!(next(&outputs), Output::Closed));
         let why = link.answer(Output::Closed).unwrap_err().why;
         assert_eq!(why, "the probe exited with status 3: KVM internal error");
+    }
+
+    #[test]
+    fn a_lost_connection_is_distinguished_from_a_worker_that_ended() {
+        let end = |script: &str| {
+            let (sender, outputs) = sync_channel(16);
+            let log = Arc::new(crate::host::HostLog::new("dut"));
+            let command = BootCommand::of_host(shell(script), log);
+            let mut link = Link::start(7, "the worker on 'dut'", command, sender).unwrap();
+            assert!(matches!(next(&outputs), Output::Closed));
+            (link.answer(Output::Closed).unwrap_err().why, link.is_disconnected())
+        };
+        let (why, lost) = end("echo 'Broken pipe' >&2; exit 255");
+        assert_eq!(
+            (why.as_str(), lost),
+            ("the worker on 'dut' lost its connection: Broken pipe", true)
+        );
+        assert!(end("kill -KILL $$").1);
+        let (why, lost) = end("exit 137");
+        assert_eq!((why.as_str(), lost), ("the worker on 'dut' was killed by SIGKILL", false));
+        let (why, lost) = end("echo 'no lock' >&2; exit 1");
+        assert_eq!(
+            (why.as_str(), lost),
+            ("the worker on 'dut' exited with status 1: no lock", false)
+        );
     }
 
     #[test]

@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, BufRead, Write};
-use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
+use std::sync::mpsc::{
+    Receiver, RecvTimeoutError, SyncSender, TryRecvError, TrySendError, sync_channel,
+};
 use std::time::Duration;
 
 use machine::environment::Environment;
@@ -108,7 +110,7 @@ impl OrderedPoint {
 
 /// The version of the messages. Raise it with every change of a message, of a sample or of an environment: programs of
 /// different builds can measure in one run only if their versions are equal.
-pub const PROTOCOL: u64 = 4;
+pub const PROTOCOL: u64 = 5;
 
 /// The first message of a worker.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -155,6 +157,8 @@ pub enum Request {
     Cancel,
     /// Values from another role.
     Message(RoleMessage),
+    /// The lab is alive. Only a worker on another host receives it, and it passes it to no probe.
+    Heartbeat,
 }
 
 /// A message from a worker to the lab, or from a probe to its worker.
@@ -163,6 +167,11 @@ pub enum Request {
 pub enum Answer {
     /// The first message of a worker. A later greeting is that of a guest which the worker started.
     Greeting(Box<Greeting>),
+    /// A worker on another host waits before its greeting, because another run measures there.
+    Waiting {
+        /// The process, start and folder of the other run.
+        holder: String,
+    },
     /// A sample, or the failure in its place.
     Sample(Box<SampleAnswer>),
     /// The host starts to make an artefact, which may take minutes.
@@ -264,11 +273,28 @@ fn start_of(line: &[u8]) -> String {
 pub(crate) struct Outbox(SyncSender<Vec<u8>>);
 
 impl Outbox {
-    pub(crate) fn new(mut to: impl Write + Send + 'static) -> Self {
+    pub(crate) fn new(to: impl Write + Send + 'static) -> Self {
+        Self::start(to, |lines| lines.recv().ok())
+    }
+
+    /// Creates a queue that writes a heartbeat whenever there is no request for this time.
+    pub(crate) fn with_heartbeat(to: impl Write + Send + 'static, interval: Duration) -> Self {
+        let heartbeat = line_of(&Request::Heartbeat).unwrap_or_default();
+        Self::start(to, move |lines| match lines.recv_timeout(interval) {
+            Err(RecvTimeoutError::Timeout) => Some(heartbeat.clone()),
+            line => line.ok(),
+        })
+    }
+
+    /// Starts the thread that writes what `next` returns, until it returns `None`.
+    fn start(
+        mut to: impl Write + Send + 'static,
+        next: impl Fn(&Receiver<Vec<u8>>) -> Option<Vec<u8>> + Send + 'static,
+    ) -> Self {
         let (sender, lines) = sync_channel::<Vec<u8>>(QUEUE_LENGTH);
         std::thread::spawn(move || {
             // The reader of the process's output detects that the process is gone.
-            while let Ok(line) = lines.recv()
+            while let Some(line) = next(&lines)
                 && to.write_all(&line).and_then(|()| to.flush()).is_ok()
             {}
         });
@@ -341,7 +367,7 @@ impl Rendezvous {
                     self.messages.clear();
                     return Ok(());
                 }
-                Ok(Request::Message(_) | Request::Stop) => {}
+                Ok(Request::Message(_) | Request::Stop | Request::Heartbeat) => {}
                 Ok(Request::Cancel | Request::Order(_)) => {
                     self.is_cancelled = true;
                     return Err(Failure::failed("another role ended before the start"));
@@ -381,7 +407,7 @@ impl Rendezvous {
             Request::Stop => self.is_stopped = true,
             Request::Cancel => (self.is_stopped, self.is_cancelled) = (true, true),
             Request::Message(message) => self.messages.push_back(message),
-            Request::Start | Request::Order(_) => {}
+            Request::Start | Request::Order(_) | Request::Heartbeat => {}
         }
     }
 }
@@ -416,6 +442,20 @@ mod tests {
         }
         let damaged = format!(r#"{{"protocol":{PROTOCOL},"environment":{{}}}}"#);
         assert!(serde_json::from_str::<Greeting>(&damaged).is_err());
+    }
+
+    #[test]
+    fn a_heartbeat_is_written_only_without_requests() {
+        let (reader, writer) = std::io::pipe().unwrap();
+        let outbox = Outbox::with_heartbeat(writer, Duration::from_millis(20));
+        outbox.send(&Request::Start).unwrap();
+        let mut reader = io::BufReader::new(reader);
+        let mut next = || receive::<Request>(&mut reader).unwrap();
+        assert_eq!([next(), next()], [Some(Request::Start), Some(Request::Heartbeat)]);
+        drop(outbox);
+        while let Some(request) = next() {
+            assert_eq!(request, Request::Heartbeat);
+        }
     }
 
     #[test]

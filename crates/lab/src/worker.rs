@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::io::{BufReader, Write};
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use machine::cpu::CpuClock;
@@ -13,6 +14,7 @@ use crate::answer::{Permitted, checked};
 use crate::artefact::{self, Artefacts, Recipe};
 use crate::descendants;
 use crate::guest::{Guest, IN_GUEST};
+use crate::host::RemoteOptions;
 use crate::link::{Build, Link, LinkOutput, Origin, local_probe};
 use crate::message::{
     Answer, Counter, Greeting, Order, QUEUE_LENGTH, Request, SampleAnswer, receive, send,
@@ -22,9 +24,12 @@ use crate::option;
 use crate::order_progress::OrderProgress;
 use crate::point::Point;
 use crate::probe::empty_sample;
+use crate::run::MachineLock;
 use crate::sample::{Failure, Part, Sample};
 use crate::suite::Suite;
 use crate::terminal;
+
+mod remote;
 
 pub use crate::link::WORKER;
 
@@ -50,13 +55,12 @@ impl From<LinkOutput> for Event {
     }
 }
 
-/// Executes orders from standard input until it closes; returns the exit status.
-pub fn main(suites: &[&Suite]) -> i32 {
-    let serve = || {
-        descendants::adopt()?;
-        Worker::start(suites)?.serve()
-    };
-    let result = serve();
+/// Executes orders from standard input until it closes; returns the exit status. `remote` is for a worker on another host
+/// than the lab: [`RemoteOptions`] in JSON.
+pub fn main(suites: &[&Suite], remote: Option<&str>) -> i32 {
+    // Held until all that the worker started has ended.
+    let mut lock = None;
+    let result = serve(suites, remote, &mut lock);
     descendants::end(&[]);
     match result {
         Ok(()) | Err(Ended::LabGone) => 0,
@@ -65,6 +69,16 @@ pub fn main(suites: &[&Suite]) -> i32 {
             1
         }
     }
+}
+
+fn serve(
+    suites: &[&Suite],
+    remote: Option<&str>,
+    lock: &mut Option<MachineLock>,
+) -> Result<(), Ended> {
+    descendants::adopt()?;
+    let remote = remote.map(remote::parse).transpose()?;
+    Worker::start(suites, remote, lock)?.serve()
 }
 
 /// Why the worker ends.
@@ -92,16 +106,30 @@ struct Worker<'a> {
     output: std::io::Stdout,
     /// The failures of artefacts, by their hash.
     failed_artefacts: HashMap<String, Failure>,
+    /// The experiment and round of the last order that was logged; `None` on the host of the lab, which logs nothing.
+    logged: Option<(String, u32)>,
 }
 
 impl<'a> Worker<'a> {
-    fn start(suites: &'a [&'a Suite]) -> std::io::Result<Self> {
+    fn start(
+        suites: &'a [&'a Suite],
+        remote: Option<RemoteOptions>,
+        lock: &mut Option<MachineLock>,
+    ) -> Result<Self, Ended> {
+        let (sender, events) = sync_channel(QUEUE_LENGTH);
+        if let Some(options) = &remote {
+            // Before threads start, which inherit it.
+            remote::set_scheduling(options)?;
+        }
+        let max_silence = remote.as_ref().map(|one| Duration::from_millis(one.max_silence));
+        read_requests(sender.clone(), max_silence);
+        if let Some(options) = &remote {
+            *lock = remote::prepare(options)?;
+        }
         let mut environment = Environment::capture();
         if std::env::var_os(IN_GUEST).is_some() {
             environment.boot_id.clear();
         }
-        let (sender, events) = sync_channel(QUEUE_LENGTH);
-        read_requests(sender.clone());
         let mut worker = Self {
             suites,
             build: Build::of(&environment),
@@ -112,6 +140,7 @@ impl<'a> Worker<'a> {
             probes: 0,
             output: std::io::stdout(),
             failed_artefacts: HashMap::new(),
+            logged: remote.map(|_| Default::default()),
         };
         worker.answer(&Answer::Greeting(Box::new(Greeting::of(environment))))?;
         Ok(worker)
@@ -134,6 +163,7 @@ impl<'a> Worker<'a> {
 
     fn execute(&mut self, mut order: Order) -> Result<(), Ended> {
         let id = order.id;
+        self.log(&order);
         order.host.artefacts = self.prepare(&order)?;
         let counter = order.host.counter.take().filter(|counter| counter.is_of(&self.boot_id));
         order.host.counter = counter.or_else(|| Counter::calibrate(self.boot_id.clone()));
@@ -141,6 +171,17 @@ impl<'a> Worker<'a> {
             self.execute_in(guest.as_ref(), part)?;
         }
         Ok(self.answer(&Answer::Done { id })?)
+    }
+
+    /// Logs the first order of a round on standard error, which the lab writes to a file. Further lines would disturb the
+    /// measurements.
+    fn log(&mut self, order: &Order) {
+        let Some(logged) = &mut self.logged else { return };
+        let of_order = (format!("{}/{}", order.suite, order.experiment), order.round);
+        if *logged != of_order {
+            remote::log(&format!("{}, round {}", of_order.0, of_order.1 + 1));
+            *logged = of_order;
+        }
     }
 
     fn method(&self, order: &Order) -> Option<&'static dyn AnyMethod> {
@@ -348,7 +389,10 @@ impl<'a> Worker<'a> {
                 link.accept_greeting(greeting, Some(&self.build))
             }
             _ if is_guest && link.origin().is_none() => Err(link.failure("no greeting")),
-            Answer::Greeting(_) | Answer::Preparing { .. } | Answer::Prepared => {
+            Answer::Greeting(_)
+            | Answer::Preparing { .. }
+            | Answer::Prepared
+            | Answer::Waiting { .. } => {
                 Err(link.failure("it sent a message that only a worker may send"))
             }
             Answer::Sample(_)
@@ -383,24 +427,38 @@ fn split_by_guest(
     parts
 }
 
-/// Reads requests of the lab in a thread. When the input closes, the worker and all that it started end, regardless of
-/// what it is doing.
-fn read_requests(sender: SyncSender<Event>) {
+/// Reads requests of the lab in a thread. When the input closes, or nothing arrives for `max_silence`, the worker and all
+/// that it started end, regardless of what it is doing.
+fn read_requests(sender: SyncSender<Event>, max_silence: Option<Duration>) {
+    let last = Arc::new(Mutex::new(Instant::now()));
+    if let Some(max) = max_silence {
+        let (last, sender) = (Arc::clone(&last), sender.clone());
+        std::thread::spawn(move || {
+            remote::wait_for_silence(&last, max);
+            end_without_lab(&sender);
+        });
+    }
     std::thread::spawn(move || {
         let mut input = BufReader::new(std::io::stdin());
         while let Ok(Some(request)) = receive(&mut input) {
-            if sender.send(Event::Request(request)).is_err() {
+            *last.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+            if request != Request::Heartbeat && sender.send(Event::Request(request)).is_err() {
                 return;
             }
         }
-        let exit = std::thread::spawn(|| {
-            std::thread::sleep(EXIT_LIMIT);
-            descendants::end(&[]);
-            std::process::exit(1);
-        });
-        let _ = sender.send(Event::LabGone);
-        let _ = exit.join();
+        end_without_lab(&sender);
     });
+}
+
+/// Ends the worker and all that it started, after a time in which it may do so itself.
+fn end_without_lab(sender: &SyncSender<Event>) {
+    let exit = std::thread::spawn(|| {
+        std::thread::sleep(EXIT_LIMIT);
+        descendants::end(&[]);
+        std::process::exit(1);
+    });
+    let _ = sender.send(Event::LabGone);
+    let _ = exit.join();
 }
 
 /// Ends a probe that is done, with all that it started. A guest is not waited for: it has nothing to end in order.

@@ -12,8 +12,10 @@ use vm::guest::Accelerator;
 use crate::suites::SUITES;
 
 mod export;
+mod hosts;
 
 pub(crate) use export::{Direction, Export, ExportFormat};
+pub(crate) use hosts::{ConfigArgs, HostArgs, HostsCommand, Logs, RunHosts};
 
 /// Maximum time of a run with `--for`.
 const MAX_TIME: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -65,6 +67,13 @@ pub(crate) enum Command {
     },
     /// List guests, or run a command of tollgate inside one
     Guest(GuestCommand),
+    /// Check the hosts of tollgate.toml, print their variables, or remove what was installed there
+    Hosts {
+        #[command(subcommand)]
+        command: HostsCommand,
+    },
+    /// Print the logs of the hosts of a run
+    Logs(Logs),
     /// Run as init of a guest (started by the lab)
     #[command(hide = true)]
     GuestInit,
@@ -73,6 +82,9 @@ pub(crate) enum Command {
     Worker {
         #[arg(long)]
         probe: bool,
+        /// Options of a worker on another host than the lab, in JSON
+        #[arg(long, conflicts_with = "probe")]
+        remote: Option<String>,
     },
 }
 
@@ -115,6 +127,8 @@ impl Command {
             | Self::Bundle(_)
             | Self::Completions { .. }
             | Self::Man { .. }
+            | Self::Hosts { .. }
+            | Self::Logs(_)
             | Self::GuestInit
             | Self::Worker { .. } => false,
         }
@@ -175,6 +189,8 @@ pub(crate) struct GuestCommand {
 pub(crate) struct Doctor {
     #[command(flatten)]
     pub(crate) guest: GuestArgs,
+    #[command(flatten)]
+    pub(crate) host: HostArgs,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -262,6 +278,8 @@ pub(crate) struct Run {
     pub(crate) measure: MeasureArgs,
     #[command(flatten, next_help_heading = "Options of guests")]
     pub(crate) guest: GuestArgs,
+    #[command(flatten, next_help_heading = "Options of hosts")]
+    pub(crate) hosts: RunHosts,
     /// Measure each point until half of its 95% interval is at most SHARE of the median, e.g. 2%
     // A share such as -2% is not a negative number to clap.
     #[arg(long, value_name = "SHARE", conflicts_with_all = ["rounds", "time"], allow_hyphen_values = true)]

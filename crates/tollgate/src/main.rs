@@ -20,8 +20,8 @@ use lab::terminal::OutputError;
 
 use arguments::{Arguments, Command};
 use commands::{
-    bundle, claims, compare, doctor, explain, export, guest, inspect, man, plot, report, run,
-    schema, show, summary,
+    bundle, claims, compare, doctor, explain, export, guest, hosts, inspect, logs, man, plot,
+    report, run, schema, show, summary,
 };
 use error::CliError;
 use suites::SUITES;
@@ -73,7 +73,7 @@ fn dispatch(command: Command) -> Result<u8, CliError> {
         Command::Doctor(args) => doctor::doctor(&args),
         Command::List(args) => inspect::list(&args),
         Command::Explain(args) => explain::explain(&args),
-        Command::Run(args) => run::run(&args),
+        Command::Run(args) => run::run(args),
         Command::Summary(args) => summary::summary(&args),
         Command::Show(args) => show::show(&args),
         Command::Plot(args) => plot::plot(&args),
@@ -86,14 +86,19 @@ fn dispatch(command: Command) -> Result<u8, CliError> {
         Command::Completions { shell } => inspect::completions(shell),
         Command::Man { folder } => man::man(&folder),
         Command::Guest(args) => guest::guest(&args),
+        Command::Hosts { command } => hosts::hosts(&command),
+        Command::Logs(args) => logs::logs(&args),
         // As init of a guest, `main` has started it.
         Command::GuestInit => vm::init::main().map(|()| 0).map_err(CliError::failed),
-        Command::Worker { probe } => Ok(worker(probe)),
+        Command::Worker { probe, remote } => Ok(worker(probe, remote.as_deref())),
     }
 }
 
-fn worker(probe: bool) -> u8 {
-    let status = if probe { lab::probe::main(SUITES) } else { lab::worker::main(SUITES) };
+fn worker(probe: bool, remote: Option<&str>) -> u8 {
+    let status = match probe {
+        true => lab::probe::main(SUITES),
+        false => lab::worker::main(SUITES, remote),
+    };
     u8::try_from(status).unwrap_or(1)
 }
 

@@ -10,7 +10,7 @@ use lab::format::count;
 use lab::headline::{self, Headline};
 use lab::journal::{self, Run};
 use lab::quantity::format_duration;
-use lab::run::{Event, RunObserver};
+use lab::run::{Delay, Event, RunObserver};
 use lab::sample::Sample;
 use lab::statistics::INTERVAL_ROUNDS;
 use lab::table::{Emphasis, Page};
@@ -189,7 +189,13 @@ impl RunObserver for Progress {
             }
             Event::Projected { .. } => {}
             Event::Restored(setting) => self.report(&restored(setting)),
-            Event::BootRepeated(why) => self.report(&format!("{why}; starting it again")),
+            Event::Delayed(Delay::BootRepeated(why)) => {
+                self.report(&format!("{why}; starting it again"));
+            }
+            Event::Delayed(Delay::Reconnecting(why)) => {
+                self.report(&format!("{why}; connecting again"));
+            }
+            Event::Delayed(Delay::Waiting(why)) => self.report(why),
             Event::WorkerLost(why) => self.report(&format!("{why}; starting another worker")),
         }
     }

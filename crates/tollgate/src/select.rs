@@ -36,8 +36,8 @@ pub(crate) struct Selected {
 pub(crate) enum Place {
     /// On this host.
     Host,
-    /// In a guest: what this host can measure says nothing about it.
-    Guest,
+    /// In a guest or on another host: what this host can measure says nothing about it.
+    Elsewhere,
 }
 
 /// Returns the profile that all claims require.
@@ -215,7 +215,7 @@ fn keep_levels(experiments: &mut [Experiment], texts: &[String]) -> Result<(), C
 /// measure, then of the others. For a guest, keeps for each level the point that differs least from the baseline: it has as
 /// few other levels as possible that the guest may lack.
 fn keep_each_level(experiment: &mut Experiment, place: Place) -> Result<(), CliError> {
-    if place == Place::Guest {
+    if place == Place::Elsewhere {
         let kept = nearest_to_baseline(experiment);
         experiment.keep_with_floor(|point| kept.contains(point));
         return Ok(());
@@ -360,7 +360,7 @@ mod tests {
             point.0.iter().filter(differs).count()
         };
         let mut kept = throughput.clone();
-        keep_each_level(&mut kept, Place::Guest).unwrap();
+        keep_each_level(&mut kept, Place::Elsewhere).unwrap();
         assert!(kept.points.len() < throughput.points.len() / 4);
         for (factor, level) in throughput.points.iter().flat_map(|point| point.0.iter()) {
             let least = |one: &Experiment| {

@@ -11,13 +11,14 @@ use serde::{Deserialize, Serialize};
 use super::{JournalError, MAX_RECORD, RECORD, UNREADABLE, Written, system};
 use crate::experiment::{Experiment, Profile, suite_name};
 use crate::guest::GuestsRecord;
+use crate::host::HostRecord;
 use crate::metric::MetricRecord;
 use crate::sample::Sample;
 use crate::side::SideRecord;
 use crate::terminal;
 
 /// The version of the format that this program writes and reads.
-pub const FORMAT: u64 = 14;
+pub const FORMAT: u64 = 15;
 
 /// The record of a session: one start of the lab for a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -52,7 +53,7 @@ pub struct RunRecord {
     pub program: String,
     /// The folder's name.
     pub name: String,
-    /// The host that runs the lab.
+    /// The host that is measured: its host name, or the name of guests or hosts on the command line.
     pub host: String,
     /// The profile.
     pub profile: Profile,
@@ -68,8 +69,10 @@ pub struct RunRecord {
     pub code: BTreeMap<String, String>,
     /// The two sides of a comparison, in the order of [`LEVELS`](crate::side::LEVELS); empty without one.
     pub sides: Vec<SideRecord>,
-    /// The guests in which the run was measured; `None` for this host.
+    /// The guests in which the run was measured; `None` for hosts.
     pub guests: Option<GuestsRecord>,
+    /// The hosts on which the run was measured, with their roles; empty for the host of the lab, or guests.
+    pub hosts: Vec<HostRecord>,
     /// The sessions, in order: that of a sample is at index `session - 1`.
     pub sessions: Vec<SessionRecord>,
     /// The environments of the samples, by id.

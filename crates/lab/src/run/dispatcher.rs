@@ -128,10 +128,15 @@ impl<'a> Dispatcher<'a> {
         sink: &mut JournalSink,
     ) -> Result<(), RunError> {
         let (metrics, label) = (self.metrics(&order), self.label(side));
+        // The attempt at the first point if the connection to its host was lost: it is measured again, once, because the
+        // connection is not part of the measurement.
+        let mut repeated: Option<u32> = None;
         while !order.points.is_empty() && !self.is_interrupted() {
             let supervisor = &mut self.supervisors[side];
             order.id = supervisor.next_id();
-            let orders = slice::from_ref(&order);
+            let sent =
+                repeated.map_or_else(|| order.clone(), |attempt| first_point(&order, attempt));
+            let orders = slice::from_ref(&sent);
             let location = &self.location;
             let results = execute(supervisor, orders, metrics, &mut |event| match event {
                 OrderEvent::Sample { sample, .. } => {
@@ -141,6 +146,16 @@ impl<'a> Dispatcher<'a> {
             })?;
             let Some(result) = results.into_iter().next() else { break };
             order.points.drain(..result.answered);
+            let was_repeated = repeated.take().is_some();
+            if result.answered == sent.points.len() {
+                // Also if the worker was lost after its last sample.
+                self.count_loss(result.lost.as_ref(), true)?;
+                continue;
+            }
+            if result.is_disconnected && (!was_repeated || result.answered > 0) {
+                repeated = Some(result.attempt);
+                continue;
+            }
             let too_many = self.count_loss(result.lost.as_ref(), result.answered > 0);
             let Some(failure) = result.lost else { break };
             if !order.points.is_empty() {
@@ -164,7 +179,8 @@ impl<'a> Dispatcher<'a> {
     ) -> Result<(), RunError> {
         let (metrics, label) = (self.metrics(&order), self.label(side));
         let point = &order.points[0];
-        for attempt in 1..=MAX_ATTEMPTS {
+        let (mut attempt, mut is_repeated) = (1, false);
+        while attempt <= MAX_ATTEMPTS {
             let supervisor = &mut self.supervisors[side];
             let id = supervisor.next_id();
             let of_role =
@@ -191,6 +207,10 @@ impl<'a> Dispatcher<'a> {
             if self.is_interrupted() {
                 break;
             }
+            if results.iter().any(|result| result.is_disconnected) && !is_repeated {
+                is_repeated = true;
+                continue;
+            }
             let lost = results.iter().find_map(|result| result.lost.as_ref());
             let too_many = self.count_loss(lost, samples.iter().any(Option::is_some));
             let samples = samples.into_iter().zip(results).enumerate();
@@ -208,6 +228,7 @@ impl<'a> Dispatcher<'a> {
             if is_final {
                 break;
             }
+            attempt += 1;
         }
         Ok(())
     }
@@ -250,6 +271,12 @@ impl<'a> Dispatcher<'a> {
     }
 }
 
+/// Returns the order of the first point only, from an attempt on.
+fn first_point(order: &Order, attempt: u32) -> Order {
+    let points = order.points.iter().take(1).cloned().collect();
+    Order { points, attempt, ..order.clone() }
+}
+
 /// Returns a failed sample of an order of the worker with this origin.
 fn failed(origin: &Origin, order: &Order, point: &OrderedPoint, failure: Failure) -> Sample {
     let Origin { host, environment } = origin.clone();
@@ -268,7 +295,7 @@ fn labelled(sample: Sample, label: Option<&str>) -> Sample {
 fn observe(event: OrderEvent, sink: &mut JournalSink) -> Result<(), RunError> {
     match event {
         OrderEvent::Preparing(artefact) => sink.observe(Event::Preparing(&artefact)),
-        OrderEvent::BootRepeated(why) => sink.observe(Event::BootRepeated(&why)),
+        OrderEvent::Delayed(delay) => sink.observe(Event::Delayed(&delay)),
         OrderEvent::WorkerLost { failure, .. } => sink.observe(Event::WorkerLost(&failure.why)),
         OrderEvent::Environment(environment) => sink.record_environment(environment)?,
         OrderEvent::Sample { .. } => {}

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use machine::environment::Environment;
 
-use super::RunError;
 use super::supervisor::{POLL_INTERVAL, Supervisor};
+use super::{Delay, RunError};
 use crate::answer::{Permitted, checked};
 use crate::artefact::{MAX_LOCK_WAIT, MAX_MAKING};
 use crate::link::{LinkOutput, Output};
@@ -33,8 +33,8 @@ pub(super) enum OrderEvent {
     Preparing(String),
     /// A worker, or a guest of a worker, was started in this environment.
     Environment(Environment),
-    /// The kernel of a guest panicked as it booted, for this reason; it is started again.
-    BootRepeated(String),
+    /// The start of a worker is delayed.
+    Delayed(Delay),
     /// A worker was lost.
     WorkerLost {
         /// The index of the worker.
@@ -48,8 +48,12 @@ pub(super) enum OrderEvent {
 pub(super) struct OrderResult {
     /// The number of points with a final sample.
     pub(super) answered: usize,
+    /// The attempt at the next point that is due, from 1.
+    pub(super) attempt: u32,
     /// Why the worker was lost; `None` if it is still running.
     pub(super) lost: Option<Failure>,
+    /// Whether it was lost because the connection to its host was.
+    pub(super) is_disconnected: bool,
 }
 
 /// A function that handles events.
@@ -66,7 +70,7 @@ pub(super) fn execute(
     metrics: &[Metric],
     handle: &mut Handler,
 ) -> Result<Vec<OrderResult>, RunError> {
-    let mut report = |why: &str| handle(OrderEvent::BootRepeated(why.to_owned()));
+    let mut report = |delay: Delay| handle(OrderEvent::Delayed(delay));
     for environment in supervisor.ensure_workers(orders.len(), &mut report)? {
         handle(OrderEvent::Environment(environment))?;
     }
@@ -91,6 +95,7 @@ struct Execution<'o> {
     progress: OrderProgress,
     state: State,
     lost: Option<Failure>,
+    is_disconnected: bool,
 }
 
 /// State of an order; it determines how long the worker may be silent.
@@ -108,7 +113,7 @@ enum State {
 impl<'o> Execution<'o> {
     fn new(order: &'o Order) -> Self {
         let progress = OrderProgress::of_worker(order);
-        Self { order, progress, state: State::Measuring, lost: None }
+        Self { order, progress, state: State::Measuring, lost: None, is_disconnected: false }
     }
 
     /// Returns the time for which the worker may be silent; `None` without limit.
@@ -151,8 +156,12 @@ impl<'e, 'a> Executor<'e, 'a> {
                 self.receive(output)?;
             }
         }
-        let result =
-            |one: Execution| OrderResult { answered: one.progress.answered, lost: one.lost };
+        let result = |one: Execution| OrderResult {
+            answered: one.progress.answered,
+            attempt: one.progress.attempt,
+            lost: one.lost,
+            is_disconnected: one.is_disconnected,
+        };
         Ok(self.executions.into_iter().map(result).collect())
     }
 
@@ -220,14 +229,15 @@ impl<'e, 'a> Executor<'e, 'a> {
             | Answer::Stop
             | Answer::Message(_)
             | Answer::Greeting(_)
-            | Answer::Prepared => State::Measuring,
+            | Answer::Prepared
+            | Answer::Waiting { .. } => State::Measuring,
         };
         self.set_state(index, state);
         match answer {
             Answer::Sample(answer) => {
                 let permitted = Permitted {
                     metrics: self.metrics,
-                    lacks_time: self.supervisor.location().lacks_time(),
+                    lacks_time: self.supervisor.lacks_time(),
                     may_be_empty: !answer.role.is_empty(),
                 };
                 let sample = checked(answer.sample, permitted);
@@ -242,7 +252,7 @@ impl<'e, 'a> Executor<'e, 'a> {
             }
             Answer::Preparing { artefact } => (self.handle)(OrderEvent::Preparing(artefact)),
             Answer::Greeting(guest) => (self.handle)(OrderEvent::Environment(guest.environment)),
-            Answer::Prepared => Ok(()),
+            Answer::Prepared | Answer::Waiting { .. } => Ok(()),
         }
     }
 
@@ -302,8 +312,11 @@ impl<'e, 'a> Executor<'e, 'a> {
 
     /// Kills a worker and cancels the others; the next order starts another in its place.
     fn lose(&mut self, index: usize, failure: Failure) -> Result<(), RunError> {
+        let is_disconnected = self.supervisor.link(index).is_some_and(|it| it.is_disconnected());
+        self.supervisor.location().log(index, &failure.why);
         self.supervisor.kill(index);
         let execution = &mut self.executions[index];
+        execution.is_disconnected = is_disconnected;
         (execution.state, execution.lost) = (State::Done, Some(failure.clone()));
         (self.handle)(OrderEvent::WorkerLost { worker: index, failure })?;
         self.cancel(Some(index))

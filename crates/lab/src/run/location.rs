@@ -1,16 +1,20 @@
-//! Where the workers of a run are: on this host, or in guests.
+//! Where the workers of a run are: on this host, in guests, or on other hosts.
 
 use std::collections::BTreeMap;
 use std::num::NonZero;
+use std::path::Path;
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use machine::cpu::CpuClock;
 use machine::environment::Environment;
 
-use super::{Event, Lab, RunObserver, RunRequest};
+use super::{Event, Lab, RunError, RunObserver, RunRequest, purpose_of_run};
 use crate::artefact::{self, Artefacts, Recipe};
 use crate::guest::{BootCommand, Guests, MAX_BOOT_TIME};
+use crate::host::{ConnectError, HostLog, Hosts, MAX_SILENCE, RemoteHost, RemoteOptions};
+use crate::journal::JournalError;
 use crate::option;
 use crate::sample::{Failure, Sample};
 use crate::suite;
@@ -35,6 +39,63 @@ pub(super) enum Location {
         /// What their starts need.
         artefacts: Artefacts,
     },
+    /// On other hosts.
+    Hosts(RemoteHosts),
+}
+
+/// The hosts of a run with their logs.
+#[derive(Clone)]
+pub(super) struct RemoteHosts {
+    hosts: Hosts,
+    /// By host, in the same order.
+    logs: Vec<Arc<HostLog>>,
+    /// What the run does, for others that want the lock of a host.
+    purpose: String,
+    /// Whether to wait while another run measures on a host.
+    waits: bool,
+}
+
+impl RemoteHosts {
+    /// Returns the hosts of a request.
+    ///
+    /// # Errors
+    /// Returns [`RunError::Start`] if the current folder no longer exists.
+    fn of(hosts: &Hosts, request: &RunRequest) -> Result<Self, RunError> {
+        let here = machine::environment::hostname();
+        Ok(Self {
+            hosts: hosts.clone(),
+            logs: hosts.hosts.iter().map(|host| Arc::new(HostLog::new(host.name()))).collect(),
+            purpose: format!("{} on {here}", purpose_of_run(&request.results)?),
+            waits: request.waits,
+        })
+    }
+
+    fn host(&self, worker: usize) -> &dyn RemoteHost {
+        self.hosts.hosts[self.hosts.index_of(worker)].as_ref()
+    }
+
+    /// Returns the log of the host of a worker. Workers on one host share its file.
+    fn log(&self, worker: usize) -> &Arc<HostLog> {
+        let name = self.host(worker).name();
+        let first = self.hosts.hosts.iter().position(|host| host.name() == name);
+        &self.logs[first.unwrap_or_default()]
+    }
+
+    /// Connects to the host of a worker and returns the command of the worker there.
+    fn command(&self, worker: usize) -> Result<BootCommand, ConnectError> {
+        let host = self.host(worker);
+        let options = RemoteOptions {
+            purpose: self.purpose.clone(),
+            takes_lock: self.hosts.is_first_on_host(worker),
+            waits: self.waits,
+            nice: self.hosts.nice,
+            cpus: host.cpus().to_vec(),
+            max_silence: u64::try_from(MAX_SILENCE.as_millis()).unwrap_or(u64::MAX),
+        };
+        let command =
+            host.worker(&options).inspect_err(|error| self.log(worker).add(&error.why))?;
+        Ok(BootCommand::of_host(command, Arc::clone(self.log(worker))))
+    }
 }
 
 impl Location {
@@ -45,8 +106,11 @@ impl Location {
         request: &RunRequest,
         options: &BTreeMap<String, String>,
         observer: &mut dyn RunObserver,
-    ) -> Self {
-        let Some(guests) = request.guests.clone() else { return Self::Host };
+    ) -> Result<Self, RunError> {
+        if let Some(hosts) = &request.hosts {
+            return Ok(Self::Hosts(RemoteHosts::of(hosts, request)?));
+        }
+        let Some(guests) = request.guests.clone() else { return Ok(Self::Host) };
         let mut make = |recipes: &[Recipe]| {
             artefact::prepare_all(recipes, |name| observer.event(Event::Preparing(name)))
         };
@@ -59,16 +123,61 @@ impl Location {
             let of_point = |point| option::recipes(method, point, options);
             make(&experiment.points.iter().flat_map(of_point).collect::<Vec<_>>());
         }
-        Self::Guests { guests, artefacts }
+        Ok(Self::Guests { guests, artefacts })
     }
 
-    /// Returns the command that boots the guest of a worker.
+    /// Returns the command that boots the guest of a worker, or connects to its host.
     ///
     /// # Errors
-    /// Returns the failure of an artefact or of what the guest needs outside of it.
-    pub(super) fn boot_command(&self, worker: usize) -> Option<Result<BootCommand, Failure>> {
-        let Self::Guests { guests, artefacts } = self else { return None };
-        Some((guests.hosts.get(worker)?.guest.start)(artefacts))
+    /// Returns the failure of an artefact or of what the guest needs outside of it, or why the host cannot be used.
+    pub(super) fn boot_command(&self, worker: usize) -> Option<Result<BootCommand, ConnectError>> {
+        let final_error =
+            |failure: Failure| ConnectError { why: failure.to_string(), is_temporary: false };
+        match self {
+            Self::Host => None,
+            Self::Guests { guests, artefacts } => {
+                let start = &guests.hosts.get(worker)?.guest.start;
+                Some(start(artefacts).map_err(final_error))
+            }
+            Self::Hosts(hosts) => Some(hosts.command(worker)),
+        }
+    }
+
+    /// Opens the logs of hosts in the folder of the run.
+    ///
+    /// # Errors
+    /// Returns [`RunError::Journal`] if the system refuses.
+    pub(super) fn open_logs(&self, run: &Path) -> Result<(), RunError> {
+        let Self::Hosts(RemoteHosts { logs, .. }) = self else { return Ok(()) };
+        let remedy = "free space or choose another folder with --results";
+        let opened = logs.iter().try_for_each(|log| log.open(run));
+        opened.map_err(|(path, error)| JournalError::System { path, error, remedy }.into())
+    }
+
+    /// Adds a line to the log of the host of a worker, if it is on another host.
+    pub(super) fn log(&self, worker: usize, line: &str) {
+        if let Self::Hosts(hosts) = self {
+            hosts.log(worker).add(line);
+        }
+    }
+
+    /// Returns the time for which to try to reach the host of a worker after a connection was lost; `None` if the worker
+    /// is on this host or in a guest.
+    pub(super) fn reconnect_time(&self, worker: usize) -> Option<Duration> {
+        match self {
+            Self::Hosts(hosts) => Some(hosts.host(worker).reconnect_time()),
+            Self::Host | Self::Guests { .. } => None,
+        }
+    }
+
+    /// Returns processes of this machine that must survive a lost worker: those that keep connections open.
+    pub(super) fn processes(&self) -> Vec<u32> {
+        match self {
+            Self::Hosts(hosts) => {
+                hosts.hosts.hosts.iter().flat_map(|host| host.processes()).collect()
+            }
+            Self::Host | Self::Guests { .. } => Vec::new(),
+        }
     }
 
     /// Returns the name of a worker in errors.
@@ -77,6 +186,7 @@ impl Location {
             Self::Guests { guests, .. } if worker < guests.hosts.len() => {
                 format!("guest '{}'", guests.hosts[worker].name)
             }
+            Self::Hosts(hosts) => format!("the worker on '{}'", hosts.host(worker).name()),
             Self::Host | Self::Guests { .. } => "the worker".into(),
         }
     }
@@ -89,7 +199,7 @@ impl Location {
     /// Returns the time limit for the greeting of a worker.
     pub(super) fn max_greeting_time(&self) -> Duration {
         match self {
-            Self::Host => MAX_GREETING_TIME,
+            Self::Host | Self::Hosts(_) => MAX_GREETING_TIME,
             Self::Guests { .. } => MAX_BOOT_TIME,
         }
     }
@@ -97,7 +207,7 @@ impl Location {
     /// Returns how much longer than here samples may take.
     pub(super) fn slowdown(&self) -> u32 {
         match self {
-            Self::Host => 1,
+            Self::Host | Self::Hosts(_) => 1,
             Self::Guests { guests, .. } => {
                 let cpus = thread::available_parallelism().map_or(1, NonZero::get);
                 guest_slowdown(guests.hosts.iter().map(|host| host.guest.cpus), cpus)
@@ -110,6 +220,8 @@ impl Location {
         match self {
             Self::Guests { guests, .. } if guests.clock == CpuClock::Untimed => true,
             Self::Host | Self::Guests { .. } => machine::cpu::lacks_time(),
+            // Their greetings state it.
+            Self::Hosts(_) => false,
         }
     }
 
@@ -119,7 +231,7 @@ impl Location {
     /// Returns `unavailable` if there are fewer guests.
     pub(super) fn check_roles(&self, roles: usize) -> Result<(), Failure> {
         match self {
-            Self::Host => Ok(()),
+            Self::Host | Self::Hosts(_) => Ok(()),
             Self::Guests { guests, .. } => guests.check_roles(roles),
         }
     }
@@ -146,9 +258,14 @@ impl Location {
         Err(format!("guest '{}': {why}", host.name))
     }
 
-    /// Replaces the fault of a sample by what is wrong outside of the guests, which explains it.
+    /// Replaces the fault of a sample by what is wrong outside of the guests, which explains it. Names the host of what is
+    /// wrong or missing on another host.
     pub(super) fn explained(&self, sample: Sample) -> Sample {
-        let Self::Guests { guests, .. } = self else { return sample };
+        let guests = match self {
+            Self::Host => return sample,
+            Self::Hosts(hosts) => return of_host(sample, &hosts.hosts),
+            Self::Guests { guests, .. } => guests,
+        };
         if !sample.error.as_ref().is_some_and(|error| error.kind.is_fault()) {
             return sample;
         }
@@ -164,6 +281,15 @@ impl Location {
 fn guest_slowdown(guests: impl Iterator<Item = u32>, cpus: usize) -> u32 {
     let cpus = u32::try_from(cpus).unwrap_or(u32::MAX);
     GUEST_SLOWDOWN.saturating_mul(guests.sum::<u32>().div_ceil(cpus.max(1)).max(1))
+}
+
+/// Names the host in the error of a sample, unless roles are on several: then the error names its role, with the host name.
+fn of_host(mut sample: Sample, hosts: &Hosts) -> Sample {
+    if let (Some(error), [host]) = (sample.error.take(), hosts.hosts.as_slice()) {
+        let why = format!("host '{}': {}", host.name(), error.why);
+        sample.error = Some(error.with_details(why));
+    }
+    sample
 }
 
 #[cfg(test)]

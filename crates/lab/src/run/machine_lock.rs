@@ -124,7 +124,7 @@ impl MachineLock {
 }
 
 /// Returns whether the description of a holder states this purpose.
-fn has_purpose(holder: &str, purpose: &str) -> bool {
+pub(crate) fn has_purpose(holder: &str, purpose: &str) -> bool {
     holder.ends_with(&format!("Z, {purpose}"))
 }
 

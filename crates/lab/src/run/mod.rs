@@ -27,12 +27,14 @@ use std::time::Duration;
 
 use crate::experiment::{Experiment, Profile};
 use crate::guest::Guests;
+use crate::host::Hosts;
 use crate::journal::JournalError;
 use crate::sample::{Failure, Sample};
 use crate::side::Side;
 use crate::suite::Lab;
 
 pub use import::Imported;
+pub(crate) use machine_lock::has_purpose;
 pub use machine_lock::{LockRequest, MachineLock, purpose_of_run};
 pub use scheduler::is_narrow;
 pub use sink::is_lab_experiment;
@@ -65,6 +67,8 @@ pub struct RunRequest<'a> {
     pub sides: Vec<Side>,
     /// The guests in which the run is measured; `None` for this host.
     pub guests: Option<Guests>,
+    /// The hosts on which the run is measured; `None` for this host or guests.
+    pub hosts: Option<Hosts>,
     /// Whether to wait while another run measures on this machine; otherwise the run is refused.
     pub waits: bool,
     /// The lock of the machine, if the caller has it already.
@@ -133,12 +137,23 @@ pub enum Event<'a> {
         /// Whether the maximum number of rounds comes first.
         limited: bool,
     },
-    /// The kernel of a guest panicked as it booted, for this reason; it is started again.
-    BootRepeated(&'a str),
+    /// The start of a worker is delayed.
+    Delayed(&'a Delay),
     /// A worker was lost, for this reason; another replaces it.
     WorkerLost(&'a str),
     /// A system setting that a killed run had changed was restored: its file.
     Restored(&'a Path),
+}
+
+/// What delays the start of a worker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Delay {
+    /// The kernel of a guest panicked as it booted, for this reason; it is started again.
+    BootRepeated(String),
+    /// A host cannot be reached, for this reason; the lab connects again.
+    Reconnecting(String),
+    /// Another run measures on a host: the worker there, and the process, start and folder of that run.
+    Waiting(String),
 }
 
 /// An observer of a run, e.g. a progress bar.
@@ -220,11 +235,19 @@ fn join_lines(errors: &[machine::SysError]) -> String {
     errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; also: ")
 }
 
-/// Checks that the guests have enough hosts for an experiment at least; points of the others are unavailable.
+/// Checks that the guests have enough hosts for an experiment at least; points of the others are unavailable. Hosts must
+/// have the roles of every experiment.
 ///
 /// # Errors
-/// Returns [`RunError::Limits`] before a guest boots for nothing.
+/// Returns [`RunError::Limits`] before a guest boots, or a connection is made, for nothing.
 fn check_roles(request: &RunRequest) -> Result<(), RunError> {
+    if let Some(hosts) = &request.hosts {
+        return request.experiments.iter().try_for_each(|experiment| {
+            let checked = hosts.check_roles(&experiment.roles);
+            checked
+                .map_err(|why| RunError::Limits(format!("experiment '{}': {why}", experiment.id())))
+        });
+    }
     let Some(guests) = &request.guests else { return Ok(()) };
     let mut first = None;
     for experiment in &request.experiments {

@@ -7,7 +7,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use super::{Lab, MAX_SEED, METRICS, RunRequest, SESSION};
 use crate::artefact;
 use crate::experiment::{Experiment, Profile};
-use crate::guest::{self, GuestsRecord};
+use crate::guest::{self, Guests, GuestsRecord};
+use crate::host::{self, HostRecord, Hosts};
 use crate::journal::{self, FORMAT, RunRecord};
 use crate::metric::MetricRecord;
 use crate::option::{self, ALLOW_CODE};
@@ -26,28 +27,33 @@ pub(super) struct Conditions {
     pub(super) code: BTreeMap<String, String>,
     /// The sides of a comparison; empty without one.
     pub(super) sides: Vec<SideRecord>,
-    /// The guests in which the run is measured; `None` for this host.
+    /// The guests in which the run is measured; `None` for hosts.
     pub(super) guests: Option<GuestsRecord>,
+    /// The hosts on which the run is measured; empty for this host or guests.
+    pub(super) hosts: Vec<HostRecord>,
 }
 
 impl Conditions {
-    /// Determines the conditions of this process for these experiments.
+    /// Determines the conditions of a request.
     ///
     /// # Errors
     /// Returns the error of `getpriority(2)`.
     pub(super) fn current(
         lab: &Lab,
-        experiments: &[Experiment],
+        request: &RunRequest,
         options: &BTreeMap<String, String>,
         sides: Vec<SideRecord>,
-        guests: Option<GuestsRecord>,
     ) -> Result<Self, machine::SysError> {
         Ok(Self {
             options: option::values(options),
-            nice: machine::priority::current()?,
-            code: code_digests(lab, experiments, options),
+            nice: match &request.hosts {
+                Some(hosts) => hosts.nice,
+                None => machine::priority::current()?,
+            },
+            code: code_digests(lab, &request.experiments, options),
             sides,
-            guests,
+            guests: request.guests.as_ref().map(Guests::record),
+            hosts: request.hosts.as_ref().map(Hosts::records).unwrap_or_default(),
         })
     }
 }
@@ -101,6 +107,7 @@ pub(super) fn new_record(
         code: conditions.code.clone(),
         sides: conditions.sides.clone(),
         guests: conditions.guests.clone(),
+        hosts: conditions.hosts.clone(),
         sessions: Vec::new(),
         environments: BTreeMap::new(),
         experiments: BTreeMap::new(),
@@ -136,6 +143,9 @@ pub(super) fn check_resumable(
     }
     if let Some(difference) = guest::difference(record.guests.as_ref(), conditions.guests.as_ref())
     {
+        return Err(difference);
+    }
+    if let Some(difference) = host::difference(&record.hosts, &conditions.hosts) {
         return Err(difference);
     }
     let options = option::differences(&record.options, &conditions.options);
@@ -288,6 +298,7 @@ mod tests {
             is_enough: None,
             sides: Vec::new(),
             guests: None,
+            hosts: None,
             waits: false,
             lock: None,
             options: BTreeMap::new(),
@@ -351,22 +362,22 @@ mod tests {
         let points = [&link, &folder.path().join("absent.so")];
         let points = points.map(|path| Point::from([("file", path.to_str().unwrap())]));
         let experiment = Experiment { points: points.into(), ..experiment() };
-        let experiments = std::slice::from_ref(&experiment);
+        let request = request(&experiment, None);
         let lab = Lab { suites: &[&TOY], version: "1" };
         let current = |content: &str| {
             fs::write(&file, content).unwrap();
             let allowed = map(ALLOW_CODE, "yes");
-            Conditions::current(&lab, experiments, &allowed, Vec::new(), None).unwrap()
+            Conditions::current(&lab, &request, &allowed, Vec::new()).unwrap()
         };
         let before = current("before");
         assert_eq!(before.code.len(), 1);
         let record = record(&before);
-        let check = |now: &Conditions| check_resumable(&record, &request(&experiment, None), now);
+        let check = |now: &Conditions| check_resumable(&record, &request, now);
         assert_eq!(check(&current("before")), Ok(()));
         let why = check(&current("after")).unwrap_err();
         assert_eq!(why, format!("{}: its content changed since the run began", link.display()));
         let not_allowed =
-            Conditions::current(&lab, experiments, &BTreeMap::new(), Vec::new(), None).unwrap();
+            Conditions::current(&lab, &request, &BTreeMap::new(), Vec::new()).unwrap();
         assert_eq!(not_allowed.code, BTreeMap::new(), "a file that is not loaded is not read");
     }
 
@@ -388,6 +399,7 @@ mod tests {
             code: map("./mine.so", "digest"),
             sides: Vec::new(),
             guests: None,
+            hosts: Vec::new(),
         };
         let record = record(&conditions);
         let check = |experiment: &Experiment, conditions: &Conditions| {

@@ -8,8 +8,8 @@ use std::time::Duration;
 use machine::cpu::CpuClock;
 use machine::environment::Environment;
 
-use super::RunError;
 use super::supervisor::{Processes, Supervisor};
+use super::{Delay, RunError};
 use crate::guest::{Guest, GuestHost, Guests};
 use crate::message::{Answer, Greeting, HostData, Order, OrderedPoint, SampleAnswer};
 use crate::point::Point;
@@ -59,9 +59,9 @@ pub(super) fn without_greeting(scripts: &[String]) -> Supervisor<'static> {
     supervisor
 }
 
-/// Handles the report of a guest that is started again, of which there is none.
-pub(crate) fn unreported(why: &str) -> Result<(), RunError> {
-    panic!("a guest was started again: {why}")
+/// Handles the report of a delay, of which there is none.
+pub(crate) fn unreported(delay: Delay) -> Result<(), RunError> {
+    panic!("a start was delayed: {delay:?}")
 }
 
 /// Returns guests `mine` of these hosts, which nothing can boot.

@@ -16,9 +16,8 @@ use super::remaining::RemainingWork;
 use super::scheduler::{Extent, Scheduler};
 use super::sink::JournalSink;
 use super::supervisor::{Processes, Supervisor};
-use super::{Event, Lab, RunError, RunObserver, RunRequest, RunSummary};
+use super::{Delay, Event, Lab, RunError, RunObserver, RunRequest, RunSummary};
 use crate::descendants;
-use crate::guest::Guests;
 use crate::journal::{Journal, SessionRecord, latest};
 use crate::link::Origin;
 use crate::option;
@@ -29,8 +28,8 @@ pub(super) struct Session<'a> {
     request: &'a RunRequest<'a>,
     dispatcher: Dispatcher<'a>,
     sink: JournalSink<'a>,
-    /// Held until the workers have ended.
-    _lock: Arc<MachineLock>,
+    /// Held until the workers have ended; `None` if they are on other hosts, where the first takes it.
+    _lock: Option<Arc<MachineLock>>,
 }
 
 impl<'a> Session<'a> {
@@ -45,11 +44,12 @@ impl<'a> Session<'a> {
         observer: &'a mut dyn RunObserver,
     ) -> Result<Self, RunError> {
         descendants::adopt().map_err(|e| RunError::Start(e.to_string()))?;
-        let lock = take_lock(request, observer)?;
-        // Before the worker captures the environment, so that settings of a killed run are not part of it.
-        report_restored(machine::setting::restore_left(), observer)?;
+        let lock = match request.hosts {
+            None => Some(prepare_here(request, observer)?),
+            Some(_) => None,
+        };
         let options = option::with_defaults(lab.suites, &request.options);
-        let location = Location::prepare(lab, request, &options, observer);
+        let location = Location::prepare(lab, request, &options, observer)?;
         if request.interrupted.load(Ordering::Relaxed) {
             return Err(RunError::Interrupted);
         }
@@ -57,11 +57,10 @@ impl<'a> Session<'a> {
         let sides = request.sides.iter().zip(&environments);
         let sides = sides.map(|(side, environment)| side.record(environment)).collect();
         let origin = Origin::of(&environments[0]);
-        let host = request.guests.as_ref().map_or(&origin.host, |guests| &guests.name);
-        let folder = latest(&request.results, host, request.profile, request.fresh)?.folder;
+        let host = host_of(request, &origin);
+        let folder = latest(&request.results, &host, request.profile, request.fresh)?.folder;
         let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let guests = request.guests.as_ref().map(Guests::record);
-        let conditions = Conditions::current(lab, &request.experiments, &options, sides, guests)
+        let conditions = Conditions::current(lab, request, &options, sides)
             .map_err(|e| RunError::Start(e.to_string()))?;
         let new =
             || new_record(lab, request.profile, request.seed, name, host.clone(), &conditions);
@@ -78,6 +77,7 @@ impl<'a> Session<'a> {
         }
         describe(&mut journal.record, lab, &request.experiments, &conditions.code);
         journal.save_record()?;
+        location.open_logs(&folder)?;
         let remaining = RemainingWork::of(request, lab.suites);
         Ok(Self {
             request,
@@ -185,6 +185,29 @@ impl<'a> Session<'a> {
     }
 }
 
+/// Takes the lock of this machine, on which the run measures, and restores settings that a killed run had changed. The
+/// worker must not capture them as its environment.
+///
+/// # Errors
+/// Returns an error if another run measures here or a setting is not restored.
+fn prepare_here(
+    request: &RunRequest,
+    observer: &mut dyn RunObserver,
+) -> Result<Arc<MachineLock>, RunError> {
+    let lock = take_lock(request, observer)?;
+    report_restored(machine::setting::restore_left(), observer)?;
+    Ok(lock)
+}
+
+/// Returns the host of a run: the name of the guests or hosts on which it is measured, or of this host.
+fn host_of(request: &RunRequest, origin: &Origin) -> String {
+    match (&request.guests, &request.hosts) {
+        (Some(guests), _) => guests.name.clone(),
+        (None, Some(hosts)) => hosts.name(),
+        (None, None) => origin.host.clone(),
+    }
+}
+
 /// Returns the lock of the machine: that of the request, or a new one.
 fn take_lock(
     request: &RunRequest,
@@ -212,8 +235,8 @@ fn start_workers<'a>(
     for side in if request.sides.is_empty() { &this_program[..] } else { &request.sides } {
         let supervisor = Supervisor::new(request.interrupted, side.clone(), processes.clone());
         let mut supervisor = supervisor.with_location(location.clone());
-        let mut report = |why: &str| {
-            observer.event(Event::BootRepeated(why));
+        let mut report = |delay: Delay| {
+            observer.event(Event::Delayed(&delay));
             Ok(())
         };
         environments.push(supervisor.ensure_workers(1, &mut report)?.remove(0));

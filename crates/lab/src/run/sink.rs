@@ -244,8 +244,9 @@ impl<'a> JournalSink<'a> {
         origin: &Origin,
         interrupted: bool,
     ) -> Result<RunSummary, RunError> {
-        // The lab's overhead in a guest is that of the emulation.
-        if self.summary.samples > 0 && self.journal.record.guests.is_none() {
+        // The lab's overhead in a guest is that of the emulation, and on another host that of the network.
+        let record = &self.journal.record;
+        if self.summary.samples > 0 && record.guests.is_none() && record.hosts.is_empty() {
             let overhead = self.overhead(origin);
             self.journal.append(&overhead)?;
         }

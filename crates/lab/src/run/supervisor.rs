@@ -10,18 +10,23 @@ use std::time::{Duration, Instant};
 
 use machine::environment::Environment;
 
-use super::RunError;
 use super::location::Location;
+use super::{Delay, RunError};
 use crate::descendants;
 use crate::guest::{BootCommand, BootFailure, boot};
+use crate::host::ConnectError;
 use crate::link::{Build, Link, LinkOutput, Origin};
 use crate::message::{Answer, QUEUE_LENGTH, Request};
+use crate::quantity::format_duration;
 use crate::sample::{Failure, FailureKind};
 use crate::side::Side;
 use crate::worker::WORKER_GRACE;
 
 /// How often the lab checks for an interruption.
 pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// The pause between two attempts to reach a host again: the first, and the longest.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const MAX_PAUSE: Duration = Duration::from_secs(30);
 /// The maximum number of environments of a run: each boot of a host and each kind of guest is one.
 const MAX_ENVIRONMENTS: usize = 1000;
 
@@ -38,6 +43,8 @@ pub(super) struct Supervisor<'a> {
     interrupted: &'a AtomicBool,
     workers: Vec<WorkerSlot>,
     next_id: u64,
+    /// Whether a worker on another host has an emulated CPU, so that no time of it is accepted.
+    has_emulated: bool,
     /// The ids of the run's environments.
     environments: BTreeSet<String>,
     sender: SyncSender<LinkOutput>,
@@ -49,10 +56,28 @@ pub(super) struct Supervisor<'a> {
 /// One worker; its process may be replaced.
 struct WorkerSlot {
     /// Returns the command that starts it.
-    start: Box<dyn Fn() -> Result<BootCommand, Failure>>,
+    start: Box<dyn Fn() -> Result<BootCommand, ConnectError>>,
     link: Option<Link>,
     /// The identity in which every process of this worker must run; `None` before the first.
     origin: Option<Origin>,
+}
+
+/// A function that reports what delays a start.
+pub(super) type Report<'r> = dyn FnMut(Delay) -> Result<(), RunError> + 'r;
+
+/// Why a worker did not start.
+struct StartFailure {
+    error: RunError,
+    /// Whether it is a guest whose kernel panicked.
+    is_panic: bool,
+    /// Whether a later attempt to reach its host may succeed.
+    is_temporary: bool,
+}
+
+impl StartFailure {
+    fn new(error: RunError) -> Self {
+        Self { error, is_panic: false, is_temporary: false }
+    }
 }
 
 impl<'a> Supervisor<'a> {
@@ -67,6 +92,7 @@ impl<'a> Supervisor<'a> {
             interrupted,
             workers: Vec::new(),
             next_id: 0,
+            has_emulated: false,
             environments: BTreeSet::new(),
             sender,
             outputs,
@@ -83,6 +109,11 @@ impl<'a> Supervisor<'a> {
     /// Returns where the workers run.
     pub(super) fn location(&self) -> &Location {
         &self.location
+    }
+
+    /// Returns whether no time is measured where the workers run, because a CPU is emulated.
+    pub(super) fn lacks_time(&self) -> bool {
+        self.has_emulated || self.location.lacks_time()
     }
 
     /// Returns whether the user interrupted the run.
@@ -114,15 +145,15 @@ impl<'a> Supervisor<'a> {
     }
 
     /// Starts workers until the first `count` are running; returns the environments of those that were started. Calls
-    /// `report` with the cause before a guest is started again.
+    /// `report` before a guest is started again, and while a host cannot be used.
     ///
     /// # Errors
     /// Returns [`RunError::Start`] if one does not start or there are fewer guests, [`RunError::Lost`] if its environment
-    /// has changed, [`RunError::Interrupted`] if the user interrupts the run, and the error of `report`.
+    /// has changed or its host cannot be reached again, [`RunError::Interrupted`] if the user interrupts the run, and the error of `report`.
     pub(super) fn ensure_workers(
         &mut self,
         count: usize,
-        report: &mut dyn FnMut(&str) -> Result<(), RunError>,
+        report: &mut Report,
     ) -> Result<Vec<Environment>, RunError> {
         self.location.check_roles(count).map_err(|why| RunError::Start(why.to_string()))?;
         while self.workers.len() < count {
@@ -141,36 +172,105 @@ impl<'a> Supervisor<'a> {
     }
 
     /// Adds a worker that is not started yet.
-    pub(super) fn add(&mut self, start: impl Fn() -> Result<BootCommand, Failure> + 'static) {
+    pub(super) fn add(&mut self, start: impl Fn() -> Result<BootCommand, ConnectError> + 'static) {
         self.workers.push(WorkerSlot { start: Box::new(start), link: None, origin: None });
     }
 
-    /// Starts a worker; a guest whose kernel panics as it boots is started again.
-    fn start(
-        &mut self,
-        index: usize,
-        report: &mut dyn FnMut(&str) -> Result<(), RunError>,
-    ) -> Result<Environment, RunError> {
+    /// Starts a worker. A guest whose kernel panics as it boots is started again; a host to which the connection was lost
+    /// is connected again.
+    fn start(&mut self, index: usize, report: &mut Report) -> Result<Environment, RunError> {
+        if let Some(limit) = self.location.reconnect_time(index) {
+            return match self.workers[index].origin {
+                None => self.start_once(index, report).map_err(|failure| failure.error),
+                Some(_) => self.reconnect(index, limit, report),
+            };
+        }
+        let report = RefCell::new(report);
         boot(
             || {
-                self.start_process(index)?;
-                self.greeting(index).map_err(|error| {
-                    let has_panicked = self.link(index).is_some_and(|link| link.has_panicked());
-                    let is_panic = has_panicked && self.location.is_guests();
-                    self.kill(index);
+                let mut report = report.borrow_mut();
+                self.start_once(index, &mut **report).map_err(|failure| {
+                    let StartFailure { error, is_panic, .. } = failure;
                     BootFailure { error, is_panic }
                 })
             },
-            |error| report(&error.to_string()),
+            |error| report.borrow_mut()(Delay::BootRepeated(error.to_string())),
         )
     }
 
+    /// Starts a worker on a host to which the connection was lost: tries again, with longer and longer pauses, until the
+    /// host refuses or `limit` is over.
+    fn reconnect(
+        &mut self,
+        index: usize,
+        limit: Duration,
+        report: &mut Report,
+    ) -> Result<Environment, RunError> {
+        let (start, mut pause, mut reported) = (Instant::now(), FIRST_PAUSE, String::new());
+        loop {
+            let failure = match self.start_once(index, report) {
+                Ok(environment) => return Ok(environment),
+                Err(failure) => failure,
+            };
+            let why = match failure.error {
+                RunError::Start(why) if failure.is_temporary => why,
+                other => return Err(other),
+            };
+            if start.elapsed() + pause > limit {
+                let limit = format_duration(limit);
+                let line = format!("{why}; not reached for {limit}; run again to resume");
+                return Err(RunError::Lost(line));
+            }
+            if reported != why {
+                report(Delay::Reconnecting(why.clone()))?;
+                reported = why;
+            }
+            self.pause(pause)?;
+            pause = (2 * pause).min(MAX_PAUSE);
+        }
+    }
+
+    /// Waits.
+    ///
+    /// # Errors
+    /// Returns [`RunError::Interrupted`] if the user interrupts the run.
+    fn pause(&self, time: Duration) -> Result<(), RunError> {
+        let start = Instant::now();
+        while start.elapsed() < time {
+            if self.is_interrupted() {
+                return Err(RunError::Interrupted);
+            }
+            std::thread::sleep(POLL_INTERVAL);
+        }
+        Ok(())
+    }
+
+    /// Starts a worker in one attempt.
+    fn start_once(
+        &mut self,
+        index: usize,
+        report: &mut Report,
+    ) -> Result<Environment, StartFailure> {
+        self.start_process(index)?;
+        self.greeting(index, report).map_err(|error| {
+            let link = self.link(index);
+            let is_temporary = link.as_ref().is_some_and(|link| link.is_disconnected());
+            let has_panicked = link.is_some_and(|link| link.has_panicked());
+            let is_panic = has_panicked && self.location.is_guests();
+            self.kill(index);
+            StartFailure { error, is_panic, is_temporary }
+        })
+    }
+
     /// Starts the process of a worker.
-    fn start_process(&mut self, index: usize) -> Result<(), BootFailure<RunError>> {
+    fn start_process(&mut self, index: usize) -> Result<(), StartFailure> {
         let id = self.next_id();
-        let failed = |why: String| BootFailure { error: RunError::Start(why), is_panic: false };
+        let failed = |why: String| StartFailure::new(RunError::Start(why));
         let started = (self.workers[index].start)();
-        let mut start = started.map_err(|failure| failed(failure.to_string()))?;
+        let mut start = started.map_err(|error| match self.is_interrupted() {
+            true => StartFailure::new(RunError::Interrupted),
+            false => StartFailure { is_temporary: error.is_temporary, ..failed(error.why) },
+        })?;
         // In a separate process group, so that Ctrl-C reaches the lab only. When the lab dies, the input of a worker on this
         // host closes, and it ends with all that it started; the kernel kills a guest.
         start.command.process_group(0);
@@ -182,16 +282,22 @@ impl<'a> Supervisor<'a> {
     }
 
     /// Waits for the greeting of a new worker and checks it.
-    fn greeting(&mut self, index: usize) -> Result<Environment, RunError> {
-        let environment = self.receive_greeting(index)?;
+    fn greeting(&mut self, index: usize, report: &mut Report) -> Result<Environment, RunError> {
+        let environment = self.receive_greeting(index, report)?;
         self.location.check_guest(index, &environment).map_err(RunError::Start)?;
         self.keep_origin(index, Origin::of(&environment))?;
+        let is_remote = self.location.reconnect_time(index).is_some();
+        self.has_emulated |= is_remote && environment.emulated;
         Ok(environment)
     }
 
     /// Receives the greeting of a new worker. No order is in flight, so any output of another worker is wrong.
-    fn receive_greeting(&mut self, index: usize) -> Result<Environment, RunError> {
-        let (start, limit) = (Instant::now(), self.location.max_greeting_time());
+    fn receive_greeting(
+        &mut self,
+        index: usize,
+        report: &mut Report,
+    ) -> Result<Environment, RunError> {
+        let (mut start, mut limit) = (Instant::now(), self.location.max_greeting_time());
         while !self.is_interrupted() {
             let Some(output) = self.receive(POLL_INTERVAL) else {
                 let Some(link) = self.link(index) else { break };
@@ -209,12 +315,23 @@ impl<'a> Supervisor<'a> {
             let WorkerSlot { link: Some(link), .. } = &mut self.workers[index] else { break };
             let build = self.build.as_ref();
             let greeted = link.answer(output.output).and_then(|answer| match answer {
-                Answer::Greeting(greeting) => {
-                    link.accept_greeting(&greeting, build).map(|()| greeting.environment)
+                Answer::Greeting(greeting) => link
+                    .accept_greeting(&greeting, build)
+                    .map(|()| Greeted::In(Box::new(greeting.environment))),
+                Answer::Waiting { holder } if self.location.reconnect_time(index).is_some() => {
+                    Ok(Greeted::Waiting(holder))
                 }
                 _ => Err(link.failure("no greeting")),
             });
-            return greeted.map_err(|failure| self.not_started(&failure));
+            match greeted.map_err(|failure| self.not_started(&failure))? {
+                Greeted::In(environment) => return Ok(*environment),
+                Greeted::Waiting(holder) => {
+                    // The other run ends when it ends; a lost connection is detected by ssh.
+                    (start, limit) = (Instant::now(), Duration::MAX);
+                    let name = self.location.name(index);
+                    report(Delay::Waiting(format!("{name} waits for another run: {holder}")))?;
+                }
+            }
         }
         Err(RunError::Interrupted)
     }
@@ -275,7 +392,8 @@ impl<'a> Supervisor<'a> {
             link.kill();
             self.processes.borrow_mut().remove(&link.process());
         }
-        let others: Vec<u32> = self.processes.borrow().iter().copied().collect();
+        let mut others = self.location.processes();
+        others.extend(self.processes.borrow().iter());
         (self.kill_descendants)(&others);
     }
 
@@ -288,6 +406,14 @@ impl<'a> Supervisor<'a> {
             }
         }
     }
+}
+
+/// What a new worker answers first.
+enum Greeted {
+    /// It runs in this environment.
+    In(Box<Environment>),
+    /// Another run measures there: its process, start and folder.
+    Waiting(String),
 }
 
 impl Drop for Supervisor<'_> {
@@ -395,8 +521,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (mut supervisor, environment) = panicking(panics, &folder);
         let mut reported = Vec::new();
-        let mut report = |why: &str| {
-            reported.push(why.to_owned());
+        let mut report = |delay| {
+            let Delay::BootRepeated(why) = delay else { panic!("{delay:?}") };
+            reported.push(why);
             Ok(())
         };
         assert_eq!(supervisor.ensure_workers(1, &mut report).unwrap(), [environment]);

@@ -147,6 +147,7 @@ impl MadeUp {
             code: BTreeMap::new(),
             sides: Vec::new(),
             guests: None,
+            hosts: Vec::new(),
             sessions: vec![SessionRecord::starting(String::new())],
             environments: BTreeMap::new(),
             experiments: [(EXPERIMENT.to_string(), self.experiment())].into(),

@@ -19,6 +19,7 @@ pub(crate) fn record() -> RunRecord {
         code: BTreeMap::new(),
         sides: Vec::new(),
         guests: None,
+        hosts: Vec::new(),
         sessions: vec![SessionRecord::starting("a boot".into()); 3],
         environments: BTreeMap::new(),
         experiments: BTreeMap::new(),

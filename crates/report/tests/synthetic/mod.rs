@@ -175,6 +175,7 @@ pub(crate) fn empty(experiment: &Experiment) -> Run {
             code: BTreeMap::new(),
             sides: Vec::new(),
             guests: None,
+            hosts: Vec::new(),
             sessions: vec![SessionRecord::starting(String::new())],
             environments: [("e1".to_string(), environment)].into(),
             experiments: [(experiment.id(), experiment.clone())].into(),

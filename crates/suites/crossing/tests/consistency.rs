@@ -89,6 +89,7 @@ fn record() -> RunRecord {
         code: BTreeMap::new(),
         sides: Vec::new(),
         guests: None,
+        hosts: Vec::new(),
         sessions: Vec::new(),
         environments: BTreeMap::new(),
         experiments: BTreeMap::new(),

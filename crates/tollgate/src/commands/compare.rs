@@ -49,6 +49,7 @@ fn compare_sides(args: &Compare) -> Result<u8, CliError> {
         is_enough: None,
         sides,
         guests: None,
+        hosts: None,
         waits: *wait,
         lock: None,
         options: options.map_err(CliError::usage)?,

@@ -25,6 +25,9 @@ pub(crate) fn doctor(args: &Doctor) -> Result<u8, CliError> {
     if let Some(name) = &args.guest.guest {
         return super::guest::doctor(name, &args.guest.how, args.json);
     }
+    if let Some(name) = &args.host.host {
+        return super::hosts::doctor(name, &args.host.config, args.json);
+    }
     let left = machine::setting::restore_left();
     left.restored.iter().for_each(|setting| print_message(&restored(setting)));
     left.failed.iter().for_each(|why| print_message(&why.to_string()));

@@ -10,7 +10,7 @@ use lab::statistics::INTERVAL_ROUNDS;
 use vm::guest::Accelerator;
 
 use super::run::is_default;
-use crate::arguments::{self, GuestArgs, GuestHow};
+use crate::arguments::{self, GuestArgs, GuestHow, RunHosts};
 use crate::select::{arguments_of, quoted};
 
 /// Progress of the experiments of a request towards the rounds that verdicts need.
@@ -134,6 +134,7 @@ fn run(args: &arguments::Run, profile: Profile, effort: &str) -> String {
         ("--set", &args.measure.set),
     ];
     command += &guest_of(&args.guest);
+    command += &hosts_of(&args.hosts);
     let filter = selection.points.filter.iter().map(|text| ("-f", text));
     let repeated =
         repeated.into_iter().flat_map(|(name, all)| all.iter().map(move |it| (name, it)));
@@ -154,6 +155,14 @@ fn guest_of(args: &GuestArgs) -> String {
     let files = guest_files.as_ref().map(|folder| quoted(&folder.to_string_lossy()));
     let files = files.map_or_else(String::new, |folder| format!(" --guest-files {folder}"));
     format!(" --guest {}{accelerator}{files}", quoted(name))
+}
+
+/// Returns the arguments of the hosts on which a run is measured.
+fn hosts_of(args: &RunHosts) -> String {
+    let hosts = args.hosts.iter().map(|host| format!(" --host {}", quoted(host)));
+    let config = args.config.config.iter();
+    let config = config.map(|file| format!(" --config {}", quoted(&file.to_string_lossy())));
+    hosts.chain(config).collect()
 }
 
 #[cfg(test)]

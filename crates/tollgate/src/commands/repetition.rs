@@ -88,6 +88,9 @@ fn arguments(run: &Run, measured: &[&Experiment], files: &[PathBuf]) -> String {
             arguments += &format!(" --accelerator {}", quoted(&guests.accelerator));
         }
     }
+    for host in &record.hosts {
+        arguments += &format!(" --host {}", quoted(&host.to_string()));
+    }
     arguments + &arguments_of(Path::new("results"), files)
 }
 

@@ -36,15 +36,21 @@ const DECIDING_WIDTH: f64 = 0.005;
 const MAX_ROUNDS: u32 = 1000;
 
 /// Runs experiments and prints the results.
-pub(crate) fn run(args: &Run) -> Result<u8, CliError> {
+pub(crate) fn run(mut args: Run) -> Result<u8, CliError> {
+    let hosts = super::hosts::of_run(&mut args)?;
+    let args = &args;
     let guest = args.guest.guest.as_deref().map(vm::declaration::find).transpose();
     let guest = guest.map_err(CliError::usage)?;
     let options = options(args, guest.as_ref())?;
-    let place = if guest.is_some() { Place::Guest } else { Place::Host };
+    let is_here = guest.is_none() && hosts.is_none();
+    let place = if is_here { Place::Host } else { Place::Elsewhere };
     let catalogue = select::catalogue(&args.selection.points.files)?;
     let Selected { profile, mut experiments } =
         select::select_experiments(&catalogue, &args.selection, place)?;
-    if is_default(args) {
+    let of_first = experiments.first().map(|one| one.roles.clone()).unwrap_or_default();
+    let hosts = hosts.map(|hosts| hosts.in_order_of(&of_first));
+    // How many cores another host has is not known yet.
+    if is_default(args) && hosts.is_none() {
         let cores = machine::topology::Topology::detect().physical_cores();
         select::leave_out_larger(&mut experiments, &catalogue.claims()?, cores);
     }
@@ -52,8 +58,9 @@ pub(crate) fn run(args: &Run) -> Result<u8, CliError> {
     let declared = Declared::of(&catalogue, args)?;
     comparison::set(&mut experiments, &declared.claims, &declared.headlines);
     set_effort(args, &mut experiments)?;
-    let _priority =
-        args.priority.map(machine::priority::raise).transpose().map_err(CliError::failed)?;
+    // On other hosts, the workers have it.
+    let priority = args.priority.filter(|_| hosts.is_none());
+    let _priority = priority.map(machine::priority::raise).transpose().map_err(CliError::failed)?;
     let time = args.until_decided.or(args.measure.time);
     let time = time.or_else(|| is_default(args).then_some(DEFAULT_TIME));
     let judged = rounds_to_judge(&experiments, &declared.claims);
@@ -72,7 +79,10 @@ pub(crate) fn run(args: &Run) -> Result<u8, CliError> {
     let interrupted = interrupt_flag().map_err(CliError::failed)?;
     let mut progress = Progress::new(args.resolve.is_some(), declared.headlines.clone());
     // Before the backing files of guests are made, which a running guest may use.
-    let lock = lock(args, &interrupted, &mut progress)?;
+    let lock = match &hosts {
+        None => Some(Arc::new(lock(args, &interrupted, &mut progress)?)),
+        Some(_) => None,
+    };
     let guests = guest.map(|guest| super::guest::guests_of(&guest, &args.guest.how, &options));
     let guests = guests.transpose()?;
     let request = RunRequest {
@@ -86,8 +96,9 @@ pub(crate) fn run(args: &Run) -> Result<u8, CliError> {
         is_enough: args.until_decided.is_some().then_some(&is_precise as &dyn Fn(&Path) -> bool),
         sides: Vec::new(),
         guests,
+        hosts,
         waits: args.measure.wait,
-        lock: Some(Arc::new(lock)),
+        lock,
         options,
         interrupted: &interrupted,
     };

@@ -14,6 +14,7 @@ use report::table::{
 use super::claims::ClaimsOutput;
 use super::end::RunOutput;
 use super::guest::GuestsOutput;
+use super::hosts::HostsOutput;
 use super::plot::PlotOutput;
 use super::summary::SummaryOutput;
 use crate::arguments::Schema;
@@ -50,6 +51,7 @@ fn outputs() -> Vec<OutputSchema> {
         OutputSchema::of::<CompareOutput<'_>>(),
         OutputSchema::of::<SidesOutput<'_>>(),
         OutputSchema::of::<GuestsOutput<'_>>(),
+        OutputSchema::of::<HostsOutput>(),
         OutputSchema::of::<SamplesOutput<'_>>(),
         OutputSchema::of::<MeasuredOutput<'_>>(),
         OutputSchema::of::<BundleClaims<'_>>(),

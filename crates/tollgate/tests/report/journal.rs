@@ -44,6 +44,7 @@ pub(crate) fn empty(profile: Profile, is_wanted: impl Fn(&Experiment) -> bool) -
             code: BTreeMap::new(),
             sides: Vec::new(),
             guests: None,
+            hosts: Vec::new(),
             sessions: vec![SessionRecord::starting(environment.boot_id.clone())],
             environments: [("e1".to_owned(), environment)].into(),
             metrics: SUITES.iter().map(|suite| metrics(&suite)).collect(),

@@ -1,0 +1,235 @@
+//! The program on a host: a copy of this one in the user's cache folder there, named by the hash of its content.
+
+use std::time::Duration;
+
+use sha2::{Digest, Sha256};
+
+use crate::error::HostError;
+use crate::script::{MARK, quoted, set_folder, values};
+use crate::ssh::Connection;
+
+/// The time limit of scripts that copy nothing.
+const MAX_SCRIPT: Duration = Duration::from_secs(60);
+/// The time limit of the copy: 50 MB at 50 kB/s.
+const MAX_COPY: Duration = Duration::from_secs(1000);
+/// The systems on which the program runs, as `uname -sm` states them.
+const SYSTEM: &str = "Linux x86_64";
+
+/// This program, as it is copied to hosts.
+pub struct Program {
+    content: Vec<u8>,
+    /// The SHA-256 digest in hexadecimal, which every Linux can verify.
+    digest: String,
+}
+
+/// The program on a host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Installed {
+    /// The path there.
+    pub path: String,
+    /// What it states of itself, e.g. `tollgate 0.1.0`.
+    pub version: String,
+    /// The system and architecture of the host, e.g. `Linux x86_64`.
+    pub system: String,
+    /// Whether it was not there before.
+    pub is_new: bool,
+}
+
+impl Program {
+    /// Reads the program of this process.
+    ///
+    /// # Errors
+    /// Returns the error of the system.
+    pub fn current() -> std::io::Result<Self> {
+        Ok(Self::of(std::fs::read("/proc/self/exe")?))
+    }
+
+    fn of(content: Vec<u8>) -> Self {
+        let digest = Sha256::digest(&content).iter().map(|byte| format!("{byte:02x}")).collect();
+        Self { content, digest }
+    }
+
+    /// Makes sure that the program is on a host and runs there. If `tollgate.toml` names one there, only checks that.
+    ///
+    /// # Errors
+    /// Returns one line if the host has another architecture, no space, or a C library that is too old.
+    pub fn install(&self, connection: &Connection) -> Result<Installed, HostError> {
+        let host = connection.host();
+        if let Some(path) = &host.program {
+            let system = system_of(connection)?;
+            let version = version_of(connection, path)?;
+            return Ok(Installed { path: path.clone(), version, system, is_new: false });
+        }
+        let output = connection.output(&self.check_script(), &[], MAX_SCRIPT)?;
+        let found = values(&output);
+        let value = |name| found.get(name).copied().unwrap_or_default();
+        let system = supported(connection, value("system"))?;
+        let is_new = value("state") != "present";
+        if is_new {
+            let copied = connection.output(&self.copy_script(), &self.content, MAX_COPY);
+            copied.map_err(|error| HostError { why: not_copied(&error.why), ..error })?;
+        }
+        let path = value("path").to_owned();
+        let version = version_of(connection, &path)?;
+        Ok(Installed { path, version, system, is_new })
+    }
+
+    /// Removes all programs that were installed on a host; returns how many.
+    ///
+    /// # Errors
+    /// Returns one line if the host cannot be reached or refuses.
+    pub fn remove_all(connection: &Connection) -> Result<usize, HostError> {
+        let script = format!(
+            "set -eu; {}; count=0; for one in \"$folder\"/*/tollgate; do [ ! -e \"$one\" ] || count=$((count + 1)); done; \
+             rm -rf -- \"$folder\"; echo {MARK}removed=$count",
+            set_folder()
+        );
+        let output = connection.output(&script, &[], MAX_SCRIPT)?;
+        Ok(values(&output).get("removed").and_then(|count| count.parse().ok()).unwrap_or_default())
+    }
+
+    /// Returns the script that reports the system, and the program's path and state. A damaged program is absent.
+    fn check_script(&self) -> String {
+        let Self { digest, .. } = self;
+        format!(
+            "set -eu; {}; path=$folder/{digest}/tollgate; state=absent; \
+             if [ -x \"$path\" ] && echo \"{digest}  $path\" | sha256sum -c --status; then state=present; fi; \
+             echo {MARK}system=$(uname -sm); echo {MARK}state=$state; echo \"{MARK}path=$path\"",
+            set_folder()
+        )
+    }
+
+    /// Returns the script that copies its standard input. The program appears at its path only when it is complete.
+    fn copy_script(&self) -> String {
+        let Self { digest, .. } = self;
+        format!(
+            "set -eu; umask 077; {}; mkdir -p \"$folder/{digest}\"; copy=$folder/{digest}/copy.$$; \
+             trap \"rm -f \\\"\\$copy\\\"\" EXIT; trap \"exit 1\" HUP INT TERM; cat > \"$copy\"; \
+             echo \"{digest}  $copy\" | sha256sum -c --status || {{ echo \"the copy is damaged\" >&2; exit 1; }}; \
+             chmod 700 \"$copy\"; mv -f \"$copy\" \"$folder/{digest}/tollgate\"",
+            set_folder()
+        )
+    }
+}
+
+/// Returns the system of a host.
+fn system_of(connection: &Connection) -> Result<String, HostError> {
+    let output = connection.output(&format!("echo {MARK}system=$(uname -sm)"), &[], MAX_SCRIPT)?;
+    supported(connection, values(&output).get("system").copied().unwrap_or_default())
+}
+
+/// Checks that the program runs on a system.
+fn supported(connection: &Connection, system: &str) -> Result<String, HostError> {
+    if system == SYSTEM {
+        return Ok(system.to_owned());
+    }
+    let system = if system.is_empty() { "unknown" } else { system };
+    let why = format!("its system is {system}; tollgate measures on {SYSTEM} only");
+    Err(HostError::new(connection.host(), why))
+}
+
+/// Returns the version that a program on the host states.
+fn version_of(connection: &Connection, path: &str) -> Result<String, HostError> {
+    let script = format!("{} --version", quoted(path));
+    let output = connection.output(&script, &[], MAX_SCRIPT).map_err(|error| {
+        let why = match error.why.contains("GLIBC_") {
+            true => format!(
+                "the program does not run there: {}; build tollgate on a system with an older C library",
+                error.why
+            ),
+            false => format!("the program does not run there: {}", error.why),
+        };
+        HostError { why, ..error }
+    })?;
+    let version = output.lines().find(|line| line.starts_with("tollgate "));
+    version.map(|line| line.trim().to_owned()).ok_or_else(|| {
+        HostError::new(
+            connection.host(),
+            format!("{path} there is not a tollgate; correct 'program'"),
+        )
+    })
+}
+
+/// Returns why the program was not copied, with a remedy if that is known.
+fn not_copied(why: &str) -> String {
+    let remedy = if why.contains("No space left") || why.contains("quota") {
+        "; free space there, or set XDG_CACHE_HOME in its 'environment'"
+    } else if why.contains("Permission denied") || why.contains("Read-only") {
+        "; set XDG_CACHE_HOME in its 'environment' to a folder that the user can write"
+    } else {
+        ""
+    };
+    format!("the program cannot be installed: {why}{remedy}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::io::Write;
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::Path;
+    use std::process::{Command, Output, Stdio};
+
+    /// Runs a script as a host's shell does, with a cache folder.
+    fn run(cache: &Path, script: &str, input: &[u8]) -> Output {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", script]).env("XDG_CACHE_HOME", cache);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let _ = child.stdin.take().unwrap().write_all(input);
+        child.wait_with_output().unwrap()
+    }
+
+    fn state(cache: &Path, program: &Program) -> String {
+        let output = run(cache, &program.check_script(), &[]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let output = String::from_utf8(output.stdout).unwrap();
+        values(&output)["state"].to_owned()
+    }
+
+    #[test]
+    fn a_program_is_present_only_if_its_content_is() {
+        let cache = tempfile::tempdir().unwrap();
+        // Its name has what a shell could split.
+        let cache = cache.path().join("my cache");
+        let program = Program::of(b"#!/bin/sh\necho tollgate 1\n".to_vec());
+        assert_eq!(state(&cache, &program), "absent");
+        let output = run(&cache, &program.copy_script(), &program.content);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(state(&cache, &program), "present");
+        let folder = cache.join("tollgate/programs").join(&program.digest);
+        let names: Vec<_> =
+            fs::read_dir(&folder).unwrap().map(|it| it.unwrap().file_name()).collect();
+        assert_eq!(names, ["tollgate"]);
+        let path = folder.join("tollgate");
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
+        fs::write(&path, "damaged").unwrap();
+        assert_eq!(state(&cache, &program), "absent");
+    }
+
+    #[test]
+    fn a_damaged_or_failed_copy_leaves_nothing() {
+        let cache = tempfile::tempdir().unwrap();
+        let program = Program::of(b"content".to_vec());
+        let output = run(cache.path(), &program.copy_script(), b"conte");
+        assert_eq!(output.status.code(), Some(1));
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "the copy is damaged\n");
+        let folder = cache.path().join("tollgate/programs").join(&program.digest);
+        assert_eq!(fs::read_dir(folder).unwrap().count(), 0);
+        let file = cache.path().join("file");
+        fs::write(&file, "").unwrap();
+        let output = run(&file, &program.copy_script(), b"content");
+        assert!(!output.status.success());
+    }
+
+    #[test]
+    fn a_full_disk_has_a_remedy() {
+        let why = not_copied("cat: write error: No space left on device");
+        assert!(
+            why.ends_with("; free space there, or set XDG_CACHE_HOME in its 'environment'"),
+            "{why}"
+        );
+        assert_eq!(not_copied("x"), "the program cannot be installed: x");
+    }
+}
