@@ -76,8 +76,11 @@ impl Connection {
         remove_stale(&folder);
         static SOCKETS: AtomicU32 = AtomicU32::new(0);
         let number = SOCKETS.fetch_add(1, Ordering::Relaxed);
-        let socket = folder.join(format!("{}-{number}", std::process::id()));
-        Ok(Self { host, socket, master: Mutex::new(None) })
+        Ok(Self::at(host, folder.join(format!("{}-{number}", std::process::id()))))
+    }
+
+    fn at(host: Host, socket: PathBuf) -> Self {
+        Self { host, socket, master: Mutex::new(None) }
     }
 
     /// Returns its host.
@@ -338,13 +341,19 @@ mod tests {
 
     #[test]
     fn the_host_is_one_argument_after_all_options() {
-        let connection = Connection::new(Config::default().host("dut").unwrap()).unwrap();
+        let connection = Connection::at(Config::default().host("dut").unwrap(), "/run/x%y".into());
         let command = connection.command("echo 'x'");
         let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy()).collect();
         let [.., end, host, script] = words.as_slice() else { panic!("{words:?}") };
         assert_eq!((end.as_ref(), host.as_ref()), ("--", "dut"));
         assert_eq!(script, r"/bin/sh -c 'echo '\''x'\'''");
-        for option in ["BatchMode=yes", "StrictHostKeyChecking=yes", "ControlMaster=no"] {
+        let options = [
+            "BatchMode=yes",
+            "StrictHostKeyChecking=yes",
+            "ControlMaster=no",
+            "ControlPath=/run/x%%y",
+        ];
+        for option in options {
             assert!(words.iter().any(|word| word == option), "{words:?}");
         }
     }

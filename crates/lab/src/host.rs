@@ -122,7 +122,8 @@ impl Hosts {
     pub fn in_order_of(mut self, roles: &[String]) -> Self {
         let position = |role: &String| self.roles.iter().position(|given| given == role);
         let order: Option<Vec<usize>> = roles.iter().map(position).collect();
-        if let Some(order) = order.filter(|order| order.len() == self.roles.len()) {
+        let is_of_all = |order: &Vec<usize>| order.len() == self.roles.len();
+        if let Some(order) = order.filter(|order| !order.is_empty() && is_of_all(order)) {
             self.hosts = order.iter().map(|index| Arc::clone(&self.hosts[*index])).collect();
             self.roles = roles.to_vec();
         }
@@ -281,6 +282,63 @@ mod tests {
             ssh: name.into(),
             cpus: None,
             environment: BTreeMap::new(),
+        }
+    }
+
+    struct Named(&'static str);
+
+    impl RemoteHost for Named {
+        fn name(&self) -> &str {
+            self.0
+        }
+
+        fn record(&self, role: Option<&str>) -> HostRecord {
+            record(self.0, role)
+        }
+
+        fn reconnect_time(&self) -> Duration {
+            Duration::ZERO
+        }
+
+        fn worker(&self, _: &RemoteOptions) -> Result<Command, ConnectError> {
+            Ok(Command::new("true"))
+        }
+
+        fn cpus(&self) -> &[usize] {
+            &[]
+        }
+
+        fn processes(&self) -> Vec<u32> {
+            Vec::new()
+        }
+    }
+
+    fn hosts(names: &[&'static str], roles: &[&str]) -> Hosts {
+        let hosts = names.iter().map(|&name| Arc::new(Named(name)) as Arc<dyn RemoteHost>);
+        let roles = roles.iter().map(|&role| role.to_owned()).collect();
+        Hosts { hosts: hosts.collect(), roles, nice: 0 }
+    }
+
+    #[test]
+    fn each_role_has_its_host_and_one_host_has_all_roles() {
+        let roles = ["dut", "generator"].map(str::to_owned);
+        let two = hosts(&["a", "b"], &["generator", "dut"]);
+        assert!(two.check_roles(&roles).is_err(), "in another order");
+        let two = two.in_order_of(&roles);
+        assert_eq!((two.name().as_str(), two.check_roles(&roles)), ("b+a", Ok(())));
+        assert_eq!([two.index_of(0), two.index_of(1)], [0, 1]);
+        assert!(two.is_first_on_host(0) && two.is_first_on_host(1));
+        let records: Vec<_> = two.records().iter().map(ToString::to_string).collect();
+        assert_eq!(records, ["dut=b", "generator=a"]);
+        let why = two.check_roles(&[]).unwrap_err();
+        assert!(why.starts_with("it has no roles"), "{why}");
+        let why = two.check_roles(&["nic".into()]).unwrap_err();
+        assert!(why.ends_with("use --host nic=HOST"), "{why}");
+        for one in [hosts(&["a"], &[]), hosts(&["a"], &[]).in_order_of(&[])] {
+            let one = one.in_order_of(&roles);
+            assert_eq!((one.hosts.len(), one.check_roles(&roles)), (1, Ok(())));
+            assert_eq!([one.index_of(0), one.index_of(1)], [0, 0]);
+            assert!(one.is_first_on_host(0) && !one.is_first_on_host(1));
         }
     }
 

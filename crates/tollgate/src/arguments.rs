@@ -102,7 +102,9 @@ pub(crate) fn command() -> clap::Command {
             compare.mut_group("PointArgs", of_run).mut_group("MeasureArgs", of_run)
         })
         .mut_subcommand("run", how_requires("guest"))
+        .mut_subcommand("run", |run| run.mut_arg("config", |file| file.requires("hosts")))
         .mut_subcommand("doctor", how_requires("guest"))
+        .mut_subcommand("doctor", |it| it.mut_arg("config", |file| file.requires("host")))
         .mut_subcommand("guest", how_requires("command"))
         .subcommands(commands.map(|command| (command.command)()))
 }
@@ -535,6 +537,10 @@ mod tests {
         assert!(command().try_get_matches_from(sides).is_ok(), "defaults do not require --run");
         let line = error_of(&[&sides[..], &["--rounds", "3"]].concat());
         assert!(line.contains("--run"), "{line}");
+        for command in ["run", "doctor"] {
+            let line = error_of(&["tollgate", command, "--config", "tollgate.toml"]);
+            assert!(line.contains("--host"), "{line}");
+        }
         let words = ["tollgate", "run", "--resolve", "-2%"];
         let read = command().try_get_matches_from(words).unwrap();
         let resolve = read.subcommand().unwrap().1.get_one::<String>("resolve");

@@ -285,10 +285,15 @@ fn guest_slowdown(guests: impl Iterator<Item = u32>, cpus: usize) -> u32 {
 
 /// Names the host in the error of a sample, unless roles are on several: then the error names its role, with the host name.
 fn of_host(mut sample: Sample, hosts: &Hosts) -> Sample {
-    if let (Some(error), [host]) = (sample.error.take(), hosts.hosts.as_slice()) {
-        let why = format!("host '{}': {}", host.name(), error.why);
-        sample.error = Some(error.with_details(why));
-    }
+    let [host] = hosts.hosts.as_slice() else { return sample };
+    sample.error = sample.error.map(|error| match format!("'{}'", host.name()) {
+        // The error of a lost worker.
+        name if error.why.contains(&name) => error,
+        name => {
+            let why = format!("host {name}: {}", error.why);
+            error.with_details(why)
+        }
+    });
     sample
 }
 

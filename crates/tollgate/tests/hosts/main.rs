@@ -46,12 +46,12 @@ pub(crate) fn measure(bench: &Bench, arguments: &[&str]) -> Output {
     output
 }
 
-/// Returns how often each sample of an experiment was measured, by its point, twin, round and attempt.
+/// Returns how often each sample of an experiment was measured completely, by its point, twin and round.
 pub(crate) fn counts(run: &Run, experiment: &str) -> BTreeMap<String, u32> {
     let mut counts = BTreeMap::new();
     let samples = run.samples.iter().filter(|sample| sample.experiment == experiment);
-    for sample in samples.filter(|sample| sample.error.is_none()) {
-        let key = format!("{} {} {} {}", sample.point, sample.twin, sample.round, sample.attempt);
+    for sample in samples.filter(|sample| sample.is_complete()) {
+        let key = format!("{} {} {}", sample.point, sample.twin, sample.round);
         *counts.entry(key).or_default() += 1;
     }
     counts

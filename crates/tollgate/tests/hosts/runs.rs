@@ -107,9 +107,8 @@ fn a_run_on_a_host_is_journalled_here_and_resumes() {
 fn what_is_unavailable_names_its_host() {
     let bench = Bench::new();
     let Some(_sshd) = Sshd::start(&bench, "unavailable on a host") else { return };
-    // No machine has a device at this address.
-    let arguments =
-        ["run", "copy/throughput", "-f", "device", "--rounds", "1", "--quiet", "--host", "dut"];
+    let point = ["run", "copy/caching", "--where", "memory=pci-bar", "--rounds", "1", "--quiet"];
+    let arguments = [&point[..], &["--host", "dut"]].concat();
     let output = command(&bench, &arguments).output().unwrap();
     let run = bench.journal();
     let errors: Vec<_> = run.samples.iter().filter_map(|sample| sample.error.as_ref()).collect();
@@ -130,9 +129,10 @@ fn cpus_and_variables_of_a_host_apply_to_its_workers() {
     let Some(_sshd) = Sshd::start(&bench, "cpus of a host") else { return };
     let path = bench.path().join("tollgate.toml");
     let text = fs::read_to_string(&path).unwrap();
+    let cpu = machine::topology::allowed_cpus()[0].to_string();
     let tunable = "glibc.cpu.x86_non_temporal_threshold=0x404040";
     let table = format!(
-        "{text}cpus = \"0\"\nresults = \"mine\"\nenvironment = {{ GLIBC_TUNABLES = \"{tunable}\" }}\n"
+        "{text}cpus = \"{cpu}\"\nresults = \"mine\"\nenvironment = {{ GLIBC_TUNABLES = \"{tunable}\" }}\n"
     );
     fs::write(&path, table).unwrap();
     let mut started =
@@ -144,9 +144,10 @@ fn cpus_and_variables_of_a_host_apply_to_its_workers() {
     let start = std::time::Instant::now();
     let worker = loop {
         assert!(start.elapsed() < TIMEOUT, "no worker");
-        let found =
-            bench.processes().into_iter().find(|one| one.contains("/tollgate worker --remote"));
-        if let Some(process) = found.filter(|one| !one.contains("/bin/sh")) {
+        let is_worker = |process: &String| {
+            process.contains("/tollgate worker --remote") && !process.contains("/bin/sh")
+        };
+        if let Some(process) = bench.processes().into_iter().find(is_worker) {
             break process.split(' ').next().unwrap().to_owned();
         }
         std::thread::sleep(std::time::Duration::from_millis(10));
@@ -156,7 +157,7 @@ fn cpus_and_variables_of_a_host_apply_to_its_workers() {
         let line = status.lines().find(|line| line.starts_with("Cpus_allowed_list:")).unwrap();
         line.split_whitespace().last().unwrap().to_owned()
     };
-    while allowed() != "0" {
+    while allowed() != cpu {
         assert!(start.elapsed() < TIMEOUT, "{}", allowed());
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
@@ -171,7 +172,7 @@ fn cpus_and_variables_of_a_host_apply_to_its_workers() {
     let environment = run.record.environments.values().next().unwrap();
     let threshold = environment.libc_tunables.get("x86_non_temporal_threshold");
     assert_eq!(threshold.map(String::as_str), Some("0x404040"));
-    assert_eq!(run.record.hosts[0].cpus.as_deref(), Some("0"));
+    assert_eq!(run.record.hosts[0].cpus.as_ref(), Some(&cpu));
     // A CPU that the host does not have is refused.
     fs::write(&path, format!("{text}cpus = \"1023\"\n")).unwrap();
     let (_, errors) = exits(&bench, &[&RUN[..], &["dut"]].concat(), 1);
@@ -185,7 +186,10 @@ fn roles_run_on_a_host_each() {
     let Some(_sshd) = Sshd::start(&bench, "roles on hosts") else { return };
     let path = bench.path().join("tollgate.toml");
     let text = fs::read_to_string(&path).unwrap();
-    fs::write(&path, format!("{text}[host.other]\n")).unwrap();
+    // One machine with two names, so each has its lock.
+    let lock = bench.path().join("other-lock");
+    let other = format!("[host.other.environment]\nTOLLGATE_LOCK = \"{}\"\n", lock.display());
+    fs::write(&path, format!("{text}{other}")).unwrap();
     let roles = ["--host", "dut=dut", "--host", "generator=other"];
     measure(&bench, &[&["run", "planted/roles", "--rounds", "2", "--quiet"][..], &roles].concat());
     let run = bench.journal();

@@ -33,32 +33,32 @@ exec "$SSHD" -D -e -f "$FOLDER/sshd_config"
 
 /// What differs between servers.
 #[derive(Default)]
-pub struct Options<'a> {
+pub(crate) struct Options<'a> {
     /// Lines of its configuration.
-    pub config: &'a str,
+    pub(crate) config: &'a str,
     /// Environment variables of its sessions.
-    pub variables: &'a [(&'a str, &'a str)],
+    pub(crate) variables: &'a [(&'a str, &'a str)],
     /// A folder on which a file system of 1 MiB is mounted.
-    pub small: Option<&'a Path>,
+    pub(crate) small: Option<&'a Path>,
     /// A network namespace and the address there.
-    pub namespace: Option<(&'a str, &'a str)>,
+    pub(crate) namespace: Option<(&'a str, &'a str)>,
 }
 
 /// A running server. It is killed when dropped.
-pub struct Sshd {
+pub(crate) struct Sshd {
     folder: PathBuf,
-    pub port: u16,
+    pub(crate) port: u16,
     server: Started,
 }
 
 impl Sshd {
     /// Starts a server in the folder of a bench and writes `tollgate.toml` with the host `dut`; `None`, with a note, if
     /// there is no server.
-    pub fn start(bench: &Bench, test: &str) -> Option<Self> {
+    pub(crate) fn start(bench: &Bench, test: &str) -> Option<Self> {
         Self::start_with(bench, test, &Options::default())
     }
 
-    pub fn start_with(bench: &Bench, test: &str, options: &Options) -> Option<Self> {
+    pub(crate) fn start_with(bench: &Bench, test: &str, options: &Options) -> Option<Self> {
         let note = |why: &str| machine::untested::note(test, &why);
         let sshd = std::env::var_os(SSHD).map_or_else(|| "/usr/sbin/sshd".into(), PathBuf::from);
         if !sshd.exists() {
@@ -91,34 +91,34 @@ impl Sshd {
     }
 
     /// Returns a file of the server or of its clients.
-    pub fn file(&self, name: &str) -> PathBuf {
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
 
     /// Returns the processes that serve one connection each.
-    pub fn connections(&self) -> Vec<u32> {
+    pub(crate) fn connections(&self) -> Vec<u32> {
         children(self.server.id())
     }
 
     /// Ends all connections as a break of the network does: without a message to the other side's program.
-    pub fn break_connections(&self) {
+    pub(crate) fn break_connections(&self) {
         self.connections().iter().for_each(|process| signal(*process, libc::SIGKILL));
     }
 
     /// Returns the root of the remote cache of programs.
-    pub fn cache(bench: &Bench) -> PathBuf {
+    pub(crate) fn cache(bench: &Bench) -> PathBuf {
         bench.path().join("remote-cache")
     }
 }
 
 /// Sends a signal to a process.
-pub fn signal(process: u32, signal: i32) {
+pub(crate) fn signal(process: u32, signal: i32) {
     // SAFETY: `kill` takes numbers only; the process is one that this test started.
     unsafe { libc::kill(process.try_into().unwrap(), signal) };
 }
 
 /// Returns the children of a process, and theirs.
-pub fn children(process: u32) -> Vec<u32> {
+pub(crate) fn children(process: u32) -> Vec<u32> {
     let path = format!("/proc/{process}/task/{process}/children");
     let list = fs::read_to_string(path).unwrap_or_default();
     let children = list.split_whitespace().map(|word| word.parse().unwrap());
