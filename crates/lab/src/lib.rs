@@ -21,6 +21,7 @@ pub mod descendants;
 pub mod experiment;
 pub mod factor;
 pub mod figure;
+pub mod fleet;
 pub mod format;
 pub mod guest;
 pub mod headline;

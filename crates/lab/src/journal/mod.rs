@@ -27,7 +27,7 @@ pub const SAMPLES: &str = "samples.jsonl";
 /// The maximum size of `run.json`, in bytes.
 const MAX_RECORD: u64 = machine::file::MAX_WHOLE_BYTES;
 /// The maximum length of a line of `samples.jsonl`, in bytes.
-const MAX_LINE: u64 = 16 << 20;
+pub(crate) const MAX_LINE: u64 = 16 << 20;
 
 /// Why a journal cannot be read or written, in one line.
 #[derive(Debug, thiserror::Error)]

@@ -14,6 +14,7 @@ mod interval;
 pub mod order;
 mod rate;
 mod ratio;
+mod robust;
 mod spread;
 mod unpaired;
 
@@ -33,6 +34,7 @@ pub use ratio::{
     LostRound, LostRounds, NoiseFloor, Ratio, Resolution, Unresolved, holm, paired_ratio,
     paired_ratio_at, resolve, sign_test,
 };
+pub use robust::Robust;
 pub use spread::{Spread, spread};
 pub use unpaired::unpaired_ratio;
 
