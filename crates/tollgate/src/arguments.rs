@@ -12,9 +12,11 @@ use vm::guest::Accelerator;
 use crate::suites::SUITES;
 
 mod export;
+mod fleet;
 mod hosts;
 
 pub(crate) use export::{Direction, Export, ExportFormat};
+pub(crate) use fleet::Fleet;
 pub(crate) use hosts::{ConfigArgs, HostArgs, HostsCommand, Logs, RunHosts};
 
 /// Maximum time of a run with `--for`.
@@ -49,6 +51,8 @@ pub(crate) enum Command {
     Claims(Claims),
     /// Compare repeated runs, or two builds or settings within one run: ratios with 95% intervals
     Compare(Compare),
+    /// Compare the nodes of a fleet: name those that differ, with the setting that differs
+    Fleet(Fleet),
     /// Write all results of a run, or a comparison of runs, to one HTML page
     Report(Report),
     /// Export samples, or values with intervals for CI and monitoring
@@ -123,6 +127,7 @@ impl Command {
             | Self::Show(_)
             | Self::Plot(_)
             | Self::Claims(_)
+            | Self::Fleet(_)
             | Self::Report(_)
             | Self::Export(_)
             | Self::Schema(_)

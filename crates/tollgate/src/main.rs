@@ -20,7 +20,7 @@ use lab::terminal::OutputError;
 
 use arguments::{Arguments, Command};
 use commands::{
-    bundle, claims, compare, doctor, explain, export, guest, hosts, inspect, logs, man, plot,
+    bundle, claims, compare, doctor, explain, export, fleet, guest, hosts, inspect, logs, man, plot,
     report, run, schema, show, summary,
 };
 use error::CliError;
@@ -79,6 +79,7 @@ fn dispatch(command: Command) -> Result<u8, CliError> {
         Command::Plot(args) => plot::plot(&args),
         Command::Claims(args) => claims::claims(&args),
         Command::Compare(args) => compare::compare(&args),
+        Command::Fleet(args) => fleet::fleet(&args),
         Command::Report(args) => report::report(&args),
         Command::Export(args) => export::export(&args),
         Command::Schema(args) => schema::schema(&args),

@@ -4,6 +4,7 @@ mod argument;
 mod causes;
 mod cell;
 mod compare;
+mod fleet;
 mod inventory;
 mod notes;
 mod pivot;
@@ -17,6 +18,7 @@ mod statistic;
 mod verdicts;
 
 pub use compare::{CompareOutput, compare};
+pub use fleet::{fleet, fleet_line, is_worse};
 pub use inventory::{
     Declared, DoctorOutput, Lack, ListOutput, describe, doctor, doctor_output, list, list_output,
     options,

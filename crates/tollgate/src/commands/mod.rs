@@ -7,6 +7,7 @@ pub(crate) mod doctor;
 mod end;
 pub(crate) mod explain;
 pub(crate) mod export;
+pub(crate) mod fleet;
 mod forecast;
 pub(crate) mod guest;
 mod headlines;

@@ -1,6 +1,7 @@
 //! `tollgate schema`: the JSON Schemas of all JSON output.
 
 use lab::adhoc::MeasuredOutput;
+use lab::fleet::Fleet;
 use lab::journal::{self, RunRecord};
 use lab::sample::Sample;
 use lab::schema::OutputSchema;
@@ -50,6 +51,7 @@ fn outputs() -> Vec<OutputSchema> {
         OutputSchema::of::<ClaimsOutput<'_>>(),
         OutputSchema::of::<CompareOutput<'_>>(),
         OutputSchema::of::<SidesOutput<'_>>(),
+        OutputSchema::of::<Fleet>(),
         OutputSchema::of::<GuestsOutput<'_>>(),
         OutputSchema::of::<HostsOutput>(),
         OutputSchema::of::<SamplesOutput<'_>>(),

@@ -1,0 +1,89 @@
+//! `tollgate fleet`: the nodes that differ from the others.
+
+use std::time::Duration;
+
+use lab::fleet::{self, FleetError, Reading};
+use report::table::{self, Page};
+
+use crate::arguments::Fleet;
+use crate::error::CliError;
+use crate::output::{print, print_json, print_message, print_plain};
+use crate::select;
+
+/// Maximum time of a check: scripts of node health have limits of a minute.
+const CHECK_TIME: Duration = Duration::from_secs(30);
+
+/// Prints the comparison of all nodes, or one line about it.
+pub(crate) fn fleet(args: &Fleet) -> Result<u8, CliError> {
+    let fleet = read(args);
+    if !args.check {
+        return print_fleet(args, &fleet?);
+    }
+    // The status 1 of a check means that a node is worse.
+    check(args, &fleet.map_err(CliError::with_status_2)?).map_err(CliError::with_status_2)
+}
+
+/// Reads and compares the nodes.
+fn read(args: &Fleet) -> Result<fleet::Fleet, CliError> {
+    let selects = |id: &str| select::is_selected(&args.names, id);
+    let within = args.within.or_else(|| args.check.then_some(CHECK_TIME));
+    let reading = Reading { within, selects: Some(&selects) };
+    let fleet = fleet::read(&args.folder, reading).map_err(error)?.compare();
+    if let Some(name) = args.names.iter().find(|name| !is_measured(&fleet, name)) {
+        let folder = args.folder.display();
+        let line =
+            format!("{folder}: no values of '{name}'; 'tollgate list' lists the experiments");
+        return Err(CliError::usage(line));
+    }
+    Ok(fleet)
+}
+
+/// Returns whether a node measured what a name selects.
+fn is_measured(fleet: &fleet::Fleet, name: &str) -> bool {
+    let name = [name.to_owned()];
+    fleet.experiments.iter().any(|one| select::is_selected(&name, &one.experiment))
+}
+
+fn error(error: FleetError) -> CliError {
+    match error {
+        FleetError::Folder { .. } => CliError::usage(error),
+        FleetError::NoRun(_)
+        | FleetError::Unreadable { .. }
+        | FleetError::Time { .. }
+        | FleetError::Thread(_) => CliError::failed(error),
+    }
+}
+
+fn print_fleet(args: &Fleet, fleet: &fleet::Fleet) -> Result<u8, CliError> {
+    for line in &fleet.unreadable {
+        print_message(&format!("warning: {line}"));
+    }
+    match args.json {
+        true => print_json(fleet)?,
+        false => print(&table::fleet(fleet, Page::stdout()))?,
+    }
+    Ok(0)
+}
+
+/// Prints one line, and returns the exit status.
+fn check(args: &Fleet, fleet: &fleet::Fleet) -> Result<u8, CliError> {
+    let node = args.node.as_deref();
+    if let Some(node) = node
+        && !fleet.nodes.iter().any(|one| one == node)
+    {
+        let folder = args.folder.display();
+        return Err(CliError::failed(format!(
+            "{folder}: no run of node '{node}'; measure on it first"
+        )));
+    }
+    print_plain(&lab::terminal::one_line(&table::fleet_line(fleet, node)))?;
+    let is_judged = match node {
+        Some(node) => !fleet.nodes_not_judged.iter().any(|one| one == node),
+        None => fleet.judged > 0,
+    };
+    Ok(match is_judged {
+        _ if table::is_worse(fleet, node) => 1,
+        false => 3,
+        true => 0,
+    })
+}
