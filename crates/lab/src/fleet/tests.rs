@@ -188,7 +188,10 @@ fn fleet(seed: u64, nodes: u64, rounds: u32, machines: Machines, planted: f64) -
 fn false_alarms(fleets: u64, nodes: u64, rounds: u32, machines: Machines) -> u64 {
     let alarms = (0..fleets).filter(|seed| {
         let fleet = fleet(*seed, nodes, rounds, machines, 1.0);
-        assert_eq!(fleet.judged, nodes as usize * LENGTHS.len(), "{fleet:?}");
+        // A few values have correlated rounds, which are too few for an interval.
+        let all = nodes as usize * LENGTHS.len();
+        assert_eq!(fleet.judged + fleet.unjudged.points_without_value, all, "{fleet:?}");
+        assert!(fleet.judged * 10 >= all * 8, "{fleet:?}");
         !fleet.outliers.is_empty()
     });
     alarms.count() as u64
