@@ -5,6 +5,7 @@
 //! `{"schema_version": ..., "runs": [{"record": ..., "samples": [...]}]}`.
 
 mod column;
+mod fleet;
 mod markdown;
 mod openmetrics;
 mod parquet;
@@ -25,6 +26,7 @@ use serde::Serialize;
 
 use column::{Cell, Row};
 
+pub use fleet::{Partitions, fleet_openmetrics, parquet_by_host};
 pub use markdown::Summary;
 pub use openmetrics::openmetrics;
 pub use tracker::{bmf, github_action_benchmark};

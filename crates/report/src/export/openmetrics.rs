@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use lab::claim::{Claim, Verdict};
 use lab::experiment::suite_name;
 use lab::journal::Run;
+use lab::point::Point;
 use machine::environment::Environment;
 
 use super::ExportError;
@@ -126,18 +127,27 @@ fn labels(value: &Value, run: &Run) -> String {
         ("environment".into(), value.environment.as_str()),
     ]);
     labels.extend(value.class.map(|class| ("cores".into(), class.name())));
-    for (factor, level) in value.point.0.iter() {
-        let name = sanitised(factor);
-        // Two leading underscores are reserved.
-        let is_taken =
-            LABELS.contains(&name.as_str()) || name.starts_with("__") || labels.contains_key(&name);
-        let name = if is_taken { format!("{PREFIX}{name}") } else { name };
-        labels.insert(name, level.as_str());
-    }
+    factor_labels(&mut labels, &value.point, &LABELS);
     in_braces(labels)
 }
 
-fn in_braces<'a>(labels: impl IntoIterator<Item = (String, &'a str)>) -> String {
+/// Adds the levels of a point to labels; a factor whose name is taken gets a prefix.
+pub(super) fn factor_labels<'a>(
+    labels: &mut BTreeMap<String, &'a str>,
+    point: &'a Point,
+    others: &[&str],
+) {
+    for (factor, level) in point.0.iter() {
+        let name = sanitised(factor);
+        // Two leading underscores are reserved.
+        let is_taken =
+            others.contains(&name.as_str()) || name.starts_with("__") || labels.contains_key(&name);
+        let name = if is_taken { format!("{PREFIX}{name}") } else { name };
+        labels.insert(name, level.as_str());
+    }
+}
+
+pub(super) fn in_braces<'a>(labels: impl IntoIterator<Item = (String, &'a str)>) -> String {
     let labels = labels.into_iter().map(|(name, text)| format!("{name}=\"{}\"", escaped(text)));
     format!("{{{}}}", labels.collect::<Vec<_>>().join(","))
 }
@@ -148,7 +158,7 @@ fn escaped(text: &str) -> String {
 }
 
 /// Returns the lines of a family before its samples.
-fn head(name: &str, kind: &str, unit: &str, help: &str) -> String {
+pub(super) fn head(name: &str, kind: &str, unit: &str, help: &str) -> String {
     let unit = if unit.is_empty() { String::new() } else { format!("# UNIT {name} {unit}\n") };
     format!("# TYPE {name} {kind}\n{unit}# HELP {name} {}\n", escaped(help))
 }

@@ -38,7 +38,7 @@ pub fn fleet(fleet: &Fleet, page: Page) -> String {
         text.push('\n');
         text += &page.paragraph("settings that differ between nodes", 0, Emphasis::Plain);
         for line in settings {
-            text += &page.paragraph(&line, 4, Emphasis::Plain);
+            text += &page.item("", Emphasis::Plain, 2, &line);
         }
     }
     if !notes.is_empty() {
@@ -183,14 +183,14 @@ fn of_outlier(outlier: &Outlier, page: Page) -> String {
             true => format!("{} of the others have it, most have {others}", percent(*share)),
             false => format!("others: {others}"),
         };
-        text += &page.paragraph(&format!("  {setting}: {value} ({rest})"), 4, Emphasis::Plain);
+        text += &page.item("", Emphasis::Plain, 4, &format!("{setting}: {value} ({rest})"));
     }
     let more = outlier.settings.len().saturating_sub(MAX_SETTINGS);
     if outlier.settings.is_empty() {
-        text += &page.paragraph("  no recorded setting differs", 4, Emphasis::Plain);
+        text += &page.item("", Emphasis::Plain, 4, "no recorded setting differs");
     } else if more > 0 {
         text +=
-            &page.paragraph(&format!("  and {}", count(more, "other setting")), 4, Emphasis::Faint);
+            &page.item("", Emphasis::Faint, 4, &format!("and {}", count(more, "other setting")));
     }
     let headers = [
         ColumnHeader::left("experiment"),
@@ -203,10 +203,9 @@ fn of_outlier(outlier: &Outlier, page: Page) -> String {
     text += &page.table(&headers, rows.collect());
     let more = outlier.points.len().saturating_sub(MAX_POINTS);
     if more > 0 {
-        text +=
-            &page.paragraph(&format!("  and {}", count(more, "more point")), 4, Emphasis::Faint);
+        text += &page.item("", Emphasis::Faint, 4, &format!("and {}", count(more, "more point")));
     }
-    text += &page.paragraph(&format!("  {}", outlier.folder), 4, Emphasis::Faint);
+    text += &page.item("", Emphasis::Faint, 4, &format!("{}", outlier.folder));
     text
 }
 
@@ -237,7 +236,7 @@ fn settings(fleet: &Fleet) -> Vec<String> {
         if one.others > 0 {
             values.push(format!("others on {}", one.others));
         }
-        format!("  {}: {}", one.setting, values.join(", "))
+        format!("{}: {}", one.setting, values.join(", "))
     };
     fleet.settings.iter().map(line).collect()
 }
@@ -263,12 +262,12 @@ fn notes(fleet: &Fleet) -> Vec<String> {
         (
             *values_without_floor,
             "value",
-            "without a noise floor, not judged: measure 6 rounds with twins".into(),
+            "without a noise floor, not judged: measure more rounds".into(),
         ),
         (
             *points_without_value,
             "point of a node",
-            "without an interval, not compared: measure 6 rounds".into(),
+            "without an interval, not compared: measure more rounds".into(),
         ),
         (*older_runs, "older run", "of an experiment, replaced by the newest of the node".into()),
         (*copies, "copy", "of a run, counted once".into()),
@@ -360,8 +359,9 @@ mod tests {
             "12 nodes with 13 runs: 2 points of 1 experiment compared, 24 values judged",
             "1 node differs from the others",
             "n7 is worse at 1 of 2 points, -10% in the median",
-            "governor: powersave\u{fffd} (others: performance)",
-            "90 GB/s",
+            "    governor: powersave",
+            "(others: performance)",
+            "90.0 GB/s",
             "2 copies of a run, counted once",
         ] {
             assert!(text.contains(part), "{part}: {text}");

@@ -40,6 +40,10 @@ pub(crate) struct Export {
     pub(crate) format: ExportFormat,
     #[command(flatten)]
     pub(crate) results: ResultsArgs,
+    /// Export a fleet, the runs of many nodes below this folder: its comparison as openmetrics, or with --output DIR the
+    /// samples of all nodes as parquet, in a folder for each host
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["folder", "files"])]
+    pub(crate) fleet: Option<PathBuf>,
     /// Output file [default: standard output]
     #[arg(short = 'o', long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,

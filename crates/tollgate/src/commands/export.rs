@@ -1,9 +1,11 @@
 //! `tollgate export`: samples or values in other formats.
 
 use std::io::{ErrorKind, IsTerminal, Write, stdout};
+use std::path::Path;
 
 use lab::catalogue::Catalogue;
 use lab::claim::{Claim, Verdict};
+use lab::format::count;
 use lab::journal::Run;
 use lab::metric::Better;
 use lab::sample::Sample;
@@ -11,7 +13,7 @@ use lab::terminal::{self, Plain};
 use machine::file::Output;
 use report::export::{self, ExportError, Format, Summary, Values};
 
-use super::{claims, headlines};
+use super::{claims, fleet, headlines};
 use crate::arguments::{Direction, Export, ExportFormat};
 use crate::error::CliError;
 use crate::output::{print, print_message};
@@ -21,6 +23,9 @@ use crate::stored_run;
 /// Exports the samples or values of the newest run.
 pub(crate) fn export(args: &Export) -> Result<u8, CliError> {
     check_direction(args)?;
+    if let Some(folder) = &args.fleet {
+        return export_fleet(args, folder);
+    }
     let run = stored_run::open(&args.results.folder)?;
     let experiments = stored_run::resolve_names(&run, &args.names)?;
     let text = match args.format {
@@ -48,6 +53,37 @@ pub(crate) fn export(args: &Export) -> Result<u8, CliError> {
     };
     // CPU and host names are text from outside.
     write_text(args, &terminal::lines(&text))
+}
+
+/// Exports the runs of a fleet.
+fn export_fleet(args: &Export, folder: &Path) -> Result<u8, CliError> {
+    match (args.format, &args.output) {
+        (ExportFormat::Openmetrics, _) => {
+            let fleet = fleet::read(folder, &args.names, None)?;
+            write_text(args, &terminal::lines(&export::fleet_openmetrics(&fleet)))
+        }
+        (ExportFormat::Parquet, Some(out)) => export_partitions(args, folder, out),
+        (ExportFormat::Parquet, None) => {
+            let line = "parquet: a fleet has a file per run; name their folder with --output DIR";
+            Err(CliError::usage(line))
+        }
+        _ => {
+            Err(CliError::usage("--fleet: only openmetrics and parquet export a fleet; choose one"))
+        }
+    }
+}
+
+fn export_partitions(args: &Export, folder: &Path, out: &Path) -> Result<u8, CliError> {
+    let filter = |sample: &Sample| select::is_selected(&args.names, &sample.experiment);
+    let written = export::parquet_by_host(folder, &filter, out).map_err(CliError::failed)?;
+    written.unreadable.iter().for_each(|why| print_message(&format!("not exported: {why}")));
+    let (files, hosts) = (count(written.files, "file"), count(written.hosts.len(), "host"));
+    let copies = match written.copies {
+        0 => String::new(),
+        copies => format!("; {copies} of the runs are copies"),
+    };
+    print_message(&format!("{}: {files} of {hosts}{copies}", out.display()));
+    Ok(0)
 }
 
 /// Checks that a direction is given if and only if the format has one.

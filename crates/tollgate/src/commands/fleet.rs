@@ -1,5 +1,6 @@
 //! `tollgate fleet`: the nodes that differ from the others.
 
+use std::path::Path;
 use std::time::Duration;
 
 use lab::fleet::{self, FleetError, Reading};
@@ -15,7 +16,8 @@ const CHECK_TIME: Duration = Duration::from_secs(30);
 
 /// Prints the comparison of all nodes, or one line about it.
 pub(crate) fn fleet(args: &Fleet) -> Result<u8, CliError> {
-    let fleet = read(args);
+    let within = args.within.or_else(|| args.check.then_some(CHECK_TIME));
+    let fleet = read(&args.folder, &args.names, within);
     if !args.check {
         return print_fleet(args, &fleet?);
     }
@@ -23,14 +25,17 @@ pub(crate) fn fleet(args: &Fleet) -> Result<u8, CliError> {
     check(args, &fleet.map_err(CliError::with_status_2)?).map_err(CliError::with_status_2)
 }
 
-/// Reads and compares the nodes.
-fn read(args: &Fleet) -> Result<fleet::Fleet, CliError> {
-    let selects = |id: &str| select::is_selected(&args.names, id);
-    let within = args.within.or_else(|| args.check.then_some(CHECK_TIME));
+/// Reads and compares the nodes below a folder.
+pub(super) fn read(
+    folder: &Path,
+    names: &[String],
+    within: Option<Duration>,
+) -> Result<fleet::Fleet, CliError> {
+    let selects = |id: &str| select::is_selected(names, id);
     let reading = Reading { within, selects: Some(&selects) };
-    let fleet = fleet::read(&args.folder, reading).map_err(error)?.compare();
-    if let Some(name) = args.names.iter().find(|name| !is_measured(&fleet, name)) {
-        let folder = args.folder.display();
+    let fleet = fleet::read(folder, reading).map_err(error)?.compare();
+    if let Some(name) = names.iter().find(|name| !is_measured(&fleet, name)) {
+        let folder = folder.display();
         let line =
             format!("{folder}: no values of '{name}'; 'tollgate list' lists the experiments");
         return Err(CliError::usage(line));

@@ -220,7 +220,7 @@ pub fn succeeded(output: &Output, folder: &Path) {
 }
 
 /// Returns whether the only failures of a run are points that are void in every round.
-fn is_busy(folder: &Path) -> bool {
+pub fn is_busy(folder: &Path) -> bool {
     let samples = journal::open(folder).unwrap().samples;
     let kinds: Vec<_> = samples.into_iter().filter_map(|it| Some(it.error?.kind)).collect();
     let is_excused = |kind: &FailureKind| !kind.is_fault() || *kind == FailureKind::Void;
