@@ -14,10 +14,12 @@ use crate::suites::SUITES;
 mod export;
 mod fleet;
 mod hosts;
+mod slurm;
 
 pub(crate) use export::{Direction, Export, ExportFormat};
 pub(crate) use fleet::Fleet;
 pub(crate) use hosts::{ConfigArgs, HostArgs, HostsCommand, Logs, RunHosts};
+pub(crate) use slurm::SlurmArgs;
 
 /// Maximum time of a run with `--for`.
 const MAX_TIME: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -287,6 +289,8 @@ pub(crate) struct Run {
     pub(crate) guest: GuestArgs,
     #[command(flatten, next_help_heading = "Options of hosts")]
     pub(crate) hosts: RunHosts,
+    #[command(flatten, next_help_heading = "Options of Slurm")]
+    pub(crate) slurm: SlurmArgs,
     /// Measure each point until half of its 95% interval is at most SHARE of the median, e.g. 2%
     // A share such as -2% is not a negative number to clap.
     #[arg(long, value_name = "SHARE", conflicts_with_all = ["rounds", "time"], allow_hyphen_values = true)]

@@ -6,6 +6,7 @@ mod error;
 mod output;
 mod progress;
 mod select;
+mod slurm;
 mod stored_run;
 mod suites;
 mod terms;

@@ -22,4 +22,5 @@ pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod schema;
 pub(crate) mod show;
+mod slurm;
 pub(crate) mod summary;

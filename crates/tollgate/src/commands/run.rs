@@ -37,6 +37,9 @@ const MAX_ROUNDS: u32 = 1000;
 
 /// Runs experiments and prints the results.
 pub(crate) fn run(mut args: Run) -> Result<u8, CliError> {
+    if args.slurm.slurm {
+        return super::slurm::submit(&args);
+    }
     let hosts = super::hosts::of_run(&mut args)?;
     let args = &args;
     let guest = args.guest.guest.as_deref().map(vm::declaration::find).transpose();
@@ -210,7 +213,8 @@ fn resolve(args: &Run) -> Result<Option<f64>, CliError> {
     resolve.map_err(|why| CliError::usage(format!("--resolve: {why}")))
 }
 
-fn set_effort(args: &Run, experiments: &mut [Experiment]) -> Result<(), CliError> {
+/// Sets the target width and the number of rounds, and checks the experiments.
+pub(super) fn set_effort(args: &Run, experiments: &mut [Experiment]) -> Result<(), CliError> {
     let resolve = resolve(args)?;
     if let (Some(resolve), None) = (resolve, args.until_decided) {
         for experiment in experiments.iter_mut() {

@@ -1,0 +1,137 @@
+//! Runs on the nodes of a Slurm cluster: a job for each, in which the node's own lab measures.
+//!
+//! All jobs are tasks of an array. Each is bound to its node before it may start, so that a job that is requeued, because
+//! its node failed, resumes the journal of this node.
+
+mod client;
+mod jobs;
+mod nodes;
+mod script;
+
+use std::path::{Path, PathBuf};
+
+pub(crate) use client::SlurmError;
+pub(crate) use jobs::{Job, Outcome};
+pub(crate) use script::run_arguments;
+
+use client::{max_array_size, scancel, scontrol};
+
+/// Folder of the logs of jobs in the results folder.
+const LOGS: &str = "slurm";
+
+/// What to submit.
+pub(crate) struct Request<'a> {
+    /// Absolute path of this program.
+    pub(crate) program: PathBuf,
+    /// Its arguments on each node, without the results folder.
+    pub(crate) arguments: Vec<String>,
+    /// Whether each node starts a new run.
+    pub(crate) fresh: bool,
+    /// Absolute path of the results folder, which all nodes share.
+    pub(crate) results: PathBuf,
+    /// Current folder of the jobs.
+    pub(crate) folder: PathBuf,
+    pub(crate) partition: Option<&'a str>,
+    pub(crate) count: Option<usize>,
+    pub(crate) nodelist: Option<&'a str>,
+    /// Further options of sbatch.
+    pub(crate) options: &'a [String],
+}
+
+/// Submitted jobs.
+pub(crate) struct Submitted {
+    /// IDs of the job arrays: one, unless there are more nodes than tasks in an array.
+    pub(crate) arrays: Vec<u32>,
+    /// The node of each task, by array.
+    pub(crate) nodes: Vec<Vec<String>>,
+    /// Chosen nodes that cannot run jobs now, with their states.
+    pub(crate) waiting: Vec<String>,
+    /// Folder of the logs.
+    pub(crate) logs: PathBuf,
+}
+
+impl Submitted {
+    /// Returns the log of a task.
+    pub(crate) fn log(&self, job: &Job) -> PathBuf {
+        self.logs.join(format!("{}_{}.log", job.array, job.task))
+    }
+
+    /// Returns the IDs for a command of Slurm.
+    pub(crate) fn ids(&self) -> String {
+        self.arrays.iter().map(u32::to_string).collect::<Vec<_>>().join(",")
+    }
+
+    /// Returns the tasks with their present states.
+    pub(crate) fn jobs(&self) -> Result<Vec<Job>, SlurmError> {
+        let mut all = Vec::new();
+        for (array, nodes) in self.arrays.iter().zip(&self.nodes) {
+            let text = scontrol(&["show", "job", "--oneliner", &array.to_string()])?;
+            all.extend(jobs::parse(&text, *array, nodes));
+        }
+        Ok(all)
+    }
+}
+
+/// Submits a job for each chosen node. If one is refused, those before it are cancelled.
+pub(crate) fn submit(request: &Request<'_>) -> Result<Submitted, SlurmError> {
+    let known = nodes::of_partition(request.partition)?;
+    let nodes::Chosen { nodes, waiting } = match request.nodelist {
+        Some(list) => nodes::named(&known, &nodes::expand(list)?)?,
+        None => nodes::usable(&known, request.count)?,
+    };
+    let logs = request.results.join(LOGS);
+    std::fs::create_dir_all(&logs).map_err(|why| SlurmError::Folder(logs.clone(), why))?;
+    let script = script::of_job(request, &logs);
+    let mut submitted = Submitted { arrays: Vec::new(), nodes: Vec::new(), waiting, logs };
+    for nodes in nodes.chunks(max_array_size()?.max(1)) {
+        let result = submit_array(request, &script, nodes, &submitted.logs, &mut submitted.arrays);
+        if let Err(why) = result {
+            submitted.arrays.iter().for_each(|array| scancel(*array));
+            return Err(why);
+        }
+        submitted.nodes.push(nodes.to_vec());
+    }
+    // Only now, so that either all jobs start or none.
+    for array in &submitted.arrays {
+        if let Err(why) = scontrol(&["release", &array.to_string()]) {
+            submitted.arrays.iter().for_each(|array| scancel(*array));
+            return Err(why);
+        }
+    }
+    Ok(submitted)
+}
+
+/// Submits an array that is held, adds it to `arrays`, and binds each task to its node.
+fn submit_array(
+    request: &Request<'_>,
+    script: &str,
+    nodes: &[String],
+    logs: &Path,
+    arrays: &mut Vec<u32>,
+) -> Result<(), SlurmError> {
+    let mut options = request.options.to_vec();
+    // After the user's options, of which the last one counts.
+    options.extend([
+        "--parsable".into(),
+        "--hold".into(),
+        format!("--array=0-{}", nodes.len() - 1),
+        "--nodes=1".into(),
+        "--ntasks=1".into(),
+        "--exclusive".into(),
+        "--mem=0".into(),
+        "--requeue".into(),
+        "--open-mode=append".into(),
+        "--export=ALL".into(),
+        "--job-name=tollgate".into(),
+        format!("--chdir={}", request.folder.display()),
+        // A '%' starts a placeholder.
+        format!("--output={}/%A_%a.log", logs.display().to_string().replace('%', "%%")),
+    ]);
+    options.extend(request.partition.map(|name| format!("--partition={name}")));
+    let id = client::sbatch(&options, script)?;
+    arrays.push(id);
+    for (task, node) in nodes.iter().enumerate() {
+        scontrol(&["update", &format!("JobId={id}_{task}"), &format!("ReqNodeList={node}")])?;
+    }
+    Ok(())
+}
