@@ -2,19 +2,20 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 
 use machine::proximity::Class;
 
 use super::reduced::{self, Reduced};
 use super::settings::Settings;
 use crate::experiment::Experiment;
-use crate::journal::{Run, RunRecord, SessionRecord};
+use crate::journal::{JournalError, Run, RunRecord, SessionRecord};
 use crate::metric::MetricRecord;
 use crate::point::Point;
 use crate::sample::Sample;
 use crate::sharing::SharingCounts;
 use crate::statistics::IntervalKind;
-use crate::summary::{Floors, Rounds, Samples, Unit, alike, chosen_state};
+use crate::summary::{Floors, Observed, Rounds, Samples, Unit, alike, chosen_state};
 
 /// A run of one node, as far as nodes are compared.
 #[derive(Debug)]
@@ -112,11 +113,14 @@ pub(super) enum Excluded {
     Guest,
 }
 
-/// Reads a run: the values of each host that measured in it.
+/// Reads a run: the values of each host that measured in it, or why they are not compared.
+///
+/// # Errors
+/// Returns an error if the run has another format or is damaged.
 pub(super) fn read(
     folder: &Path,
-    is_cancelled: &std::sync::atomic::AtomicBool,
-) -> Result<Result<Vec<NodeRun>, Excluded>, crate::journal::JournalError> {
+    is_cancelled: &AtomicBool,
+) -> Result<Result<Vec<NodeRun>, Excluded>, JournalError> {
     let Reduced { record, hosts, lines } = reduced::read(folder, is_cancelled)?;
     if !record.sides.is_empty() {
         return Ok(Err(Excluded::Sides));
@@ -207,7 +211,7 @@ fn value(
     floors: &Floors,
 ) -> Option<PointValue> {
     let state = chosen_state(rounds);
-    let observed = crate::summary::Observed { drift, ..Default::default() };
+    let observed = Observed { drift, ..Observed::default() };
     let estimate = observed.estimate(&alike(rounds))?;
     let interval = estimate.interval;
     if interval.kind != IntervalKind::Confidence || estimate.median <= 0.0 {

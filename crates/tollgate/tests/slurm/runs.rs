@@ -49,7 +49,7 @@ fn is_complete(run: &Run, rounds: usize) {
 #[test]
 fn nodes_measure_at_the_same_time_and_a_failed_one_resumes() {
     let Some(mut cluster) = cluster::start("runs on the nodes of a Slurm cluster") else { return };
-    const ROUNDS: &str = "250";
+    const ROUNDS: &str = "500";
     let words = ["run", "planted/delay", "--slurm", "--rounds", ROUNDS, "--seed", "5"];
     let mut command = cluster.tollgate(&words);
     // As within another job.
@@ -99,7 +99,7 @@ fn nodes_measure_at_the_same_time_and_a_failed_one_resumes() {
 fn long_a_node_that_dies_unnoticed_is_requeued_and_waited_for() {
     let Some(mut cluster) = cluster::start("a node that dies unnoticed") else { return };
     let words =
-        ["run", "planted/delay", "--slurm", "--nodelist", "n[1-2]", "--rounds", "300", "--wait"];
+        ["run", "planted/delay", "--slurm", "--nodelist", "n[1-2]", "--rounds", "1500", "--wait"];
     let mut command = cluster.tollgate(&words);
     command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
     let waiting = command.spawn().unwrap();
@@ -115,7 +115,7 @@ fn long_a_node_that_dies_unnoticed_is_requeued_and_waited_for() {
     let text = printed(output, &cluster);
     assert!(text.contains(": 2 nodes (n1, n2)"), "{text}");
     for node in NODES {
-        is_complete(&run_of(&cluster, node), 300);
+        is_complete(&run_of(&cluster, node), 1500);
     }
 }
 
