@@ -9,7 +9,7 @@ use clap::Args;
 pub(crate) struct SlurmArgs {
     /// Measure on nodes of a Slurm cluster instead of here: one job per node, exclusive, each with its results in the
     /// folder of its node below --results, which all nodes share. With --wait, wait until all jobs have ended
-    #[arg(long, conflicts_with_all = ["guest", "json", "tables", "quiet"])]
+    #[arg(long, conflicts_with_all = ["guest", "hosts", "json", "tables", "quiet"])]
     pub(crate) slurm: bool,
     /// Partition [default: that of the cluster]
     #[arg(long, value_name = "NAME", requires = "slurm")]
