@@ -76,7 +76,8 @@ fn take_lock(options: &RemoteOptions) -> Result<MachineLock, Ended> {
             taken => return taken.map_err(|why| refused(why.to_string())),
         };
         let is_same_run = has_purpose(&holder, &options.purpose);
-        if !options.waits && !(is_same_run && start.elapsed() < MAX_LOCK_WAIT) {
+        let is_ending = is_same_run && start.elapsed() < MAX_LOCK_WAIT;
+        if !options.waits && !is_ending {
             return Err(refused(RunError::Busy(holder).to_string()));
         }
         if !is_reported {
