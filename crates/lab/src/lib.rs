@@ -55,6 +55,7 @@ pub mod suite;
 pub mod summary;
 pub mod table;
 pub mod terminal;
+pub mod timed_code;
 pub mod worker;
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ use crate::artefact::Artefacts;
 use crate::point::Point;
 use crate::sample::{Failure, Item, Sample};
 use crate::terminal::one_line;
+use crate::timed_code::EncodedLoop;
 
 /// A batch of points for a worker to measure.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -174,6 +175,8 @@ pub enum Answer {
     },
     /// A sample, or the failure in its place.
     Sample(Box<SampleAnswer>),
+    /// The generated code of the sample that follows.
+    Code(Box<CodeAnswer>),
     /// The host starts to make an artefact, which may take minutes.
     Preparing {
         /// The artefact's name.
@@ -212,6 +215,21 @@ pub struct SampleAnswer {
     pub role: String,
     /// The sample.
     pub sample: Sample,
+}
+
+/// The generated code of a point, before its sample.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CodeAnswer {
+    /// The order's id.
+    pub order: u64,
+    /// The order's role.
+    pub role: String,
+    /// The point.
+    pub point: Point,
+    /// The loops, each once.
+    pub loops: Vec<EncodedLoop>,
+    /// The number of loops that are missing.
+    pub omitted: usize,
 }
 
 /// The maximum length of a line in either direction, in bytes. The longest lines are orders of thousands of points.

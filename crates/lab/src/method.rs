@@ -89,6 +89,13 @@ pub trait Method: Sync {
         None
     }
 
+    /// Returns the paths of modules whose functions are timed although they do not read the time-stamp counter and no
+    /// function that does calls them directly, e.g. `copy::functions`. Bundles list their machine code, as they list that
+    /// of the functions that read the counter.
+    fn timed_modules(&self) -> &'static [&'static str] {
+        &[]
+    }
+
     /// Returns the artefacts that the host must make before it can measure a point.
     fn artefacts(&self, params: &Self::Params) -> Vec<Recipe> {
         let _ = params;
@@ -97,6 +104,12 @@ pub trait Method: Sync {
 
     /// Returns the guest inside which a point is measured; `None` if it is measured on the host.
     fn guest(&self, params: &Self::Params) -> Option<Guest> {
+        let _ = params;
+        None
+    }
+
+    /// Returns the group of a point within long tables, e.g. the class of its instruction; `None` if it has none.
+    fn group(&self, params: &Self::Params) -> Option<String> {
         let _ = params;
         None
     }
@@ -144,10 +157,17 @@ pub trait AnyMethod: Sync {
     fn expected(&self, point: &Point, budget: Duration) -> Duration;
     /// See [`Method::code`].
     fn code(&self, point: &Point, options: &BTreeMap<String, String>) -> Option<String>;
+    /// Returns the path of the module of the method's type, e.g. `copy::frames`; only the crate, e.g. `stream`, if the type
+    /// is generic, because methods in several modules then share it.
+    fn module(&self) -> &'static str;
+    /// See [`Method::timed_modules`].
+    fn timed_modules(&self) -> &'static [&'static str];
     /// See [`Method::artefacts`].
     fn artefacts(&self, point: &Point) -> Vec<Recipe>;
     /// See [`Method::guest`].
     fn guest(&self, point: &Point) -> Option<Guest>;
+    /// See [`Method::group`].
+    fn group(&self, point: &Point) -> Option<String>;
     /// See [`Method::probe`].
     ///
     /// # Errors
@@ -195,6 +215,19 @@ impl<M: Method> AnyMethod for M {
         Method::code(self, &M::Params::from_point(point).ok()?, options)
     }
 
+    fn module(&self) -> &'static str {
+        let path = std::any::type_name::<M>();
+        let module = match path.contains('<') {
+            true => path.split_once("::"),
+            false => path.rsplit_once("::"),
+        };
+        module.map_or(path, |(module, _)| module)
+    }
+
+    fn timed_modules(&self) -> &'static [&'static str] {
+        Method::timed_modules(self)
+    }
+
     fn artefacts(&self, point: &Point) -> Vec<Recipe> {
         let params = M::Params::from_point(point);
         params.map_or_else(|_| Vec::new(), |params| Method::artefacts(self, &params))
@@ -202,6 +235,10 @@ impl<M: Method> AnyMethod for M {
 
     fn guest(&self, point: &Point) -> Option<Guest> {
         Method::guest(self, &M::Params::from_point(point).ok()?)
+    }
+
+    fn group(&self, point: &Point) -> Option<String> {
+        Method::group(self, &M::Params::from_point(point).ok()?)
     }
 
     fn probe(&self) -> Result<Box<dyn Probe>, Failure> {

@@ -1,6 +1,7 @@
 //! The progress of a worker or probe in its order: whether each of its messages belongs to the order.
 
-use crate::message::{Answer, Order, OrderedPoint, SampleAnswer};
+use crate::message::{Answer, CodeAnswer, Order, OrderedPoint, SampleAnswer};
+use crate::timed_code::check_loops;
 
 /// The maximum number of messages of a probe before one sample, e.g. `ready` in each step of a search.
 const MAX_PROBE_MESSAGES: u32 = 10_000;
@@ -44,6 +45,10 @@ impl OrderProgress {
     pub(crate) fn accept(&mut self, order: &Order, answer: &Answer) -> Result<(), String> {
         match answer {
             Answer::Sample(answer) => self.accept_sample(order, answer),
+            Answer::Code(code) => {
+                self.check_code(order, code)?;
+                self.accept_message()
+            }
             Answer::Done { id } if *id != order.id => {
                 Err(format!("it ended order '{id}' instead of '{}'", order.id))
             }
@@ -75,6 +80,15 @@ impl OrderProgress {
             self.attempt += 1;
         }
         Ok(())
+    }
+
+    /// Checks that code is that of the point to be answered next.
+    fn check_code(&self, order: &Order, code: &CodeAnswer) -> Result<(), String> {
+        let point = self.point(order).map(|ordered| &ordered.point);
+        if (code.order, &code.role, Some(&code.point)) != (order.id, &order.role, point) {
+            return Err("it sent the code of another point than the next".into());
+        }
+        check_loops(&code.loops).map_err(|why| format!("it sent code that is not valid: {why}"))
     }
 
     fn accept_message(&mut self) -> Result<(), String> {
@@ -229,6 +243,29 @@ mod tests {
             }
             assert!(accept(message("reader")).is_err());
         }
+    }
+
+    #[test]
+    fn only_the_code_of_the_next_point_is_accepted() {
+        let order = order();
+        let mut progress = OrderProgress::of_probe(&order);
+        let code = |id, at: usize| {
+            let (loops, omitted) = (Vec::new(), 0);
+            let point = order.points[at].point.clone();
+            Answer::Code(Box::new(CodeAnswer {
+                order: id,
+                role: String::new(),
+                point,
+                loops,
+                omitted,
+            }))
+        };
+        assert_eq!(progress.accept(&order, &code(7, 0)), Ok(()));
+        for (id, at) in [(6, 0), (7, 1)] {
+            assert!(progress.accept(&order, &code(id, at)).unwrap_err().contains("another point"));
+        }
+        progress.accept_sample(&order, &answer(&order, 0, 1)).unwrap();
+        assert_eq!(progress.accept(&order, &code(7, 1)), Ok(()));
     }
 
     #[test]

@@ -8,12 +8,14 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use machine::core_clock::{self, CoreClock};
 use machine::issue_rate;
 use machine::noise::Noise;
+use machine::timed_code;
 use machine::tsc::Tsc;
 
 use crate::answer::time_in;
 use crate::measure::{Context, Measurement};
 use crate::message::{
-    Answer, Order, OrderedPoint, QUEUE_LENGTH, Rendezvous, Request, SampleAnswer, receive,
+    Answer, CodeAnswer, Order, OrderedPoint, QUEUE_LENGTH, Rendezvous, Request, SampleAnswer,
+    receive,
 };
 use crate::method::{AnyMethod, Probe};
 use crate::metric::Metric;
@@ -21,6 +23,7 @@ use crate::option;
 use crate::plan::seed_of;
 use crate::sample::{Clock, Failure, FailureKind, MAX_ATTEMPTS, Sample, UNKNOWN_LATENCIES, over};
 use crate::suite::{self, Suite};
+use crate::timed_code::encode;
 
 /// The maximum steal time on the CPUs of a sample, as a share of its duration; above it the sample is void.
 const MAX_STEAL: f64 = 0.05;
@@ -92,6 +95,9 @@ fn execute(
         for attempt in order.attempt..=MAX_ATTEMPTS {
             let mut sample = empty_sample(order, ordered, attempt);
             let start = Instant::now();
+            if order.round == 0 {
+                timed_code::collect();
+            }
             let outcome = match &mut probe {
                 Ok(probe) => allowed(&ordered.point)
                     .and_then(|()| {
@@ -109,6 +115,7 @@ fn execute(
                 sample.trials.clear();
             }
             sample.seconds = start.elapsed().as_secs_f64();
+            send_code(order, ordered, rendezvous)?;
             sample.error = outcome.err();
             let is_last = order.is_last(&sample);
             let answer = SampleAnswer { order: order.id, role: order.role.clone(), sample };
@@ -119,6 +126,21 @@ fn execute(
         }
     }
     Ok(())
+}
+
+/// Sends the generated code that a sample timed, if it was collected: outside of all samples.
+fn send_code(
+    order: &Order,
+    ordered: &OrderedPoint,
+    rendezvous: &mut Rendezvous,
+) -> Result<(), Failure> {
+    let (loops, omitted) = encode(&timed_code::take());
+    if loops.is_empty() && omitted == 0 {
+        return Ok(());
+    }
+    let (role, point) = (order.role.clone(), ordered.point.clone());
+    let code = CodeAnswer { order: order.id, role, point, loops, omitted };
+    rendezvous.answer(&Answer::Code(Box::new(code)))
 }
 
 /// Returns the time-stamp counter; fails on an emulated CPU.

@@ -396,6 +396,7 @@ impl<'a> Worker<'a> {
                 Err(link.failure("it sent a message that only a worker may send"))
             }
             Answer::Sample(_)
+            | Answer::Code(_)
             | Answer::Ready
             | Answer::Stop
             | Answer::Message(_)

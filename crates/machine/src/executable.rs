@@ -58,6 +58,12 @@ impl Executable {
         self.base.as_ptr()
     }
 
+    /// Returns the code.
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: the pages are readable, contain `length` bytes and are not written while this value exists.
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.length) }
+    }
+
     /// Returns the length of the code in bytes.
     pub fn len(&self) -> usize {
         self.length
@@ -85,6 +91,7 @@ mod tests {
         // lea eax, [rdi + 42]; ret
         let code = Executable::new(&[0x8D, 0x47, 0x2A, 0xC3]).unwrap();
         assert_eq!((code.len(), code.is_empty()), (4, false));
+        assert_eq!(code.bytes(), [0x8D, 0x47, 0x2A, 0xC3]);
         // SAFETY: the code is a function of this signature without side effects.
         let add: extern "sysv64" fn(u32) -> u32 = unsafe { std::mem::transmute(code.as_ptr()) };
         assert_eq!(add(58), 100);

@@ -31,6 +31,7 @@ pub mod proximity;
 pub mod restorer;
 pub mod setting;
 pub mod signal;
+pub mod timed_code;
 pub mod topology;
 pub mod tsc;
 pub mod untested;

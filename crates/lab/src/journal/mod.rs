@@ -2,14 +2,17 @@
 //!
 //! `run.json` has what the samples share: environments, seed, experiments and metrics. `samples.jsonl` has one sample
 //! per line and is append-only. A sample is written before the next is measured, so that killing the lab loses at most
-//! the sample in flight.
+//! the sample in flight. `code.jsonl` has the generated code that was timed.
 
+mod code;
 mod folder;
 mod read;
 mod record;
 mod write;
 mod written;
 
+pub(crate) use code::CodeLog;
+pub use code::{CODE, open_code};
 pub use folder::{RunLocation, check_host, latest, newest, runs};
 pub use read::{Run, open};
 pub(crate) use record::now;

@@ -298,6 +298,7 @@ fn observe(event: OrderEvent, sink: &mut JournalSink) -> Result<(), RunError> {
         OrderEvent::Delayed(delay) => sink.observe(Event::Delayed(&delay)),
         OrderEvent::WorkerLost { failure, .. } => sink.observe(Event::WorkerLost(&failure.why)),
         OrderEvent::Environment(environment) => sink.record_environment(environment)?,
+        OrderEvent::Code(code) => sink.keep_code(*code)?,
         OrderEvent::Sample { .. } => {}
     }
     Ok(())

@@ -10,10 +10,11 @@ use super::{Delay, RunError};
 use crate::answer::{Permitted, checked};
 use crate::artefact::{MAX_LOCK_WAIT, MAX_MAKING};
 use crate::link::{LinkOutput, Output};
-use crate::message::{Answer, Order, Request};
+use crate::message::{Answer, CodeAnswer, Order, Request};
 use crate::metric::Metric;
 use crate::order_progress::OrderProgress;
 use crate::sample::{Failure, Sample};
+use crate::timed_code::TimedCode;
 
 /// How much longer than the limit of a sample a worker may be silent.
 const MARGIN: Duration = Duration::from_secs(20);
@@ -29,6 +30,8 @@ pub(super) enum OrderEvent {
         /// The sample, checked.
         sample: Sample,
     },
+    /// The generated code of a point.
+    Code(Box<TimedCode>),
     /// A worker makes an artefact.
     Preparing(String),
     /// A worker, or a guest of a worker, was started in this environment.
@@ -226,6 +229,7 @@ impl<'e, 'a> Executor<'e, 'a> {
             Answer::Done { .. } => State::Done,
             Answer::Ready
             | Answer::Sample(_)
+            | Answer::Code(_)
             | Answer::Stop
             | Answer::Message(_)
             | Answer::Greeting(_)
@@ -253,7 +257,27 @@ impl<'e, 'a> Executor<'e, 'a> {
             Answer::Preparing { artefact } => (self.handle)(OrderEvent::Preparing(artefact)),
             Answer::Greeting(guest) => (self.handle)(OrderEvent::Environment(guest.environment)),
             Answer::Prepared | Answer::Waiting { .. } => Ok(()),
+            Answer::Code(code) => {
+                let code = self.of_worker(index, *code);
+                (self.handle)(OrderEvent::Code(code))
+            }
         }
+    }
+
+    /// Returns the code of a point as that of a worker's environment.
+    fn of_worker(&self, index: usize, code: CodeAnswer) -> Box<TimedCode> {
+        let order = self.executions[index].order;
+        let origin = self.supervisor.origin(index).cloned().unwrap_or_default();
+        let CodeAnswer { role, point, loops, omitted, .. } = code;
+        Box::new(TimedCode {
+            experiment: format!("{}/{}", order.suite, order.experiment),
+            point,
+            role,
+            environment: origin.environment,
+            session: 0,
+            loops,
+            omitted,
+        })
     }
 
     /// Starts the roles if all are ready; cancels those that wait for a role whose order is done.

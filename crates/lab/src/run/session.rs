@@ -18,7 +18,7 @@ use super::sink::JournalSink;
 use super::supervisor::{Processes, Supervisor};
 use super::{Delay, Event, Lab, RunError, RunObserver, RunRequest, RunSummary};
 use crate::descendants;
-use crate::journal::{Journal, SessionRecord, latest};
+use crate::journal::{CodeLog, Journal, SessionRecord, latest};
 use crate::link::Origin;
 use crate::option;
 use crate::side::Side;
@@ -78,11 +78,13 @@ impl<'a> Session<'a> {
         describe(&mut journal.record, lab, &request.experiments, &conditions.code);
         journal.save_record()?;
         location.open_logs(&folder)?;
+        let code = CodeLog::open(&folder)?;
         let remaining = RemainingWork::of(request, lab.suites);
+        let files = (journal, code);
         Ok(Self {
             request,
             dispatcher: Dispatcher::new(lab, options, location, supervisors),
-            sink: JournalSink::new(journal, origin.environment, remaining, request.time, observer),
+            sink: JournalSink::new(files, origin.environment, remaining, request.time, observer),
             _lock: lock,
         })
     }

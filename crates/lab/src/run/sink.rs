@@ -8,11 +8,12 @@ use machine::usage::Usage;
 use super::remaining::RemainingWork;
 use super::{Event, RunError, RunObserver, RunSummary};
 use crate::experiment::{Experiment, Profile};
-use crate::journal::{Journal, Voids};
+use crate::journal::{CodeLog, Journal, Voids};
 use crate::link::Origin;
 use crate::metric::{Better, Metric};
 use crate::point::Point;
 use crate::sample::{Failure, Item, MAX_ATTEMPTS, Sample};
+use crate::timed_code::TimedCode;
 
 /// The experiment of the lab's overhead.
 pub(crate) const SESSION: &str = "lab/session";
@@ -44,6 +45,7 @@ const QUIETER: &str = "stop other programs, fix the core clock (cpupower frequen
 /// The journal of a run and what a session adds to it.
 pub(super) struct JournalSink<'a> {
     journal: Journal,
+    code: CodeLog,
     observer: &'a mut dyn RunObserver,
     profile: Profile,
     remaining: RemainingWork,
@@ -58,7 +60,7 @@ pub(super) struct JournalSink<'a> {
 
 impl<'a> JournalSink<'a> {
     pub(super) fn new(
-        journal: Journal,
+        (journal, code): (Journal, CodeLog),
         environment: String,
         remaining: RemainingWork,
         time: Option<Duration>,
@@ -78,6 +80,7 @@ impl<'a> JournalSink<'a> {
             profile: journal.record.profile,
             session: journal.record.last_session(),
             journal,
+            code,
             observer,
             remaining,
             summary,
@@ -122,6 +125,14 @@ impl<'a> JournalSink<'a> {
             self.summary.faults.push(sample);
         }
         Ok(())
+    }
+
+    /// Writes the generated code of a point unless it was written for the same environment.
+    ///
+    /// # Errors
+    /// Returns an error if the file cannot be written.
+    pub(super) fn keep_code(&mut self, code: TimedCode) -> Result<(), RunError> {
+        Ok(self.code.add(&TimedCode { session: self.session, ..code })?)
     }
 
     /// Adds an environment to the run record unless it is known.

@@ -6,6 +6,7 @@ use lab::journal::{self, RunRecord};
 use lab::sample::Sample;
 use lab::schema::OutputSchema;
 use lab::terminal;
+use lab::timed_code::TimedCode;
 use report::bundle::BundleClaims;
 use report::export::SamplesOutput;
 use report::table::{
@@ -66,6 +67,11 @@ fn outputs() -> Vec<OutputSchema> {
         OutputSchema::of_file::<Sample>(
             "sample",
             "a line of samples.jsonl of a run",
+            journal::FORMAT,
+        ),
+        OutputSchema::of_file::<TimedCode>(
+            "timed-code",
+            "a line of code.jsonl of a run",
             journal::FORMAT,
         ),
     ];

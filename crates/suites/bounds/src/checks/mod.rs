@@ -101,6 +101,10 @@ impl Method for Checks {
         budget + Duration::from_millis(1)
     }
 
+    fn timed_modules(&self) -> &'static [&'static str] {
+        &["bounds::timing"]
+    }
+
     fn probe(&self) -> Result<Box<dyn Probe<CheckParams>>, Failure> {
         Ok(Box::new(measure))
     }
@@ -138,6 +142,7 @@ fn measure(context: &mut Context, params: &CheckParams) -> Result<Measurement, F
     let state = state(&data, data.address() + 64);
     let timer = LoopTimer::new(tsc, &data, context.budget, context.seed);
     let body = Body::new(timer.placement, copies, false, state, set_bounds, code)?;
+    let body = body.named("check and access");
     let measured = timer
         .cycles_of(&body)
         .map(|cycles| counted.value("sequence", cycles).value("ipc", lines.len() as f64 / cycles));

@@ -42,17 +42,20 @@ impl Measured<'_> {
         let breakers = self.prepared.plan.breakers(&state());
         let mut bodies = Vec::new();
         if !self.form.reset_inputs {
-            bodies.push(self.body(copies, state(), |copies| self.independent(copies, &[]))?);
+            let body = self.body(copies, state(), |copies| self.independent(copies, &[]))?;
+            bodies.push(body.named("independent"));
         }
         if !breakers.is_empty() || self.form.reset_inputs {
-            bodies.push(self.body(copies, state(), |copies| self.independent(copies, &breakers))?);
+            let body = self.body(copies, state(), |copies| self.independent(copies, &breakers))?;
+            bodies.push(body.named("independent, dependencies broken"));
         }
         let throughputs = bodies.len();
         let chain = self.chain(copies)?;
         let dependency = chain.as_ref().map(|(name, _)| name.clone()).map_err(String::clone);
-        bodies.extend(chain.map(|(_, body)| body));
+        bodies.extend(chain.map(|(name, body)| body.named(format!("chain through {name}"))));
         if let Some(code) = &self.prepared.round_trip {
-            bodies.push(self.body(copies / 2, state(), |pairs| code.repeat(pairs))?);
+            let body = self.body(copies / 2, state(), |pairs| code.repeat(pairs))?;
+            bodies.push(body.named("round trip"));
         }
         let bodies: Vec<&Body> = bodies.iter().collect();
         let load = || sibling_busy.then(|| self.sibling(copies)).transpose();

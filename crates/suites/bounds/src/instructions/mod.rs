@@ -110,6 +110,15 @@ impl Method for Instructions {
         vec![artefact::recipe()]
     }
 
+    fn group(&self, params: &InstructionParams) -> Option<String> {
+        let list = list::BUILT_IN.as_ref().ok()?;
+        Some(list.forms.get(list.find(&params.form.form)?)?.class.clone())
+    }
+
+    fn timed_modules(&self) -> &'static [&'static str] {
+        &["bounds::timing"]
+    }
+
     fn probe(&self) -> Result<Box<dyn Probe<InstructionParams>>, Failure> {
         Ok(Box::new(InstructionProbe::default()))
     }

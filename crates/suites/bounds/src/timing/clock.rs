@@ -1,11 +1,13 @@
 //! Core cycles of loop bodies: repeats between two calibrations of the core clock.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::time::Duration;
 
 use lab::measure::Measurement;
 use lab::sample::Failure;
 use machine::core_clock;
+use machine::timed_code;
 use machine::tsc::Tsc;
 
 use super::{Data, Placement, RaisedSignal, State, TimingLoop};
@@ -25,6 +27,8 @@ const MAX_ATTEMPTS: usize = 3;
 /// Two loops over copies of the measured code, with the initial registers and memory. The time of the copies is the
 /// difference between the loop over all and the loop over half of them, which excludes the loop itself, entry and exit.
 pub(crate) struct Body<'a> {
+    /// What the copies are, for the record of timed code.
+    name: Cow<'static, str>,
     pub(crate) whole: TimingLoop,
     half: TimingLoop,
     /// Number of copies in the longer loop.
@@ -51,7 +55,19 @@ impl<'a> Body<'a> {
             Ok(TimingLoop::placed(&code(copies)?, moves_stack, placement)?)
         };
         let (whole, half) = (loop_of(copies)?, loop_of(copies / 2)?);
-        Ok(Self { whole, half, copies, state, fill: Box::new(fill) })
+        Ok(Self { name: "code".into(), whole, half, copies, state, fill: Box::new(fill) })
+    }
+
+    /// Names what the copies are, for the record of timed code.
+    pub(crate) fn named(self, name: impl Into<Cow<'static, str>>) -> Self {
+        Self { name: name.into(), ..self }
+    }
+
+    /// Records both loops as timed.
+    fn record(&self) {
+        for (timing_loop, copies) in [(&self.whole, self.copies), (&self.half, self.copies / 2)] {
+            timed_code::record(|| format!("{}, {copies} copies", self.name), timing_loop.bytes());
+        }
     }
 }
 
@@ -172,6 +188,7 @@ impl<'a> LoopTimer<'a> {
             }
         }
         let Some(best) = best else { return Ok(Vec::new()) };
+        bodies.iter().for_each(|body| body.record());
         let void = best.void_reason();
         if let Some(why) = &void {
             self.void.borrow_mut().get_or_insert_with(|| why.clone());

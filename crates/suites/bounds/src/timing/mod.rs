@@ -91,6 +91,11 @@ impl TimingLoop {
         self.code.as_ptr().wrapping_add(self.placement.0)
     }
 
+    /// Returns the bytes from the first instruction to the target of failed checks.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        self.code.bytes().get(self.placement.0..).unwrap_or_default()
+    }
+
     /// Runs the loop `loops` times.
     ///
     /// # Errors

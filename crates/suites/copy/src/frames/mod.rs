@@ -237,6 +237,10 @@ impl Method for Frames {
         budget + Duration::from_millis(5) + Duration::from_secs_f64(prepared)
     }
 
+    fn timed_modules(&self) -> &'static [&'static str] {
+        &["copy::functions"]
+    }
+
     fn code(&self, params: &FrameParams, _: &BTreeMap<String, String>) -> Option<String> {
         functions::shared_object(&params.function).map(str::to_owned)
     }

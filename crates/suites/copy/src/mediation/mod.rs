@@ -150,6 +150,10 @@ impl Method for Mediation {
             + Duration::from_secs_f64(bytes as f64 * renewals as f64 / 1.5e9)
     }
 
+    fn timed_modules(&self) -> &'static [&'static str] {
+        &["copy::functions", "copy::mediation::guard"]
+    }
+
     fn code(&self, params: &MediationParams, _: &BTreeMap<String, String>) -> Option<String> {
         functions::shared_object(&params.function).map(str::to_owned)
     }

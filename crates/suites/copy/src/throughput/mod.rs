@@ -79,6 +79,10 @@ impl Method for Throughput {
         timing::expected(params, budget)
     }
 
+    fn timed_modules(&self) -> &'static [&'static str] {
+        &["copy::functions"]
+    }
+
     fn code(
         &self,
         params: &ThroughputParams,
@@ -256,8 +260,10 @@ impl ThroughputProbe {
                     let copier = self.loops.function(&params.function, copy, seed)?;
                     let batches = timing
                         .measure(&mut Runner::new(copier, bases, layout, &ring, params, pooled))?;
+                    copier.record(&format!("the function '{}'", params.function));
                     if let Some(tsc) = conditions.tsc {
                         let empty = self.loops.function("", EMPTY, seed)?;
+                        empty.record("a function that returns at once, for their own time");
                         let mut runner = Runner::new(empty, bases, layout, &ring, params, None);
                         floor = Some(tsc.nanoseconds(timing.loop_floor(tsc, &mut runner)?));
                     }

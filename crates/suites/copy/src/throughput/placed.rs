@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use lab::sample::Failure;
 use machine::executable::Executable;
 use machine::mapping::PAGE;
+use machine::timed_code;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
@@ -276,6 +277,14 @@ impl PlacedLoops {
 pub(super) struct PlacedFunction<'a> {
     copy: CopyFn,
     loops: &'a Loops,
+}
+
+impl PlacedFunction<'_> {
+    /// Records the loops as timed.
+    pub(super) fn record(&self, what: &str) {
+        let code = self.loops.code.bytes().get(self.loops.start..).unwrap_or_default();
+        timed_code::record(|| format!("loops that call {what}"), code);
+    }
 }
 
 impl Copier for PlacedFunction<'_> {

@@ -109,6 +109,10 @@ impl Method for TwoHostDelivery {
         budget + Duration::from_millis(100)
     }
 
+    fn timed_modules(&self) -> &'static [&'static str] {
+        &["copy::functions"]
+    }
+
     fn code(&self, params: &TwoHostDeliveryParams, _: &BTreeMap<String, String>) -> Option<String> {
         functions::shared_object(&params.function).map(str::to_owned)
     }

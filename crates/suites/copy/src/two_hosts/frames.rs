@@ -110,6 +110,10 @@ impl Method for TwoHostFrames {
         budget + Duration::from_millis(100)
     }
 
+    fn timed_modules(&self) -> &'static [&'static str] {
+        &["copy::functions"]
+    }
+
     fn code(&self, params: &TwoHostFrameParams, _: &BTreeMap<String, String>) -> Option<String> {
         functions::shared_object(&params.function).map(str::to_owned)
     }

@@ -133,6 +133,10 @@ impl Method for Tracepoint {
         Duration::from_millis(300) + Duration::from_micros(5) * params.crossings as u32
     }
 
+    fn timed_modules(&self) -> &'static [&'static str] {
+        &["crossing::trace::stamps"]
+    }
+
     fn probe(&self) -> Result<Box<dyn Probe<TraceParams>>, Failure> {
         Ok(Box::new(TracepointProbe { instance: None }))
     }

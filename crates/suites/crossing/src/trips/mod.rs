@@ -86,6 +86,10 @@ impl Method for RoundTrips {
         params.expected(budget)
     }
 
+    fn timed_modules(&self) -> &'static [&'static str] {
+        &["crossing::trips"]
+    }
+
     fn probe(&self) -> Result<Box<dyn Probe<TripParams>>, Failure> {
         Ok(Box::new(Trips::default()))
     }

@@ -67,7 +67,7 @@ impl Blocker {
         let breakers = plan.breakers(&state);
         let copies = super::copies(form, plan, RegisterSet::Second, &breakers)?;
         let named = if breakers.is_empty() { 0 } else { 2 };
-        let alone = alone(&copies, data, timer)?;
+        let alone = alone(&copies, data, timer, &declared.against)?;
         Ok(Some(Self {
             against: declared.against.clone(),
             names_general: plan.names_general(),
@@ -79,13 +79,18 @@ impl Blocker {
 }
 
 /// Returns the core cycles per copy without another form.
-fn alone(copies: &[Vec<u8>], data: &Data, timer: &LoopTimer) -> Result<f64, Failure> {
+fn alone(
+    copies: &[Vec<u8>],
+    data: &Data,
+    timer: &LoopTimer,
+    against: &str,
+) -> Result<f64, Failure> {
     let mut state = State::new(data);
     prepare_second(&mut state);
     let code = |times| Ok(copies.iter().cycle().take(times).flatten().copied().collect());
     let times = times(1, unroll::instructions()?);
     let body = Body::new(timer.placement, times, false, state, |data| data.fill(1), code)?;
-    Ok(timer.cycles_of(&body)?)
+    Ok(timer.cycles_of(&body.named(format!("blocker of {against}")))?)
 }
 
 /// Initialises the registers of [`RegisterSet::Second`].

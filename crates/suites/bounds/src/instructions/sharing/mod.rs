@@ -48,6 +48,15 @@ impl Method for Sharing {
         vec![super::artefact::recipe()]
     }
 
+    fn group(&self, params: &FormParams) -> Option<String> {
+        let list = super::list::BUILT_IN.as_ref().ok()?;
+        Some(list.forms.get(list.find(&params.form)?)?.class.clone())
+    }
+
+    fn timed_modules(&self) -> &'static [&'static str] {
+        &["bounds::timing"]
+    }
+
     fn probe(&self) -> Result<Box<dyn Probe<FormParams>>, Failure> {
         Ok(Box::new(SharingProbe::default()))
     }
@@ -188,8 +197,10 @@ impl<'a> ContendedForm<'a> {
         let fits = unroll::instructions()?;
         for (mixture, blocker) in mixtures.iter().zip(blockers) {
             let (nops, times) = ([vec![NOP; blocker.instructions]], mixture.times(fits));
-            bodies.push(self.body(&mixture.unit(&blocker.copies), times)?);
-            bodies.push(self.body(&mixture.unit(&nops), times)?);
+            let body = self.body(&mixture.unit(&blocker.copies), times)?;
+            bodies.push(body.named(format!("mixed with the blocker of {}", blocker.against)));
+            let body = self.body(&mixture.unit(&nops), times)?;
+            bodies.push(body.named(format!("mixed with NOPs instead of {}", blocker.against)));
         }
         // All bodies share one pair of calibrations, which take longer than the bodies.
         let cycles = self.timer.cycles(&bodies.iter().collect::<Vec<_>>())?;
@@ -202,7 +213,7 @@ impl<'a> ContendedForm<'a> {
     /// Returns the core cycles per copy of the form without a blocker.
     fn cycles_alone(&self, times: usize) -> Result<f64, Failure> {
         let body = self.body(&Unit { forms: 1, blockers: 0, copies: &[] }, times)?;
-        Ok(self.timer.cycles_of(&body)?)
+        Ok(self.timer.cycles_of(&body.named("without a blocker"))?)
     }
 
     fn body(&self, unit: &Unit, times: usize) -> Result<Body<'_>, Failure> {

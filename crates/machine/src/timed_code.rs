@@ -1,0 +1,103 @@
+//! Code that this process generated and timed, collected so that a run can record what it executed.
+//!
+//! Collecting is off until [`collect`]: a process that only measures pays for one lock per measurement.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::mapping::PAGE;
+
+/// Maximum number of loops that are collected at a time.
+const MAX_LOOPS: usize = 256;
+/// Maximum size of all loops that are collected at a time, in bytes.
+const MAX_BYTES: usize = 1 << 20;
+
+/// A generated loop that was timed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TimedLoop {
+    /// What it repeats, e.g. `chain, 48 copies`.
+    pub name: String,
+    /// Offset of its first byte from the start of a page.
+    pub page_offset: usize,
+    /// Its bytes.
+    pub code: Vec<u8>,
+}
+
+/// Loops that were timed since the last call of [`take`].
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Collected {
+    /// Each loop once.
+    pub loops: Vec<TimedLoop>,
+    /// Number of loops that are missing because they are too many or too large.
+    pub omitted: usize,
+}
+
+impl Collected {
+    fn add(&mut self, name: &str, start: *const u8, code: &[u8]) {
+        let is_known = |one: &TimedLoop| one.name == name && one.code == code;
+        if self.loops.iter().any(is_known) {
+            return;
+        }
+        let total = self.loops.iter().map(|one| one.code.len()).sum::<usize>();
+        if self.loops.len() >= MAX_LOOPS || total.saturating_add(code.len()) > MAX_BYTES {
+            self.omitted += 1;
+            return;
+        }
+        let page_offset = start.addr() % PAGE;
+        self.loops.push(TimedLoop { name: name.into(), page_offset, code: code.into() });
+    }
+}
+
+/// The collected loops; `None` while nothing collects.
+static COLLECTED: Mutex<Option<Collected>> = Mutex::new(None);
+
+fn collected() -> MutexGuard<'static, Option<Collected>> {
+    COLLECTED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Collects the loops that are timed from now on.
+pub fn collect() {
+    collected().get_or_insert_default();
+}
+
+/// Records a loop that this process timed, if loops are collected. Call it outside of the timed part.
+pub fn record(name: impl FnOnce() -> String, code: &[u8]) {
+    if let Some(collected) = collected().as_mut() {
+        collected.add(&name(), code.as_ptr(), code);
+    }
+}
+
+/// Returns the loops since the last call and stops collecting.
+pub fn take() -> Collected {
+    collected().take().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loops_are_collected_once_and_up_to_a_limit() {
+        let mut collected = Collected::default();
+        let code = vec![0x90; MAX_BYTES / 4];
+        for name in ["a", "b", "a", "c", "d", "e"] {
+            collected.add(name, 0x5040 as *const u8, &code);
+        }
+        let names: Vec<_> = collected.loops.iter().map(|one| one.name.as_str()).collect();
+        assert_eq!((names, collected.omitted), (vec!["a", "b", "c", "d"], 1));
+        assert!(collected.loops.iter().all(|one| one.page_offset == 0x40 && one.code == code));
+        let mut many = Collected::default();
+        (0..=MAX_LOOPS).for_each(|number| many.add(&number.to_string(), std::ptr::null(), &[0xC3]));
+        assert_eq!((many.loops.len(), many.omitted), (MAX_LOOPS, 1));
+    }
+
+    #[test]
+    fn nothing_is_collected_unless_requested() {
+        record(|| unreachable!("the name of a loop that is not collected"), &[0x90]);
+        assert_eq!(take(), Collected::default());
+        collect();
+        record(|| "one".into(), &[0xC3]);
+        let one = take();
+        assert_eq!((one.loops.len(), one.omitted), (1, 0));
+        assert_eq!(take(), Collected::default());
+    }
+}
