@@ -1,6 +1,6 @@
 //! Metadata of a bundle: RO-Crate 1.1 with the provenance of the Process Run Crate profile.
 
-use lab::journal::{RECORD, Run, SAMPLES};
+use lab::journal::{CODE, RECORD, Run, SAMPLES};
 use machine::environment::Environment;
 use serde_json::{Value, json};
 
@@ -110,7 +110,7 @@ impl Crate<'_> {
     /// Returns the measurement, and the derivation of everything else from the journal.
     fn actions(&self, entries: &Entries) -> [Value; 2] {
         let record = &self.run.record;
-        let is_measured = |name: &str| [RECORD, SAMPLES].contains(&name);
+        let is_measured = |name: &str| [RECORD, SAMPLES, CODE].contains(&name);
         let files = |measured: bool| -> Vec<Value> {
             let names = entries.0.keys().filter(|name| is_measured(name) == measured);
             names.map(|name| json!({ "@id": name })).collect()

@@ -6,7 +6,10 @@
 mod archive;
 mod check;
 mod claim;
+mod code;
+mod listing;
 mod metadata;
+mod program;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,7 +18,9 @@ use sha2::{Digest, Sha256};
 
 pub use check::{Checked, check, open_run};
 pub use claim::BundleClaims;
+pub use code::{CodeSources, MethodCode, add_code};
 pub use metadata::{Author, Crate};
+pub use program::Program;
 
 /// Name of the RO-Crate's metadata.
 pub const METADATA: &str = "ro-crate-metadata.json";
@@ -118,7 +123,12 @@ impl Entries {
 
 /// Returns the SHA-256 digest in hexadecimal.
 pub fn digest(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+    hexadecimal(Sha256::new_with_prefix(bytes))
+}
+
+/// Returns the digest of what was hashed, in hexadecimal.
+fn hexadecimal(hasher: Sha256) -> String {
+    hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Returns whether a path names a file, which is then a bundle, and not a folder of runs.

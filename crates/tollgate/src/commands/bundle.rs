@@ -1,5 +1,7 @@
 //! `tollgate bundle`: a run with everything that follows from it in one file, and the check of such a file.
 
+mod code;
+
 use std::path::{Path, PathBuf};
 
 use lab::catalogue::Catalogue;
@@ -86,6 +88,7 @@ fn write(args: &Bundle) -> Result<u8, CliError> {
     entries.add_json(bundle::ENVIRONMENTS, about, environments).map_err(CliError::failed)?;
     let about = "Computes every interval and verdict again, without code of tollgate; needs NumPy";
     entries.add(bundle::VERIFIER, about, VERIFIER.to_vec());
+    code::add_code(&mut entries, &folder, &run)?;
     let bytes =
         archive(entries, &run, &repetition::repetition(&run, &catalogue, &files)?.command, args)?;
     page::save(&args.output, &bytes)?;
@@ -106,23 +109,25 @@ fn archive(entries: Entries, run: &Run, command: &str, args: &Bundle) -> Result<
 
 /// Adds the files of a run; returns the lengths of the lines of its samples.
 fn add_journal(entries: &mut Entries, folder: &Path, run: &Run) -> Result<Vec<usize>, CliError> {
-    let read = |name: &str| {
-        let path = folder.join(name);
-        std::fs::read(&path).map_err(|why| {
-            CliError::failed(format!("{}: {why}; {}", path.display(), file::remedy(&why)))
-        })
-    };
     let about = "Run record: environments, seed, experiments, metrics, sessions";
-    entries.add(RECORD, about, read(RECORD)?);
+    entries.add(RECORD, about, read(folder, RECORD)?);
     let samples = match run.samples.is_empty() {
         true => Vec::new(),
-        false => read(SAMPLES)?,
+        false => read(folder, SAMPLES)?,
     };
     // A last line without its end was in flight when the run was killed.
     let lines = samples.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n"));
     let lines = lines.map(<[u8]>::len).collect();
     entries.add(SAMPLES, "Journal: one sample per line", samples);
     Ok(lines)
+}
+
+/// Reads a file of a run.
+fn read(folder: &Path, name: &str) -> Result<Vec<u8>, CliError> {
+    let path = folder.join(name);
+    std::fs::read(&path).map_err(|why| {
+        CliError::failed(format!("{}: {why}; {}", path.display(), file::remedy(&why)))
+    })
 }
 
 /// Adds the files that the user names; returns their names in the bundle.

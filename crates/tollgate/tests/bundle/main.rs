@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
+mod code;
 mod content;
 #[path = "../harness/mod.rs"]
 mod harness;
