@@ -1,9 +1,8 @@
 //! The archive of a bundle: written so that the same entries give the same bytes, and read with limits, because it may
 //! come from anybody.
 
-use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, Cursor, Read as _, Write as _};
+use std::io::{self, Cursor, Read as _, Seek, Write};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
@@ -23,19 +22,48 @@ const MAX_FACTOR: u64 = 250;
 /// Size that the entries of any file may have, in bytes.
 const FREE_BYTES: u64 = 16 << 20;
 
+/// Size of a part of an entry in memory, in bytes.
+const PART: usize = 64 << 10;
+/// Maximum size of an entry that is read into memory, in bytes.
+const MAX_IN_MEMORY: u64 = 256 << 20;
+
 /// Returns the bytes of an archive of entries, in their order.
 pub(super) fn write<'e>(entries: impl Iterator<Item = (&'e str, &'e [u8])>) -> ZipResult<Vec<u8>> {
-    let options = SimpleFileOptions::default()
-        .compression_method(CompressionMethod::Deflated)
-        .compression_level(Some(6))
-        .last_modified_time(DateTime::DEFAULT)
-        .unix_permissions(0o644);
-    let mut archive = ZipWriter::new(Cursor::new(Vec::new()));
+    let mut archive = ArchiveWriter::new(Cursor::new(Vec::new()));
     for (name, bytes) in entries {
-        archive.start_file(name, options)?;
-        archive.write_all(bytes)?;
+        archive.start(name)?;
+        archive.write(bytes)?;
     }
     Ok(archive.finish()?.into_inner())
+}
+
+/// An archive that is written so that the same entries give the same bytes.
+pub(super) struct ArchiveWriter<W: Write + Seek>(ZipWriter<W>);
+
+impl<W: Write + Seek> ArchiveWriter<W> {
+    pub(super) fn new(to: W) -> Self {
+        Self(ZipWriter::new(to))
+    }
+
+    /// Starts an entry.
+    pub(super) fn start(&mut self, name: &str) -> ZipResult<()> {
+        let options = SimpleFileOptions::default()
+            .compression_method(CompressionMethod::Deflated)
+            .compression_level(Some(6))
+            .last_modified_time(DateTime::DEFAULT)
+            .unix_permissions(0o644);
+        self.0.start_file(name, options)
+    }
+
+    /// Adds to the content of the entry that was started last.
+    pub(super) fn write(&mut self, part: &[u8]) -> io::Result<()> {
+        self.0.write_all(part)
+    }
+
+    /// Ends the archive and returns what it was written to.
+    pub(super) fn finish(self) -> ZipResult<W> {
+        self.0.finish()
+    }
 }
 
 /// Bytes of the record at the end of an archive, without its comment, and the largest comment.
@@ -55,6 +83,8 @@ fn listed_entries(file: &File, size: u64) -> io::Result<Option<usize>> {
 /// An archive whose names and sizes are checked.
 pub(super) struct Archive<'p> {
     path: &'p Path,
+    file: File,
+    size: u64,
     zip: ZipArchive<File>,
 }
 
@@ -75,18 +105,18 @@ impl<'p> Archive<'p> {
             return Err(damaged(path, "is not a bundle (not a regular file)"));
         }
         let listed = listed_entries(&file, size).map_err(system)?;
-        let zip = ZipArchive::new(file);
+        let zip = ZipArchive::new(file.try_clone().map_err(system)?);
         let zip = zip.map_err(|why| damaged(path, &format!("is not a bundle ({why})")))?;
-        let mut archive = Self { path, zip };
+        let mut archive = Self { path, file, size, zip };
         // The library keeps one of several entries with the same name; another reader may keep another one.
         if listed != Some(archive.zip.len()) {
             return Err(damaged(path, "a name occurs twice"));
         }
-        archive.check(size)?;
+        archive.check()?;
         Ok(archive)
     }
 
-    fn check(&mut self, size: u64) -> Result<(), BundleError> {
+    fn check(&mut self) -> Result<(), BundleError> {
         let refuse = |what: &str| Err(damaged(self.path, what));
         if self.zip.len() > MAX_ENTRIES {
             return refuse(&format!("it has more than {MAX_ENTRIES} entries"));
@@ -105,7 +135,9 @@ impl<'p> Archive<'p> {
             next = entry.data_start().unwrap_or(0).saturating_add(entry.compressed_size());
             total = total.saturating_add(entry.size());
         }
-        if total > MAX_BYTES || total > FREE_BYTES.saturating_add(size.saturating_mul(MAX_FACTOR)) {
+        if total > MAX_BYTES
+            || total > FREE_BYTES.saturating_add(self.size.saturating_mul(MAX_FACTOR))
+        {
             return refuse(&format!("its entries are larger than they may be: {total} bytes"));
         }
         Ok(())
@@ -116,29 +148,62 @@ impl<'p> Archive<'p> {
         self.zip.file_names().map(String::from).collect()
     }
 
-    /// Returns the content of an entry; `None` if there is no such entry.
+    /// Returns the file, of which only positions may be read, and its size.
+    pub(super) fn file(&self) -> (&File, u64) {
+        (&self.file, self.size)
+    }
+
+    /// Returns the content of an entry that fits in memory; `None` if there is no such entry.
     ///
     /// # Errors
-    /// Returns an error if the entry is damaged, or larger than it states.
+    /// Returns an error if the entry is damaged, larger than it states, or does not fit.
     pub(super) fn read(&mut self, name: &str) -> Result<Option<Vec<u8>>, BundleError> {
+        let mut bytes = Vec::new();
+        if self.zip.by_name(name).is_ok_and(|entry| entry.size() > MAX_IN_MEMORY) {
+            return Err(damaged(self.path, &format!("entry '{name}' is larger than it may be")));
+        }
+        let is_present = self.copy(name, &mut |part: &[u8]| {
+            bytes.extend_from_slice(part);
+            Ok(())
+        })?;
+        Ok(is_present.then_some(bytes))
+    }
+
+    /// Passes the content of an entry to `each`, part by part; returns whether there is such an entry.
+    ///
+    /// # Errors
+    /// Returns an error if the entry is damaged, or larger than it states, and the error of `each`.
+    pub(super) fn copy(
+        &mut self,
+        name: &str,
+        each: &mut dyn FnMut(&[u8]) -> Result<(), BundleError>,
+    ) -> Result<bool, BundleError> {
         let path = self.path;
         let mut file = match self.zip.by_name(name) {
             Ok(file) => file,
-            Err(ZipError::FileNotFound) => return Ok(None),
+            Err(ZipError::FileNotFound) => return Ok(false),
             Err(why) => return Err(entry(path, &why)),
         };
-        let (mut bytes, size) = (Vec::new(), file.size());
-        let read = file.by_ref().take(size.saturating_add(1)).read_to_end(&mut bytes);
-        read.map_err(|why| damaged(path, &format!("entry '{name}' is damaged ({why})")))?;
-        match bytes.len() as u64 == size {
-            true => Ok(Some(bytes)),
+        let (mut part, size, mut total) = (vec![0; PART], file.size(), 0u64);
+        loop {
+            let read = match file.read(&mut part) {
+                Ok(0) => break,
+                Ok(read) => read,
+                Err(why) if why.kind() == io::ErrorKind::Interrupted => continue,
+                Err(why) => {
+                    return Err(damaged(path, &format!("entry '{name}' is damaged ({why})")));
+                }
+            };
+            total += read as u64;
+            if total > size {
+                break;
+            }
+            each(&part[..read])?;
+        }
+        match total == size {
+            true => Ok(true),
             false => Err(damaged(path, &format!("entry '{name}' has another size than it states"))),
         }
-    }
-
-    /// Returns the bytes of an archive that [`write`] makes of the entries of this one in the order of their names.
-    pub(super) fn rewritten(entries: &BTreeMap<String, Vec<u8>>) -> ZipResult<Vec<u8>> {
-        write(entries.iter().map(|(name, bytes)| (name.as_str(), bytes.as_slice())))
     }
 }
 

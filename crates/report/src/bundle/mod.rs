@@ -7,6 +7,7 @@ mod archive;
 mod check;
 mod claim;
 mod code;
+mod comparison;
 mod listing;
 mod metadata;
 mod program;
