@@ -296,6 +296,7 @@ impl ComparisonPage<'_> {
             id: id.into(),
             slug: slug(id),
             tables: tables.map(|table| TableData::compared(&table)).collect(),
+            list: None,
             marks: Vec::new(),
             factors: with_it
                 .map(|(side, one)| experiment::factors(side.newest.suites, one))

@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 const STYLES: [&str; 2] = [include_str!("style/screen.css"), include_str!("style/print.css")];
 
 /// Scripts, in the order of their use of each other. They share one scope.
-const SCRIPTS: [&str; 12] = [
+const SCRIPTS: [&str; 13] = [
     include_str!("scripts/elements.js"),
     include_str!("scripts/format.js"),
     include_str!("scripts/axis.js"),
@@ -20,6 +20,7 @@ const SCRIPTS: [&str; 12] = [
     include_str!("scripts/figure.js"),
     include_str!("scripts/grid.js"),
     include_str!("scripts/tables.js"),
+    include_str!("scripts/list.js"),
     include_str!("scripts/claims.js"),
     include_str!("scripts/start.js"),
 ];

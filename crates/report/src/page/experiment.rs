@@ -16,6 +16,7 @@ use serde::Serialize;
 use super::document::Entry;
 use super::figure::{FigureData, FigureMaker, PageFigure};
 use super::frames::{curves, grid};
+use super::list::{self, ListData};
 use super::tables::TableData;
 use super::{PageError, RunPage, slug};
 use crate::table::{Notes, ShowOptions, ShownExperiment, shared_core};
@@ -34,6 +35,9 @@ pub(super) struct ExperimentData {
     /// Part of the IDs of its elements.
     pub(super) slug: String,
     pub(super) tables: Vec<TableData>,
+    /// Points to search; `None` if they are few.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) list: Option<ListData>,
     /// Meaning of the marks in the tables.
     pub(super) marks: Vec<String>,
     /// Name, levels and description of each factor.
@@ -115,6 +119,7 @@ fn experiment(
         id: id.into(),
         slug: slug(id),
         tables: tables.iter().map(TableData::new).collect(),
+        list: ListData::new(page, id, &maker.summaries),
         marks: notes.lines(),
         factors: declared.map(|one| factors(page.suites, one)).unwrap_or_default(),
     };
@@ -126,6 +131,7 @@ fn experiment(
             @if !warnings.is_empty() { ul.warnings { @for line in &warnings { li { (line) } } } }
             (quality(&rows, &shown.remarks(&rows)))
             (drawn)
+            @if let Some(list) = &data.list { (list::frame(id, list)) }
             details data-tables=(slug(id)) {
                 summary { "Values of " (count(rows.len(), "point")) }
                 noscript { p { "Tables need JavaScript; " code { "tollgate show " (id) } " prints them." } }

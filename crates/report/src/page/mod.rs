@@ -15,6 +15,7 @@ mod document;
 mod experiment;
 mod figure;
 mod frames;
+mod list;
 mod machine;
 mod merged;
 mod overview;

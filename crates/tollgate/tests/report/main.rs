@@ -9,3 +9,4 @@ mod content;
 mod harness;
 mod interactions;
 mod journal;
+mod list;

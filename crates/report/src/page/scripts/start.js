@@ -29,7 +29,7 @@ function watchFigures() {
   for (const container of containers) near.observe(container);
   window.addEventListener("beforeprint", () => {
     for (const container of containers) viewOf(container).draw();
-    for (const details of document.querySelectorAll("main details:not([open], .values)")) {
+    for (const details of document.querySelectorAll("main details:not([open], .values, .list)")) {
       details.dataset.printed = "yes";
       details.open = true;
       // The browser would report the change after the print.
@@ -50,6 +50,7 @@ function showTarget() {
   const target = id === "" ? null : document.getElementById(id);
   if (target === null) return;
   if (target.hidden) setFilter({});
+  if (target.tagName === "DETAILS") target.open = true;
   for (let parent = target.parentElement; parent !== null; parent = parent.parentElement) {
     if (parent.tagName === "DETAILS") parent.open = true;
   }

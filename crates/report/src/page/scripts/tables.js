@@ -1,4 +1,4 @@
-// Tables of an experiment: its values and its factors, made when a reader opens them.
+// Tables of an experiment: its values, its factors and its list of points, made when a reader opens them.
 
 function tableOf(columns, rows, labels, className) {
   const head = html("tr");
@@ -58,6 +58,7 @@ function watchTables() {
   for (const [name, content] of [
     ["tables", valueTables],
     ["factors", factorTable],
+    ["list", listOf],
   ]) {
     for (const details of document.querySelectorAll(`details[data-${name}]`)) {
       const fill = () => {
