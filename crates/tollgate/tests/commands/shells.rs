@@ -73,3 +73,24 @@ fn each_command_has_a_manual_page_that_man_accepts() {
     let refused = bench.refused(&["man", "/proc/none"], 1);
     assert!(refused.contains("/proc/none: "), "{refused}");
 }
+
+#[test]
+fn a_manual_page_replaces_a_link_and_not_the_file_it_leads_to() {
+    let bench = Bench::new();
+    let folder = bench.path().join("man");
+    fs::create_dir(&folder).unwrap();
+    let other = bench.path().join("other");
+    fs::write(&other, "kept").unwrap();
+    for (page, to) in [("tollgate.1", &other), ("tollgate-run.1", &bench.path().join("nothing"))] {
+        std::os::unix::fs::symlink(to, folder.join(page)).unwrap();
+    }
+    bench.ok(&["man", "man"]);
+    assert_eq!(fs::read_to_string(&other).unwrap(), "kept");
+    assert!(!bench.path().join("nothing").exists());
+    for page in ["tollgate.1", "tollgate-run.1"] {
+        let kind = fs::symlink_metadata(folder.join(page)).unwrap();
+        assert!(kind.is_file() && kind.len() > 100, "{page}: {kind:?}");
+    }
+    // Again, over its own pages.
+    bench.ok(&["man", "man"]);
+}
