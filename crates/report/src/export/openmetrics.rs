@@ -26,6 +26,52 @@ struct Family {
     samples: Vec<String>,
 }
 
+/// Families by name. Suites, metrics and suffixes are parts of a name, and other characters than letters and digits become
+/// underscores, so that names of a journal from others may collide. The later family gets a number.
+#[derive(Default)]
+struct Families {
+    all: BTreeMap<String, Family>,
+    /// The name of each family, by what it is: suite, metric, part and unit.
+    names: BTreeMap<[String; 4], String>,
+}
+
+impl Families {
+    /// Adds a sample to the family of a part (e.g. `_lower`) of a metric of a suite.
+    fn add(&mut self, of: [&str; 4], help: String, sample: String) {
+        let of = of.map(str::to_owned);
+        let name = match self.names.get(&of) {
+            Some(name) => name.clone(),
+            None => {
+                let name = self.unused_name(&of);
+                self.names.insert(of.clone(), name.clone());
+                name
+            }
+        };
+        let [_, _, _, unit] = of;
+        let new = || Family { unit, help, samples: Vec::new() };
+        self.all.entry(name).or_insert_with(new).samples.push(sample);
+    }
+
+    /// Returns a name that no family has. It ends with the unit.
+    fn unused_name(&self, [suite, metric, part, unit]: &[String; 4]) -> String {
+        let is_used =
+            |name: &String| RESERVED.contains(&name.as_str()) || self.all.contains_key(name);
+        let numbered = |number: usize| {
+            let number = if number == 1 { String::new() } else { format!("_{number}") };
+            metric_name(&format!("tollgate_{suite}_{metric}{part}{number}"), unit)
+        };
+        let names = (1..).map(numbered);
+        names.into_iter().find(|name| !is_used(name)).unwrap_or_default()
+    }
+}
+
+/// Name of the family of environments. A gauge: Prometheus' text format, which node_exporter reads, has no type `info`.
+const ENVIRONMENT: &str = "tollgate_environment_info";
+/// Name of the family of verdicts.
+const CLAIMS: &str = "tollgate_claims";
+/// Names of families that are not metrics.
+const RESERVED: [&str; 2] = [ENVIRONMENT, CLAIMS];
+
 /// Returns the exposition of values, verdicts and environments.
 ///
 /// # Errors
@@ -36,12 +82,12 @@ pub fn openmetrics(
     judged: &[(Claim, Verdict)],
 ) -> Result<String, ExportError> {
     values.check()?;
-    let mut families: BTreeMap<String, Family> = BTreeMap::new();
+    let mut families = Families::default();
     for value in &values.all {
         add(&mut families, value, run);
     }
     let mut text = environments(values, run) + &claims(run, judged);
-    for (name, family) in &families {
+    for (name, family) in &families.all {
         text += &head(name, "gauge", &family.unit, &family.help);
         for sample in &family.samples {
             let _ = writeln!(text, "{name}{sample}");
@@ -51,9 +97,9 @@ pub fn openmetrics(
 }
 
 /// Adds the median, the ends of its interval, and the number of rounds.
-fn add(families: &mut BTreeMap<String, Family>, value: &Value, run: &Run) {
+fn add(families: &mut Families, value: &Value, run: &Run) {
     let (unit, factor) = base_unit(&value.record.unit);
-    let stem = format!("tollgate_{}_{}", suite_name(&value.experiment), value.metric);
+    let (suite, metric) = (suite_name(&value.experiment), value.metric.as_str());
     let labels = labels(value, run);
     let about = &value.record.about;
     let parts = [
@@ -61,21 +107,16 @@ fn add(families: &mut BTreeMap<String, Family>, value: &Value, run: &Run) {
         ("_lower", value.interval.map(|(low, _)| low), "lower end of the 95% interval"),
         ("_upper", value.interval.map(|(_, high)| high), "upper end of the 95% interval"),
     ];
-    let mut add = |name: String, unit: &str, help: String, number: f64| {
-        let family = families.entry(name).or_insert_with(|| Family {
-            unit: unit.into(),
-            help,
-            samples: Vec::new(),
-        });
-        family.samples.push(format!("{labels} {number:?}"));
+    let mut add = |part, unit: &str, what: &str, number: f64| {
+        let sample = format!("{labels} {number:?}");
+        families.add([suite, metric, part, unit], format!("{about}: {what}"), sample);
     };
-    for (suffix, number, what) in parts {
-        let Some(number) = number else { continue };
-        let name = metric_name(&format!("{stem}{suffix}"), &unit);
-        add(name, &unit, format!("{about}: {what}"), number * factor);
+    for (part, number, what) in parts {
+        if let Some(number) = number {
+            add(part, &unit, what, number * factor);
+        }
     }
-    let name = metric_name(&format!("{stem}_measured"), "rounds");
-    add(name, "rounds", format!("{about}: number of rounds"), value.rounds as f64);
+    add("_measured", "rounds", "number of rounds", value.rounds as f64);
 }
 
 /// Returns the unit in words, and the factor from the metric's unit to it. Times are in seconds and amounts in bytes;
@@ -131,7 +172,7 @@ fn labels(value: &Value, run: &Run) -> String {
     in_braces(labels)
 }
 
-/// Adds the levels of a point to labels; a factor whose name is taken gets a prefix.
+/// Adds the levels of a point to labels; a factor whose name is taken gets a prefix, or also a number.
 pub(super) fn factor_labels<'a>(
     labels: &mut BTreeMap<String, &'a str>,
     point: &'a Point,
@@ -140,10 +181,15 @@ pub(super) fn factor_labels<'a>(
     for (factor, level) in point.0.iter() {
         let name = sanitised(factor);
         // Two leading underscores are reserved.
-        let is_taken =
-            others.contains(&name.as_str()) || name.starts_with("__") || labels.contains_key(&name);
-        let name = if is_taken { format!("{PREFIX}{name}") } else { name };
-        labels.insert(name, level.as_str());
+        let is_free = |name: &String| {
+            let is_reserved = others.contains(&name.as_str()) || name.starts_with("__");
+            !is_reserved && !labels.contains_key(name)
+        };
+        let numbered = (2..).map(|number| format!("{PREFIX}{name}_{number}"));
+        let mut names = [name.clone(), format!("{PREFIX}{name}")].into_iter().chain(numbered);
+        if let Some(name) = names.find(is_free) {
+            labels.insert(name, level.as_str());
+        }
     }
 }
 
@@ -165,13 +211,11 @@ pub(super) fn head(name: &str, kind: &str, unit: &str, help: &str) -> String {
 
 /// Returns the environments of the values, one sample each.
 fn environments(values: &Values, run: &Run) -> String {
-    // A gauge: Prometheus' text format, which node_exporter reads, has no type `info`.
-    const NAME: &str = "tollgate_environment_info";
-    let mut text = head(NAME, "gauge", "", "Machine and program that measured the values");
+    let mut text = head(ENVIRONMENT, "gauge", "", "Machine and program that measured the values");
     for id in values.environments() {
         let Some(environment) = run.record.environments.get(id) else { continue };
         let labels = in_braces(properties(id, environment, run));
-        let _ = writeln!(text, "{NAME}{labels} 1");
+        let _ = writeln!(text, "{ENVIRONMENT}{labels} 1");
     }
     text
 }
@@ -209,11 +253,10 @@ fn properties<'a>(
 
 /// Returns the number of claims by verdict, of published claims and of promises.
 fn claims(run: &Run, judged: &[(Claim, Verdict)]) -> String {
-    const NAME: &str = "tollgate_claims";
     if judged.is_empty() {
         return String::new();
     }
-    let mut text = head(NAME, "gauge", "", "Number of claims by verdict");
+    let mut text = head(CLAIMS, "gauge", "", "Number of claims by verdict");
     let kinds: BTreeSet<_> = judged.iter().map(|(_, verdict)| verdict_name(verdict)).collect();
     for (source, is_promise) in [("published", false), ("tollgate", true)] {
         for kind in &kinds {
@@ -223,7 +266,7 @@ fn claims(run: &Run, judged: &[(Claim, Verdict)]) -> String {
             let number = judged.iter().filter(is_counted).count();
             let labels = [("run", run.record.name.as_str()), ("source", source), ("verdict", kind)];
             let labels = labels.map(|(name, text)| (name.to_owned(), text));
-            let _ = writeln!(text, "{NAME}{} {number}", in_braces(labels));
+            let _ = writeln!(text, "{CLAIMS}{} {number}", in_braces(labels));
         }
     }
     text
@@ -251,6 +294,34 @@ mod tests {
         assert_eq!(metric_name("tollgate_a-b cycles", "cycles"), "tollgate_a_b_cycles");
         assert_eq!(metric_name("tollgate_lost", ""), "tollgate_lost");
         assert_eq!(sanitised("1 \"x\""), "_1__x_");
+    }
+
+    #[test]
+    fn families_of_different_metrics_have_different_names() {
+        let mut families = Families::default();
+        let all = [
+            ["copy", "a-b", "", "seconds"],
+            ["copy", "a_b", "", "seconds"],
+            ["copy", "a.b", "", "seconds"],
+            ["copy_a", "b", "", "seconds"],
+            ["copy", "a_b_lower", "", "seconds"],
+            ["copy", "a_b", "_lower", "seconds"],
+            // One metric may have another unit in another suite of the same name.
+            ["copy", "a_b", "", "bytes"],
+            ["environment", "info", "", ""],
+            ["claims", "", "", ""],
+        ];
+        for (at, of) in all.into_iter().enumerate() {
+            families.add(of, format!("help {at}"), format!("{{}} {at}"));
+            families.add(of, format!("help {at}"), format!("{{}} {at}.5"));
+        }
+        assert_eq!(families.all.len(), all.len());
+        for (name, family) in &families.all {
+            assert_eq!(family.samples.len(), 2, "{name}");
+            assert!(!RESERVED.contains(&name.as_str()) && name.ends_with(&family.unit), "{name}");
+        }
+        assert!(families.all.contains_key("tollgate_copy_a_b_seconds"));
+        assert!(families.all.contains_key("tollgate_copy_a_b_2_seconds"));
     }
 
     #[test]
