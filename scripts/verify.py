@@ -629,10 +629,12 @@ def both(one, other):
 
 
 class Value:
-    """A measured value with its interval and result; `few` if more rounds may decide it."""
+    """A measured value with its interval and result; `few` if more rounds may decide it. `sides` are the points that it is
+    of: one list, two of a ratio (of the best of several points, all of them), none if it is of all samples."""
 
-    def __init__(self, kind, value=None, interval=None, rounds=0, cls=None, few=False, below_floor=False):
+    def __init__(self, kind, value=None, interval=None, rounds=0, cls=None, few=False, below_floor=False, sides=()):
         self.kind, self.value, self.rounds, self.cls = kind, value, rounds, cls
+        self.sides, self.baselines = sides, []
         self.interval = interval if rounds > 1 else None
         self.few, self.below_floor = few, below_floor
 
@@ -1063,7 +1065,7 @@ class Evidence:
         correlated = self.is_correlated(found.interval, found.lag_1)
         if few or correlated or self.fails(point):
             kind = INCONCLUSIVE
-        return Value(kind, found.median, found.interval, found.rounds, self.class_of(rounds), few or correlated)
+        return Value(kind, found.median, found.interval, found.rounds, self.class_of(rounds), few or correlated, sides=[[point]])
 
     def twin_value(self, point):
         maximum, rounds = self.claim.expect["max"], self.points.get(point, {})
@@ -1076,7 +1078,7 @@ class Evidence:
         few, correlated = found.rounds < self.claim.needed, self.is_correlated(found.interval, found.lag_1)
         if few or correlated or self.fails(point):
             kind = INCONCLUSIVE
-        return Value(kind, found.median, found.interval, found.rounds, self.class_of(rounds), few or correlated)
+        return Value(kind, found.median, found.interval, found.rounds, self.class_of(rounds), few or correlated, sides=[[point]])
 
     def spread_value(self, point):
         """The width of the middle half of the rounds on an idle core."""
@@ -1111,7 +1113,7 @@ class Evidence:
         few = len(values) < self.claim.needed
         if few or self.fails(point):
             kind = INCONCLUSIVE
-        return Value(kind, width / size, interval, len(values), self.class_of(everything), few)
+        return Value(kind, width / size, interval, len(values), self.class_of(everything), few, sides=[[point]])
 
     # Every sample
 
@@ -1165,7 +1167,8 @@ class Evidence:
             return Judgement([missing(self.lack(lambda _: True))])
         outside, count, rounds = self.valid_samples()
         kind = REPRODUCED if outside else INCONCLUSIVE
-        return Judgement([Value(kind, len(outside) / max(count, 1), None, rounds, self.cls)])
+        points = [sample["point"] for sample, _ in outside]
+        return Judgement([Value(kind, len(outside) / max(count, 1), None, rounds, self.cls, sides=[points])])
 
     # Ratios
 
@@ -1292,7 +1295,9 @@ class Evidence:
         named = [paired.above, paired.below, *(paired.baselines or [])]
         rounds = [self.points[point] for point in named if point in self.points]
         cls, ratio = self.class_of(*rounds), paired.ratio
-        return Value(kind, ratio.ratio, ratio.interval, ratio.rounds, cls, few, below_floor)
+        value = Value(kind, ratio.ratio, ratio.interval, ratio.rounds, cls, few, below_floor, paired.sides)
+        value.baselines = paired.baselines or []
+        return value
 
     def weigh(self, paired, judged, judge, kind):
         def with_lost():
@@ -1540,17 +1545,17 @@ class Evidence:
         kind, few = self.comparable(kind, rounds, known, [one[1] for one in contests])
         values = []
         for side, (candidates, state, _, _) in zip(sides, contests):
-            of_state = [in_state(self.points[point], state) for point in side]
-            of_state = [one for one in of_state if one]
-            leader = last_max(of_state, key=lambda one: median([o.value for o in one.values()])
+            of_state = [(point, in_state(self.points[point], state)) for point in side]
+            of_state = [one for one in of_state if one[1]]
+            leader = last_max(of_state, key=lambda one: median([o.value for o in one[1].values()])
                               * (-1 if self.better == "lower" else 1))
-            values.append(self.leader_value(leader, len(candidates) == 1))
+            values.append(self.leader_value(*leader, len(candidates) == 1))
         return Judgement(values, kind, few)
 
-    def leader_value(self, rounds, is_only):
+    def leader_value(self, point, rounds, is_only):
         found = estimate_rounds(rounds, self.drift)
         kind = REPRODUCED if is_only else INCONCLUSIVE
-        return Value(kind, found.median, found.interval, found.rounds, self.class_of(rounds))
+        return Value(kind, found.median, found.interval, found.rounds, self.class_of(rounds), sides=[[point]])
 
 
 def last_max(items, key):
@@ -1698,26 +1703,68 @@ def ends(interval):
     return (None, None) if interval is None else (interval["low"], interval["high"])
 
 
-def sort_key(value):
-    return [(one is not None, 0.0 if one is None or math.isinf(one) else float(f"{one:.6e}")) for one in value]
+def levels_in(text, factors):
+    """The levels that a text names, e.g. `length=1 KiB function=glibc`, as (factor, level); None for another text."""
+    starts = [one for one in re.finditer(r"(?:^|[ ;]|and )([\w-]+)=", text) if one[1] in factors]
+    if not starts or starts[0].start() != 0:
+        return None
+    ends = [one.start() for one in starts[1:]] + [len(text)]
+    return [(one[1], text[one.end():end]) for one, end in zip(starts, ends)]
+
+
+def names(label, value):
+    """Whether all levels in the label of a stated value are of the points that a computed value is of."""
+    if not value.sides:
+        return label == ""
+    factors = {factor for side in value.sides for point in side for factor, _ in point}
+    def is_one_of(text, points, common=()):
+        levels = levels_in(text, factors) if text else []
+        # A side may replace a level of the combination.
+        return levels is not None and any({**dict(common), **dict(levels)}.items() <= dict(point).items() for point in points)
+    text, _, relative = label.partition(", each relative to ")
+    if relative:
+        bases = {level for point in value.baselines for level in point}
+        if not set(levels_in(relative.replace(" and ", " "), factors) or [("", "")]) <= bases:
+            return False
+    if len(value.sides) == 1:
+        # Of the points outside of bounds, or of the winner at a level.
+        parts = text.replace(": ", " ").split("; ") if text else []
+        return all(is_one_of(part, value.sides[0]) for part in parts if part)
+    above, below = value.sides
+    same = text.removeprefix("the best of both sides is the same point: ")
+    if same != text:
+        return is_one_of(same, above) and is_one_of(same, below)
+    first, over, second = text.partition(" over ")
+    combination, _, first = first.rpartition(": ")
+    common = levels_in(combination, factors) if combination else []
+    return bool(over) and common is not None and is_one_of(first, above, common) and is_one_of(second, below, common)
+
+
+def numbers_of(value):
+    return (value.value, value.rounds, *(value.interval[:2] if value.interval else (None, None)))
 
 
 def verify_claim(run, claim):
-    """The disagreements on a claim, and the number of its values."""
+    """The disagreements on a claim, and the number of its values. A stated value must be the computed one of its points."""
     kind, values = run.judge(claim["declared"])
-    stated = {(one["value"], one["rounds"], *ends(one["interval"])) for each in claim["judgements"] for one in each["values"]
-              if one["value"] is not None}
-    found = {(one.value, one.rounds, *(one.interval[:2] if one.interval else (None, None))) for one in values}
-    lines = []
+    stated = {(one["label"], one["value"], one["rounds"], *ends(one["interval"]))
+              for each in claim["judgements"] for one in each["values"] if one["value"] is not None}
+    lines, of_claim = [], f"claim {claim['id']}"
     if kind != claim["verdict"]:
-        lines.append(f"claim {claim['id']}: the verdict is {claim['verdict']}, and computed {kind}")
-    stated, found = sorted(stated, key=sort_key), sorted(found, key=sort_key)
-    if len(stated) != len(found):
-        lines.append(f"claim {claim['id']}: {len(stated)} values, and computed {len(found)}")
-    else:
-        for one, other in zip(stated, found):
-            if differs(one, other):
-                lines.append(f"claim {claim['id']}: (value, rounds, low, high) is {one}, and computed {other}")
+        lines.append(f"{of_claim}: the verdict is {claim['verdict']}, and computed {kind}")
+    known = set()
+    for label, *one in sorted(stated, key=lambda one: (one[0], str(one))):
+        named = [at for at, value in enumerate(values) if names(label, value)]
+        same = [at for at in named if not differs(one, numbers_of(values[at]))]
+        known.update(same)
+        if not named:
+            lines.append(f"{of_claim}: the value of '{label}' is {one[0]}, and no value of such points is computed")
+        elif not same:
+            computed = ", ".join(str(numbers_of(values[at])) for at in named[:3])
+            lines.append(f"{of_claim}: (value, rounds, low, high) of '{label}' is {tuple(one)}, and computed {computed}")
+    for at, value in enumerate(values):
+        if at not in known and not lines:
+            lines.append(f"{of_claim}: a value is missing, computed {numbers_of(value)}")
     return lines, len(stated)
 
 

@@ -163,7 +163,7 @@ fn the_verifier_finds_each_changed_interval_and_verdict() {
         slightly(&mut row["estimate"]["interval"]["high"]);
     });
     for (entries, line) in [
-        (wider, "(value, rounds, low, high) is"),
+        (wider, "(value, rounds, low, high) of"),
         (verdict, "the verdict is"),
         (row, "the value of"),
     ] {
@@ -171,6 +171,33 @@ fn the_verifier_finds_each_changed_interval_and_verdict() {
         assert!(status == Some(1) && text.contains(line), "{text}");
         assert!(text.contains(": 1 disagreement,"), "{text}");
     }
+    // Two values of a claim whose points are exchanged: each is right, and neither is that of its points.
+    let exchanged = changed(&original, "claims.json", |all| {
+        let claims = all["claims"].as_array_mut().unwrap().iter_mut();
+        let mut of_claims = claims.map(|one| one["judgements"].as_array_mut().unwrap());
+        let has_value = |one: &&mut Value| one["values"][0]["value"].is_f64();
+        let judgements = of_claims
+            .find(|all| {
+                let mut known = all.iter().filter(|one| one["values"][0]["value"].is_f64());
+                let first = known.next().map(|one| &one["values"][0]["label"]);
+                known.any(|one| first.is_some_and(|first| one["values"][0]["label"] != *first))
+            })
+            .unwrap();
+        let mut known = judgements.iter_mut().filter(has_value);
+        let one = &mut known.next().unwrap()["values"][0]["label"];
+        let other = known.map(|other| &mut other["values"][0]["label"]).find(|it| *it != one);
+        std::mem::swap(one, other.unwrap());
+    });
+    let (status, text) = verified(&exchanged).unwrap();
+    assert!(status == Some(1) && text.contains(": 2 disagreements,"), "{text}");
+    let renamed = changed(&original, "claims.json", |all| {
+        let claims = all["claims"].as_array_mut().unwrap().iter_mut();
+        let values = claims.map(|one| &mut one["judgements"][0]["values"][0]);
+        let mut values = values.filter(|one| one["value"].is_f64() && one["label"] != "");
+        values.next().unwrap()["label"] = json!("length=3 parsecs");
+    });
+    let (status, text) = verified(&renamed).unwrap();
+    assert!(status == Some(1) && text.contains("no value of such points is computed"), "{text}");
     // A kind of claim that the verifier does not know is listed, not skipped.
     let unknown = changed(&original, "claims.json", |all| {
         let claims = all["claims"].as_array_mut().unwrap().iter_mut();
