@@ -152,6 +152,7 @@ fn record(node: &str, seed: u64, experiment: Experiment) -> RunRecord {
         code: BTreeMap::new(),
         sides: Vec::new(),
         guests: None,
+        hosts: Vec::new(),
         sessions: vec![SessionRecord {
             start: "2026-01-01T00:00:00Z".into(),
             boot_id: format!("boot of {node}"),

@@ -343,7 +343,9 @@ impl<'a> Supervisor<'a> {
             Location::Guests { guests, .. } if has_console => {
                 format!("{}; see its console with '{}'", failure.why, guests.console)
             }
-            Location::Guests { .. } | Location::Host => self.side.not_started(&failure.why),
+            Location::Guests { .. } | Location::Host | Location::Hosts(_) => {
+                self.side.not_started(&failure.why)
+            }
         })
     }
 

@@ -205,7 +205,7 @@ fn of_outlier(outlier: &Outlier, page: Page) -> String {
     if more > 0 {
         text += &page.item("", Emphasis::Faint, 4, &format!("and {}", count(more, "more point")));
     }
-    text += &page.item("", Emphasis::Faint, 4, &format!("{}", outlier.folder));
+    text += &page.item("", Emphasis::Faint, 4, &outlier.folder.to_string());
     text
 }
 
