@@ -85,7 +85,7 @@ pub struct SamplesOutput<'a> {
 impl JsonOutput for SamplesOutput<'_> {
     const NAME: &'static str = "export-json";
     const WRITTEN_BY: &'static str = "tollgate export json";
-    const VERSION: u64 = 1;
+    const VERSION: u64 = 2;
 }
 
 /// A run with its samples.
