@@ -21,8 +21,8 @@ use lab::terminal::OutputError;
 
 use arguments::{Arguments, Command};
 use commands::{
-    bundle, claims, compare, doctor, explain, export, fleet, guest, hosts, inspect, logs, man, plot,
-    report, run, schema, show, summary,
+    bundle, claims, compare, doctor, explain, export, fleet, guest, hosts, inspect, logs, man,
+    plot, report, run, schema, show, summary,
 };
 use error::CliError;
 use suites::SUITES;

@@ -336,7 +336,9 @@ mod tests {
         let why = MemoryKind::Heap.check_free(free.saturating_mul(2)).unwrap_err();
         assert!(why.why.starts_with("it needs ") && why.remedy.is_some(), "{why}");
         assert_eq!(MemoryKind::FileIo.check_free(usize::MAX), Ok(()));
-        assert!(MemoryKind::NumaNode(0).check_free(usize::MAX).is_err() || available_on(0) == u64::MAX);
+        assert!(
+            MemoryKind::NumaNode(0).check_free(usize::MAX).is_err() || available_on(0) == u64::MAX
+        );
     }
 
     #[test]
