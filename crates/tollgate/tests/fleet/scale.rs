@@ -10,15 +10,15 @@ use crate::nodes::{Node, Nodes};
 /// Runs `tollgate fleet --json`; returns its output and its peak resident memory, in bytes.
 fn read(bench: &Bench, folder: &str) -> (serde_json::Value, u64) {
     let mut command = bench.command(&["fleet", folder, "--json"]);
-    let child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
     let pid = child.id() as libc::pid_t;
-    let mut child = child;
     let json = serde_json::from_reader(child.stdout.take().unwrap()).unwrap();
     // SAFETY: all zeros is a valid `rusage`.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: both pointers are null or point to a value that outlives the call. The child is not waited for elsewhere.
     let waited = unsafe { libc::wait4(pid, std::ptr::null_mut(), 0, &raw mut usage) };
     assert_eq!(waited, pid);
+    assert!(child.wait().is_err(), "it was waited for");
     (json, usage.ru_maxrss as u64 * 1024)
 }
 
