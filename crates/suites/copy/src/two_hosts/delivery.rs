@@ -136,10 +136,11 @@ fn measure(context: &mut Context, params: &TwoHostDeliveryParams) -> Result<Meas
         pattern(0).fill(0, data);
     };
     let mut side = Side::meet(context, params.memory, (PAGE + length, length), prepare)?;
-    match side.is_writer {
+    let measurement = match side.is_writer {
         true => write(&mut side, length, function),
         false => read(&mut side, length),
-    }
+    }?;
+    Ok(side.describe(measurement))
 }
 
 fn write(side: &mut Side, length: usize, function: CopyFn) -> Result<Measurement, Failure> {

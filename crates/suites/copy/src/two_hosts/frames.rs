@@ -129,10 +129,11 @@ fn measure(context: &mut Context, params: &TwoHostFrameParams) -> Result<Measure
     // SAFETY: the memory has as many bytes of data, and the reader starts later.
     let prepare = |memory: &SharedMemory| unsafe { memory.data().write_bytes(0, bytes) };
     let mut side = Side::meet(context, params.memory, (PAGE + bytes, params.length), prepare)?;
-    match side.is_writer {
+    let measurement = match side.is_writer {
         true => write(&mut side, params, function.pointer()),
         false => read(&mut side, params),
-    }
+    }?;
+    Ok(side.describe(measurement))
 }
 
 fn write(

@@ -15,7 +15,7 @@ use machine::mapping::PAGE;
 use vm::rules::{Access, Permission, Range, Rules};
 
 use super::is_writer;
-use super::memory::{CommonMemory, SharedMemory};
+use super::memory::{CommonMemory, SharedMemory, store_fence};
 use super::side::{MESSAGE_BITS, received};
 use crate::mediation::AccessCounts;
 use crate::mediation::guard::{self, Guard};
@@ -173,6 +173,7 @@ impl Host<'_, '_> {
         let value = spread(message);
         // SAFETY: the word is in the pool, which exists for these stores.
         let is_stored = unsafe { guard::store(at, value) };
+        store_fence();
         let after = guard::load(at);
         match mine {
             Permission::ReadWrite => self.counts.add(true, is_stored && after == Some(value)),
@@ -209,6 +210,7 @@ impl Host<'_, '_> {
                     at.write_volatile(*byte);
                 }
             }
+            store_fence();
             self.send(WORD, digest(&bytes))?;
             return self.receive(DONE).map(drop);
         }
@@ -242,7 +244,7 @@ impl Host<'_, '_> {
         if self.me != 0 {
             let mine = mine.map(|(name, count)| (name.to_owned(), count as f64));
             self.context.send(BTreeMap::from(mine))?;
-            return Ok(Measurement::default());
+            return Ok(self.memory.describe(Measurement::default()));
         }
         let theirs = received(self.context)?;
         let total = |name: &str| {
@@ -258,7 +260,7 @@ impl Host<'_, '_> {
         counts.check()?;
         let names = ["allowed", "stopped", "leaked", "forwarded", CHECKED];
         let add = |measurement: Measurement, name| measurement.value(name, total(name) as f64);
-        Ok(names.into_iter().fold(Measurement::default(), add))
+        Ok(self.memory.describe(names.into_iter().fold(Measurement::default(), add)))
     }
 }
 

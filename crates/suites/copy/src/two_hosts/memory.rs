@@ -1,5 +1,6 @@
 //! Memory that both hosts map: a page of control cells, then the data.
 
+use std::arch::x86_64::{_mm_lfence, _mm_sfence};
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -7,11 +8,13 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use lab::factor::LevelType;
+use lab::measure::Measurement;
 use lab::sample::Failure;
 use machine::mapping::{Mapping, PAGE, Sharing};
 
 use crate::frames::Cell;
 use crate::memory::{CachingLevel, MemoryKind, file_folder, physical};
+use crate::metrics::MEMORY_TYPE;
 
 /// Name of the file of `memory = file`.
 const FILE: &str = "tollgate-two-hosts";
@@ -32,26 +35,64 @@ pub(crate) enum CommonMemory {
     File,
 }
 
+/// A number that one host publishes and the other one reads, with two cache lines to itself.
+///
+/// Acquire and release order accesses to write-back memory only. On write-combining memory earlier stores may reach the
+/// memory later than the number, and loads may be executed early, so the cell fences both.
+#[derive(Debug)]
+#[repr(transparent)]
+pub(super) struct FencedCell(Cell);
+
+impl FencedCell {
+    /// Loads the number: earlier loads are complete before, later ones start afterwards.
+    pub(super) fn get(&self) -> u64 {
+        load_fence();
+        let number = self.0.get();
+        load_fence();
+        number
+    }
+
+    /// Publishes the number after all earlier stores, and without delay.
+    pub(super) fn set(&self, number: u64) {
+        store_fence();
+        self.0.set(number);
+        // Otherwise the number may wait in a write-combining buffer.
+        store_fence();
+    }
+}
+
+/// Completes all earlier stores, also those in write-combining buffers, before later ones.
+pub(super) fn store_fence() {
+    // SAFETY: every x86-64 CPU has SSE.
+    unsafe { _mm_sfence() };
+}
+
+/// Completes all earlier loads before later ones.
+fn load_fence() {
+    // SAFETY: every x86-64 CPU has SSE2.
+    unsafe { _mm_lfence() };
+}
+
 /// The control cells of a sample. The writer clears them before the roles start.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Control {
     /// Number of the sample, by which the reader recognises the writer's memory.
-    pub(super) number: Cell,
+    pub(super) number: FencedCell,
     /// The same number, stored by the reader.
-    pub(super) answer: Cell,
+    pub(super) answer: FencedCell,
     /// Frames or copies that the writer has published.
-    pub(super) head: Cell,
+    pub(super) head: FencedCell,
     /// Frames that the reader has finished.
-    pub(super) tail: Cell,
+    pub(super) tail: FencedCell,
     /// Copies that the reader has seen published.
-    pub(super) seen: Cell,
+    pub(super) seen: FencedCell,
     /// Copies for which the reader is ready.
-    pub(super) watched: Cell,
+    pub(super) watched: FencedCell,
     /// Copies after which the writer decided whether it makes another.
-    pub(super) decided: Cell,
+    pub(super) decided: FencedCell,
     /// Total number of frames or copies once the writer knows it; [`UNKNOWN`] before.
-    pub(super) last: Cell,
+    pub(super) last: FencedCell,
 }
 
 const _: () = assert!(size_of::<Control>() <= PAGE);
@@ -60,6 +101,8 @@ const _: () = assert!(size_of::<Control>() <= PAGE);
 #[derive(Debug)]
 pub(super) struct SharedMemory {
     mapping: Mapping,
+    /// The memory type that the kernel gave the mapping, or why it is unknown; `None` for a file, which is write-back.
+    memory_type: Option<String>,
     /// The file that this role created.
     file: Option<PathBuf>,
 }
@@ -130,16 +173,21 @@ impl CommonMemory {
         map_file: fn(&Path, usize) -> io::Result<Mapping>,
         remedy: &str,
     ) -> Result<SharedMemory, Failure> {
-        let mapping = match self.kind() {
-            Some(kind) => physical::open(kind, bytes, true, CachingLevel::Default, options)?.0,
+        let (mapping, memory_type) = match self.kind() {
+            Some(kind) => {
+                let (mapping, given) =
+                    physical::open(kind, bytes, true, CachingLevel::Default, options)?;
+                (mapping, Some(given))
+            }
             None => {
                 let path = file(options);
-                map_file(&path, bytes).map_err(|why| {
+                let mapping = map_file(&path, bytes).map_err(|why| {
                     Failure::unavailable(format!("{}: {why}", path.display()), remedy)
-                })?
+                })?;
+                (mapping, None)
             }
         };
-        SharedMemory::of(mapping)
+        SharedMemory::of(mapping, memory_type)
     }
 }
 
@@ -169,12 +217,20 @@ fn open_file(path: &Path, bytes: usize) -> io::Result<Mapping> {
 }
 
 impl SharedMemory {
-    fn of(mapping: Mapping) -> Result<Self, Failure> {
+    fn of(mapping: Mapping, memory_type: Option<String>) -> Result<Self, Failure> {
         if !(mapping.as_ptr() as usize).is_multiple_of(PAGE) {
             let why = "the address of the common memory is not a multiple of 4096; name another";
             return Err(Failure::failed(why));
         }
-        Ok(Self { mapping, file: None })
+        Ok(Self { mapping, memory_type, file: None })
+    }
+
+    /// Adds the memory type of this role's mapping to its results.
+    pub(super) fn describe(&self, measurement: Measurement) -> Measurement {
+        match &self.memory_type {
+            Some(given) => measurement.covariate(MEMORY_TYPE, given.as_str()),
+            None => measurement,
+        }
     }
 
     /// Returns the control cells.
@@ -204,6 +260,8 @@ impl SharedMemory {
 
 #[cfg(test)]
 mod tests {
+    use std::arch::x86_64::_mm_stream_si32;
+
     use super::*;
 
     #[test]
@@ -226,6 +284,62 @@ mod tests {
         assert!(CommonMemory::File.open(3 * PAGE, &options).is_err(), "it is shorter");
         drop(writer);
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    /// Stores that bypass the caches wait in write-combining buffers, like all stores to write-combining memory.
+    #[test]
+    fn a_number_is_not_visible_before_the_stores_that_it_publishes() {
+        const ROUNDS: u64 = 20_000;
+        const LINES: usize = 8;
+        const LINE: usize = 64 / size_of::<i32>();
+        if std::thread::available_parallelism().unwrap().get() < 2 {
+            return machine::untested::note("the order of publications", &"only one CPU");
+        }
+        let mapping = Mapping::anonymous(2 * PAGE).unwrap();
+        let memory = &SharedMemory::of(mapping, None).unwrap();
+        memory.clear();
+        // One unit per line: a line that is written in part stays in its buffer.
+        let unit = |line: usize| memory.data().cast::<i32>().wrapping_add(line * LINE);
+        let wait = |cell: &FencedCell, number| {
+            while cell.get() != number {
+                std::hint::spin_loop();
+            }
+        };
+        let early = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for number in 1..=ROUNDS {
+                    for line in 0..LINES {
+                        // SAFETY: the unit is in the mapping and aligned, and the reader waits for the number.
+                        unsafe { _mm_stream_si32(unit(line), number as i32) };
+                    }
+                    memory.control().head.set(number);
+                    wait(&memory.control().seen, number);
+                }
+            });
+            let mut early = 0;
+            for number in 1..=ROUNDS {
+                wait(&memory.control().head, number);
+                for line in 0..LINES {
+                    // SAFETY: the unit is in the mapping and aligned; the writer waits for the answer.
+                    let seen = unsafe { unit(line).read_volatile() };
+                    early += u64::from(seen != number as i32);
+                }
+                memory.control().seen.set(number);
+            }
+            early
+        });
+        assert_eq!(early, 0, "units that were not stored when their number was visible");
+    }
+
+    #[test]
+    fn a_sample_states_the_type_of_its_memory() {
+        let given = |memory_type: Option<&str>| {
+            let mapping = Mapping::anonymous(PAGE).unwrap();
+            let memory = SharedMemory::of(mapping, memory_type.map(str::to_owned)).unwrap();
+            memory.describe(Measurement::default()).covariates.remove(MEMORY_TYPE)
+        };
+        assert_eq!(given(Some("write-combining")), Some("write-combining".into()));
+        assert_eq!(given(None), None);
     }
 
     #[test]

@@ -3,18 +3,21 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use lab::measure::Context;
+use lab::measure::{Context, Measurement};
 use lab::sample::{Failure, FailureKind};
 use machine::pin::pin_to;
 use machine::tsc::Tsc;
 
 use super::is_writer;
-use super::memory::{CommonMemory, Control, SharedMemory};
+use super::memory::{CommonMemory, Control, SharedMemory, store_fence};
 use crate::functions::CopyFn;
 use crate::throughput::{RunOptions, copy_with_pauses};
 
 /// Maximum time without progress of the other side, in addition to the sleeps of a slow copy.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Maximum time until both sides have seen the number of the sample, if both hosts have a clock; hosts that share no memory
+/// need not wait longer. An emulated host on a busy machine may stop for longer.
+const MEETING: Duration = Duration::from_secs(10);
 /// Checks of a condition between two readings of the clock.
 const CHECKS_PER_READING: usize = 64;
 /// Time of waiting after which a side sleeps between checks: the other one may need this CPU.
@@ -96,7 +99,8 @@ impl<'s, 'c> Side<'s, 'c> {
     /// Exchanges the number of the sample through the memory.
     fn check_memory(&mut self) -> Result<(), Failure> {
         let number = self.number;
-        let patience = std::mem::replace(&mut self.patience, Duration::from_secs(10));
+        let patience = self.patience;
+        self.patience = meeting_time(self.tsc.is_some(), patience);
         let met = match self.is_writer {
             true => self.wait("the reader's answer", |control| control.answer.get() == number),
             false => {
@@ -113,6 +117,11 @@ impl<'s, 'c> Side<'s, 'c> {
             let hint = "the hosts do not see the same memory; name the same one on both";
             Failure::check(format!("{}: {hint}", failure.why))
         })
+    }
+
+    /// Adds the memory type of this role's mapping to its results.
+    pub(super) fn describe(&self, measurement: Measurement) -> Measurement {
+        self.memory.describe(measurement)
     }
 
     /// Returns the control cells.
@@ -193,9 +202,16 @@ impl<'s, 'c> Side<'s, 'c> {
             self.check_other()?;
             // SAFETY: the step is within both buffers.
             unsafe { copy_with_pauses(pause, to.add(at), source.add(at), STEP.min(length - at)) };
+            // Otherwise a step may become visible only with a later one.
+            store_fence();
         }
         Ok(())
     }
+}
+
+/// Returns the maximum time until both sides have seen the number of the sample.
+fn meeting_time(have_clocks: bool, patience: Duration) -> Duration {
+    if have_clocks { MEETING.min(patience) } else { patience }
 }
 
 /// Waits for the next values of the other role.
@@ -207,4 +223,15 @@ pub(super) fn received(context: &mut Context) -> Result<BTreeMap<String, f64>, F
     let message =
         message.ok_or_else(|| Failure::failed("the other host failed during the sample"))?;
     Ok(message.values)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_without_a_clock_have_the_whole_time_to_meet() {
+        assert_eq!(meeting_time(false, PATIENCE), PATIENCE);
+        assert_eq!(meeting_time(true, PATIENCE), MEETING);
+    }
 }
