@@ -78,30 +78,35 @@ impl CachingLevel {
     /// unknown.
     ///
     /// # Errors
-    /// Returns `unavailable` if the type is another one, or is unknown and only an MTRR could provide it.
+    /// Returns `unavailable` if the type is another one, or is unknown and the request alone does not determine it: MTRRs
+    /// and the PAT decide whether a mapping is write-back or write-combining.
     pub(super) fn verify(self, kind: MemoryKind, mapping: &Mapping) -> Result<String, Failure> {
         let given = mapping.memory_type();
         let Some(caching) = self.requested() else {
             return Ok(given.map_or_else(unverified, |given| given.to_string()));
         };
-        let other = |why: String| {
-            let remedy = remedy(kind, caching);
+        let other = |why: String, remedy: &str| {
             let cause = format!("{kind} is not {}", caching.name());
             Err(Failure::unavailable(why, remedy).with_cause(cause))
         };
         match given {
             Ok(given) if caching.is(given) => Ok(given.to_string()),
             Ok(given) => {
-                other(format!("the kernel maps {kind} {given} instead of {}", caching.name()))
+                let why = format!("the kernel maps {kind} {given} instead of {}", caching.name());
+                other(why, remedy(kind, caching))
             }
-            // Through /dev/mem only an MTRR makes memory write-combining.
-            Err(why) if caching == Caching::WriteCombining && kind != MemoryKind::PciBar => {
-                other(format!("whether {kind} is {} is unknown: {why}", caching.name()))
+            // Only an MTRR that somebody set for the range makes it another type.
+            Err(why) if caching == Caching::Uncached => Ok(unverified(why)),
+            Err(why) => {
+                other(format!("whether {kind} is {} is unknown: {why}", caching.name()), VISIBLE)
             }
-            Err(why) => Ok(unverified(why)),
         }
     }
 }
+
+/// How the type of a mapping becomes known.
+const VISIBLE: &str =
+    "run as root on a kernel that lists memory types (PAT and debugfs), or use caching = default";
 
 /// Text of an attribute that the kernel does not show.
 fn unverified(why: String) -> String {
@@ -159,14 +164,17 @@ mod tests {
         let mapping = Mapping::anonymous(4096).unwrap();
         let text = |level: CachingLevel, kind| level.verify(kind, &mapping);
         let unknown = "not verified: its physical address is unknown";
-        for level in [CachingLevel::Default, CachingLevel::Uncached, CachingLevel::WriteBack] {
+        for level in [CachingLevel::Default, CachingLevel::Uncached] {
             assert_eq!(text(level, MemoryKind::Device).as_deref(), Ok(unknown));
         }
-        // No way to map a physical address requests write-combining.
-        let failure = text(CachingLevel::WriteCombining, MemoryKind::Device).unwrap_err();
-        assert_eq!(failure.kind, FailureKind::Unavailable);
-        assert!(failure.why.contains("is unknown"), "{failure}");
-        assert!(failure.remedy.unwrap().contains("/proc/mtrr"));
-        assert_eq!(text(CachingLevel::WriteCombining, MemoryKind::PciBar).as_deref(), Ok(unknown));
+        // MTRRs make a range uncached that is requested write-back, and only they make it write-combining.
+        for level in [CachingLevel::WriteCombining, CachingLevel::WriteBack] {
+            for kind in [MemoryKind::HostPhysical, MemoryKind::Device, MemoryKind::PciBar] {
+                let failure = text(level, kind).unwrap_err();
+                assert_eq!(failure.kind, FailureKind::Unavailable);
+                assert!(failure.why.contains("is unknown"), "{failure}");
+                assert!(failure.remedy.as_deref().unwrap().contains("PAT and debugfs"));
+            }
+        }
     }
 }
