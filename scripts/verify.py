@@ -1647,7 +1647,7 @@ class Run:
         emulated = guests.get("clock") == "none" or guests.get("accelerator") == "tcg" or (machine and machine["emulated"])
         if declared["unmeasurable"] is not None or guests.get("clock") == "planted":
             return UNMEASURABLE
-        if not declared["emulated"] and emulated:
+        if not declared["emulated"] and (emulated or self.has_emulated_sample(claim, environment)):
             return UNMEASURABLE
         cores = len(machine["topology"]["cores"]) if machine else self.cores
         if declared["cores"] is not None and cores < declared["cores"]:
@@ -1657,6 +1657,19 @@ class Run:
         if declared["profile"] and declared["profile"] != record["profile"]:
             return INCOMPARABLE if applies_to(claim, machine)[1] else INCONCLUSIVE
         return INCONCLUSIVE if environment is None else None
+
+    def has_emulated_sample(self, claim, environment):
+        """Whether an emulator executed a selected sample of a real CPU: in a guest of the point, a role, or the probe."""
+        environments = self.record["environments"]
+
+        def is_emulated(sample):
+            parts = list(sample.get("parts", {}).values())
+            return any(one.get("covariates", {}).get("executed_by") == "tcg" for one in [sample, *parts]) or any(
+                environments.get(part.get("environment"), {}).get("emulated") for part in parts)
+
+        return environment is not None and any(
+            is_emulated(one) for one in self.of(claim.experiment, environment).all
+            if is_valid(one) and claim.is_about(one["point"]))
 
     def judge_in(self, declared, environment):
         where = filter_of(declared["where"])

@@ -7,6 +7,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 
 use crate::artefact::{self, Artefacts};
+use crate::guest::EMULATOR;
 use crate::histogram;
 use crate::message::{Answer, Rendezvous, RoleMessage};
 use crate::point::Level;
@@ -21,6 +22,9 @@ pub const LIMITED: &str = "limited_by_instrument";
 /// Name of the covariate that lists the busy share of each core, e.g. `0.98, 0.42`. Tables do not show it: it has another
 /// value in each round.
 pub const BUSY_CORES: &str = "busy_cores";
+/// Name of the covariate that states which emulator executed what a sample counts, while the CPU of the probe is a real one:
+/// `tcg`. Claims about a real CPU are not judged from such samples.
+pub const EXECUTED_BY: &str = "executed_by";
 
 /// The conditions under which a probe measures one point.
 pub struct Context<'a> {
@@ -120,6 +124,12 @@ impl Measurement {
     pub fn value(mut self, metric: &str, value: f64) -> Self {
         self.values.insert(metric.into(), value);
         self
+    }
+
+    /// States that QEMU's emulator executed what was measured.
+    #[must_use]
+    pub fn emulated(self) -> Self {
+        self.covariate(EXECUTED_BY, EMULATOR)
     }
 
     /// Adds a covariate.

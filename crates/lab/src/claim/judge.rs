@@ -17,8 +17,11 @@ use super::{
     Bounds, CarriesOver, Claim, Condition, Published, Quantifier, Setup, Unmet, Verdict,
     VerdictKind,
 };
+use crate::guest::EMULATOR;
 use crate::journal::Run;
-use crate::point::{Filter, Point};
+use crate::measure::EXECUTED_BY;
+use crate::point::{Filter, Level, Point};
+use crate::sample::{Part, Sample};
 use crate::statistics::{Censored, EXTREME, Estimate, estimate_at};
 use crate::summary::{Rounds, Samples, censored, chosen_state, in_state, resolution, state_counts};
 
@@ -82,6 +85,7 @@ impl<'r> Judge<'r> {
         let evidence = unmeasurable
             .map(|why| NoVerdict::unmeasurable(Reason::NoMethod { why }))
             .or_else(|| emulated(claim, run, machine))
+            .or_else(|| emulated_samples(claim, samples()?.as_ref()))
             .or_else(|| lacking_cores(claim, machine, self.cores))
             .or_else(|| other_machine(claim, machine))
             .or_else(|| other_profile(claim, run, machine))
@@ -152,6 +156,27 @@ fn emulated(claim: &Claim, run: Option<&Run>, machine: Option<&Environment>) -> 
         _ if is_emulated => unmet(REAL_CPU, "an emulated one"),
         _ => None,
     }
+}
+
+/// Returns a reason if an emulator executed what a selected sample measured on a real CPU: in a guest of a single point, as a
+/// role, or within the probe.
+fn emulated_samples(claim: &Claim, samples: &Samples) -> Option<NoVerdict> {
+    let environments = &samples.run.record.environments;
+    let is_emulator = |level: &Level| level.as_str() == EMULATOR;
+    let in_probe =
+        |covariates: &BTreeMap<String, Level>| covariates.get(EXECUTED_BY).is_some_and(is_emulator);
+    let in_part = |part: &Part| {
+        let machine = environments.get(&part.environment);
+        machine.is_some_and(|machine| machine.emulated) || in_probe(&part.covariates)
+    };
+    let is_emulated =
+        |sample: &Sample| in_probe(&sample.covariates) || sample.parts.values().any(in_part);
+    let mut selected = samples.all().filter(|one| one.is_valid() && claim.is_about(&one.point));
+    if claim.emulated || !selected.any(is_emulated) {
+        return None;
+    }
+    let unmet = vec![Unmet { needed: REAL_CPU.into(), found: "one emulated by TCG".into() }];
+    Some(NoVerdict::unmeasurable(Reason::OtherMachine { unmet }))
 }
 
 /// Returns a reason if the machine that measured has fewer physical cores than the claim requires.

@@ -5,13 +5,14 @@ use lab::claim::VerdictKind::{
 };
 use lab::guest::GuestsRecord;
 use lab::journal::Run;
-use lab::sample::Failure;
+use lab::measure::EXECUTED_BY;
+use lab::sample::{Failure, Part, Sample};
 use machine::cpu::Cpu;
 use machine::cpu::CpuClock;
 use machine::environment::Environment;
 
 use crate::made_up::{MadeUp, fail, product};
-use crate::{assert_kind, reasons};
+use crate::{assert_kind, reasons, verdict};
 
 /// Returns a run of two functions with the value 10 GB/s on a machine with a Skylake CPU.
 fn on_skylake() -> Run {
@@ -150,6 +151,38 @@ fn an_emulated_cpu_shows_nothing_about_a_real_one() {
     assert_kind(promise, &on_hidden_emulator(), Unmeasurable);
     assert_kind(promise, &in_guests("kvm", CpuClock::Real), Reproduced);
     assert_kind(on_metal, &in_guests("kvm", CpuClock::Real), Reproduced);
+}
+
+#[test]
+fn a_sample_that_an_emulator_executed_on_a_real_host_shows_nothing_about_a_cpu() {
+    let keys = "expect = { at_least = 1e9 }";
+    let with = |change: &dyn Fn(&mut Sample)| {
+        let mut run = on_skylake();
+        let emulated = Environment { emulated: true, ..run.record.environments["e1"].clone() };
+        run.record.environments.insert("inside".into(), emulated);
+        // One sample is enough.
+        change(run.samples.last_mut().unwrap());
+        run
+    };
+    let in_guest = |environment: &str| {
+        let part = Part { environment: environment.into(), ..Part::default() };
+        with(&|sample| drop(sample.parts.insert("guest".into(), part.clone())))
+    };
+    let by = |emulator: &str| {
+        with(&|sample| drop(sample.covariates.insert(EXECUTED_BY.into(), emulator.into())))
+    };
+    for run in [in_guest("inside"), by("tcg")] {
+        let refused = assert_kind(keys, &run, Unmeasurable);
+        assert!(reasons(&refused).contains("one emulated by TCG"), "{refused:?}");
+        assert_kind(&format!("emulated = true\n{keys}"), &run, Reproduced);
+        // A claim about other points is not affected.
+        let other = format!("where = {{ length = \"no such\" }}\n{keys}");
+        let judged = verdict(&other, &run);
+        assert!(!reasons(&judged).contains("emulated"), "{judged:?}");
+    }
+    for run in [in_guest("e1"), by("the-cpu")] {
+        assert_kind(keys, &run, Reproduced);
+    }
 }
 
 #[test]

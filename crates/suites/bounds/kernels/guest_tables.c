@@ -38,9 +38,19 @@ enum { DIRECTORY_SHIFT = 20, ENTRY_VALID = 1, BNDCSR = 4, ENABLED = 1, PRESERVED
 static uint64_t *const DIRECTORIES[] = {(uint64_t *)(1UL << 44), (uint64_t *)(1UL << 36)};
 
 static int **remembered[MAX_COUNT];
-static int stores;
+static int stores, made;
+static uint64_t *directory;
 
-static void remember(int **slot) { remembered[stores++] = slot; }
+static uint64_t entry_of(const void *address) {
+    return directory ? directory[(uintptr_t)address >> DIRECTORY_SHIFT] : 0;
+}
+
+/* Remembers a slot and counts its table if it has one: later the memory may be freed, and its table with it. The kernel has
+ * just written the entry of the table, so to read it takes no instruction of the kernel. */
+static void remember(int **slot) {
+    remembered[stores++] = slot;
+    made += entry_of(slot) & ENTRY_VALID;
+}
 
 static void fail(const char *what) {
     perror(what);
@@ -58,12 +68,6 @@ static void enable(uint64_t configuration) {
     __asm__ volatile("xrstor64 %0" : : "m"(area), "a"(1 << BNDCSR), "d"(0) : "memory");
 }
 
-static uint64_t *directory;
-
-static uint64_t entry_of(const void *address) {
-    return directory ? directory[(uintptr_t)address >> DIRECTORY_SHIFT] : 0;
-}
-
 /* Maps and enables a directory, and stores bounds once to find out which address the processor uses. */
 static void use_kernel(void) {
     for (int i = 0; i < 2; i++) {
@@ -75,7 +79,7 @@ static void use_kernel(void) {
     enable((uintptr_t)DIRECTORIES[0] | ENABLED | PRESERVED);
     static int target, *slot = &target;
     STORED(&slot);
-    stores = 0;
+    stores = made = 0;
     for (int i = 0; i < 2; i++) {
         directory = DIRECTORIES[i];
         if (entry_of(&slot) & ENTRY_VALID) break;
@@ -86,7 +90,8 @@ static void use_kernel(void) {
 
 /* What the process found, in memory that it shares with init. */
 struct result {
-    int stored, tables, bounds;
+    /* Pointers stored, tables that existed after their stores, and at the end, with the right bounds. */
+    int stored, made, tables, bounds;
 };
 
 /* Counts the slots with a table, and if the slots are still mapped those whose bounds are in it. */
@@ -110,6 +115,7 @@ static void run_here(struct result *result, int count, int freed, int by_kernel)
     void *first;
     if (posix_memalign(&first, sizeof first, 1) != 0) fail("memory");
     result->stored = run(count, freed);
+    result->made = made;
     count_tables(result, freed);
 }
 
@@ -128,7 +134,8 @@ int main(int arguments, char **argument) {
     }
     waitpid(process, NULL, 0);
     END_COUNT();
-    printf("stored=%d tables=%d bounds=%d\n", result->stored, result->tables, result->bounds);
+    printf("stored=%d made=%d tables=%d bounds=%d\n", result->stored, result->made, result->tables,
+        result->bounds);
     fflush(stdout);
     reboot(RB_AUTOBOOT);
 }

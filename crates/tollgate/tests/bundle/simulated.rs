@@ -5,7 +5,8 @@ use lab::experiment::{Experiment, Profile};
 use lab::journal::{Run, SessionRecord};
 use lab::metric::{Better, RESOLUTION, STEP};
 use lab::point::Point;
-use lab::sample::{Clock, Failure, FailureKind, Sample};
+use lab::sample::{Clock, Failure, FailureKind, Part, Sample};
+use machine::environment::Environment;
 use machine::noise::NoiseDelta;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
@@ -14,6 +15,8 @@ use crate::journal::{all_metrics, empty};
 
 /// Maximum number of points of a simulated run: a Python program judges them.
 const MAX_POINTS: usize = 100;
+/// Environment of an emulated guest of a point.
+const INSIDE: &str = "inside";
 
 /// How a machine behaves, drawn from a seed.
 struct Machine {
@@ -124,6 +127,8 @@ pub(crate) fn run(seed: u64) -> Run {
     let mut other = run.record.environments["e1"].clone();
     other.governor = Some("simulated".into());
     run.record.environments.insert("e2".into(), other);
+    let inside = Environment { emulated: true, ..run.record.environments["e1"].clone() };
+    run.record.environments.insert(INSIDE.into(), inside);
     let has_other = machine.happens(0.3);
     let experiments = run.record.experiments.values().cloned();
     let experiments: Vec<_> = experiments.map(|one| (all_metrics(&one), one)).collect();
@@ -239,6 +244,17 @@ fn sample(
         sample
             .covariates
             .insert("round_trip_ns".into(), format!("{nanoseconds:.1}").as_str().into());
+    }
+    // An emulator executed a few points: in a guest, or in the probe.
+    match share(&format!("emulated {point}")) {
+        place if place < 0.02 => {
+            let part = Part { environment: INSIDE.into(), ..Part::default() };
+            sample.parts.insert("guest".into(), part);
+        }
+        place if place < 0.04 => {
+            sample.covariates.insert("executed_by".into(), "tcg".into());
+        }
+        _ => {}
     }
     sample.clock = Some(machine.clock());
     sample.noise = Some(machine.noise());

@@ -160,6 +160,9 @@ fn to_measurement(params: &RaceParams, result: &RaceResult) -> Result<Measuremen
         .value(if beyond { "missed" } else { "false_alarms" }, share)
         .value("reported", reported as f64)
         .value("accesses_made", accesses as f64);
+    if params.implementation.machine() == Some(mpx::Machine::Emulated) {
+        measurement = measurement.emulated();
+    }
     if let Some(access) = access {
         measurement = measurement.value("access", access);
     }
@@ -190,6 +193,7 @@ fn check_implementation(params: &RaceParams) -> Result<(), Failure> {
 mod tests {
     use super::params::{Case, FilledBy, Implementation};
     use super::*;
+    use lab::measure::EXECUTED_BY;
     use lab::sample::FailureKind;
 
     fn params(case: Case, filled_by: FilledBy) -> RaceParams {
@@ -216,6 +220,19 @@ mod tests {
         let alarms = measurement(Case::FalsePositive, FilledBy::OtherThread, 20).unwrap();
         assert_eq!((alarms.values["false_alarms"], alarms.values["fills"]), (0.02, 3.0));
         assert!(!alarms.values.contains_key("missed") && alarms.void.is_none());
+    }
+
+    #[test]
+    fn only_a_sample_of_emulated_mpx_states_its_emulator() {
+        let emulator = |implementation| {
+            let params = params(Case::FalseNegative, FilledBy::SameThread);
+            let result = RaceResult { accesses: 10, reported: 10, fills: 1, access: None };
+            let params = RaceParams { implementation, ..params };
+            to_measurement(&params, &result).unwrap().covariates.remove(EXECUTED_BY)
+        };
+        assert_eq!(emulator(Implementation::MpxEmulated), Some("tcg".into()));
+        assert_eq!(emulator(Implementation::Mpx), None);
+        assert_eq!(emulator(Implementation::Model), None);
     }
 
     #[test]

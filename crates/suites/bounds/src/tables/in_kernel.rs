@@ -144,19 +144,24 @@ fn measure(context: &mut Context, params: &KernelTableParams) -> Result<Measurem
     check(params, &counts)?;
     Ok(Measurement::default()
         .value("system_instructions", counts.kernel as f64 / count as f64)
-        .covariate("counted_by", "qemu-plugin"))
+        .covariate("counted_by", "qemu-plugin")
+        .emulated())
 }
 
-/// Checks that every pointer was stored, and that afterwards every one has a table with its bounds, or none has one.
+/// Checks that every pointer was stored and had a table afterwards, or none had one, and that at the end every one has a
+/// table with its bounds, or none has one.
 fn check(params: &KernelTableParams, counts: &InstructionCounts) -> Result<(), Failure> {
     let KernelTableParams { tables, life, count } = *params;
     let reported: BTreeMap<_, _> =
         counts.output.split_whitespace().filter_map(|word| word.split_once('=')).collect();
     let reported = |name| reported.get(name).and_then(|text: &&str| text.parse::<usize>().ok());
-    let [stored, made, bounds] = ["stored", "tables", "bounds"].map(reported);
+    let [stored, made, kept, bounds] = ["stored", "made", "tables", "bounds"].map(reported);
     let is_right = match (tables, life) {
-        (TableMaker::None, _) | (TableMaker::Kernel, HeapLifetime::Freed) => made == Some(0),
-        (TableMaker::Kernel, HeapLifetime::Kept) => made == Some(count) && bounds == made,
+        (TableMaker::None, _) => made == Some(0) && kept == Some(0),
+        (TableMaker::Kernel, HeapLifetime::Freed) => made == Some(count) && kept == Some(0),
+        (TableMaker::Kernel, HeapLifetime::Kept) => {
+            made == Some(count) && kept == made && bounds == made
+        }
     };
     match stored == Some(count) && is_right {
         true => Ok(()),
@@ -189,17 +194,19 @@ mod tests {
         };
         use {HeapLifetime::*, TableMaker::*};
         for (tables, life, output) in [
-            (None, Kept, "stored=3\r\ntables=0 bounds=0\r\nreboot: Restarting system\r\n"),
-            (Kernel, Kept, "stored=3\ntables=3 bounds=3\n"),
-            (Kernel, Freed, "stored=3\ntables=0 bounds=0\n"),
+            (None, Kept, "stored=3\r\nmade=0 tables=0 bounds=0\r\nreboot: Restarting system\r\n"),
+            (Kernel, Kept, "stored=3 made=3 tables=3 bounds=3\n"),
+            (Kernel, Freed, "stored=3 made=3 tables=0 bounds=0\n"),
         ] {
             assert_eq!(result(tables, life, output), Ok(()));
         }
         for (tables, life, output) in [
-            (None, Kept, "stored=3\ntables=3 bounds=3\n"),
-            (Kernel, Kept, "stored=3\ntables=3 bounds=2\n"),
-            (Kernel, Kept, "stored=2\ntables=3 bounds=3\n"),
-            (Kernel, Freed, "stored=3\ntables=1 bounds=0\n"),
+            (None, Kept, "stored=3 made=3 tables=3 bounds=3\n"),
+            (Kernel, Kept, "stored=3 made=3 tables=3 bounds=2\n"),
+            (Kernel, Kept, "stored=2 made=3 tables=3 bounds=3\n"),
+            (Kernel, Freed, "stored=3 made=3 tables=1 bounds=0\n"),
+            // A kernel that makes no table has none to free.
+            (Kernel, Freed, "stored=3 made=0 tables=0 bounds=0\n"),
             (Kernel, Freed, "Kernel panic\n"),
         ] {
             let failure = result(tables, life, output).unwrap_err();

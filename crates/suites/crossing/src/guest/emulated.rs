@@ -33,24 +33,42 @@ pub fn emulated(crossing: GuestCrossing, crossings: u64) -> Result<Measurement, 
     let limit = START_TIMEOUT + CROSSING_TIMEOUT * crossings.min(u32::MAX.into()) as u32;
     let text = run(&image, limit)?;
     let report = parse(&text);
-    to_measurement(&report.map_err(|why| Failure::failed(format!("output of the guest: {why}")))?)
+    let report = report.map_err(|why| Failure::failed(format!("output of the guest: {why}")))?;
+    to_measurement(&report, crossing, crossings)
 }
 
-/// Checks and converts the only sample of a report.
-fn to_measurement(report: &Report) -> Result<Measurement, Failure> {
+/// Checks and converts the only sample of a report, which is that of these crossings.
+fn to_measurement(
+    report: &Report,
+    crossing: GuestCrossing,
+    crossings: u64,
+) -> Result<Measurement, Failure> {
     let [sample] = report.samples.as_slice() else {
         let count = report.samples.len();
         return Err(Failure::check(format!("the guest took {count} samples; expected 1")));
     };
     let counts = &sample.counts;
-    let kind = sample.crossing.kind;
+    if sample.crossing != crossing {
+        let text = |one: GuestCrossing| {
+            let isolation = if one.isolated { "on" } else { "off" };
+            format!("{} with stamp {} and isolation {isolation}", one.kind, one.stamp)
+        };
+        let (made, ordered) = (text(sample.crossing), text(crossing));
+        return Err(Failure::check(format!("the guest made {made} instead of {ordered}")));
+    }
+    if counts.made != crossings {
+        let why = format!("the guest made {} instead of {crossings} crossings", counts.made);
+        return Err(Failure::check(why));
+    }
+    let kind = crossing.kind;
     counts.check(kind)?;
     if kind.needs_ring_0() && (counts.cs == 0 || counts.cs & 3 != 0) {
         return Err(Failure::check(format!("the guest's handler read CS {:#x}", counts.cs)));
     }
     Ok(Measurement::default()
         .value(CROSSINGS_MADE.name, counts.made as f64)
-        .value(CROSSINGS_STAMPED.name, counts.stamped as f64))
+        .value(CROSSINGS_STAMPED.name, counts.stamped as f64)
+        .emulated())
 }
 
 /// Boots an image under the emulator and returns its output.
@@ -82,6 +100,8 @@ fn run(image: &[u8], limit: Duration) -> Result<String, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lab::measure::EXECUTED_BY;
+
     use crate::guest::{CrossingKind, Stamp};
 
     #[test]
@@ -97,6 +117,34 @@ mod tests {
             let names: Vec<&String> = measurement.values.keys().collect();
             assert_eq!(names, ["crossings_made", "crossings_stamped"]);
             assert!(measurement.values.values().all(|count| *count == 2000.0), "{measurement:?}");
+            assert_eq!(measurement.covariates[EXECUTED_BY], "tcg".into());
+        }
+    }
+
+    #[test]
+    fn a_report_of_other_crossings_than_ordered_fails_the_check() {
+        let ordered = GuestCrossing::with_lfence(CrossingKind::Breakpoint, false);
+        let params = StandaloneParams { rounds: 1, crossings: 300, warmup: WARMUP, seed: 0 };
+        let sample = ScheduledSample { round: 0, crossing: ordered };
+        let text = run(&image_of(&[sample], &params).unwrap(), START_TIMEOUT).unwrap();
+        let report = parse(&text).unwrap();
+        to_measurement(&report, ordered, 300).unwrap();
+        for (crossing, crossings, what) in [
+            (
+                GuestCrossing { isolated: true, ..ordered },
+                300,
+                "isolation off instead of breakpoint",
+            ),
+            (
+                GuestCrossing { kind: CrossingKind::PageFault, ..ordered },
+                300,
+                "instead of page-fault",
+            ),
+            (ordered, 301, "300 instead of 301 crossings"),
+        ] {
+            let failure = to_measurement(&report, crossing, crossings).unwrap_err();
+            assert_eq!(failure.kind, FailureKind::Check);
+            assert!(failure.why.contains(what), "{failure}");
         }
     }
 
