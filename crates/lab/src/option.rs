@@ -80,7 +80,8 @@ pub fn known(suites: &[&Suite]) -> Vec<SuiteOption> {
     by_name.into_values().collect()
 }
 
-/// Parses the values of `--allow` and `--set`.
+/// Parses the values of `--allow` and `--set` of a command that measures here. Inside a guest its declaration sets what the
+/// user does not.
 ///
 /// # Errors
 /// Returns a usage error for an unknown name, a value of the wrong type, and a name that is set twice.
@@ -89,9 +90,33 @@ pub fn read(
     allow: &[String],
     set: &[String],
 ) -> Result<BTreeMap<String, String>, UsageError> {
+    let of_guest = std::env::var(OF_GUEST).ok().filter(|_| is_inside_a_guest());
+    read_inside(suites, allow, set, of_guest.as_deref())
+}
+
+/// Parses the values for a guest that this process starts. Those of a guest in which it runs name the devices of that guest,
+/// and allow access to them only.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_for_guest(
+    suites: &[&Suite],
+    allow: &[String],
+    set: &[String],
+) -> Result<BTreeMap<String, String>, UsageError> {
+    read_inside(suites, allow, set, None)
+}
+
+/// Parses the values, and adds the missing ones from the options of a guest.
+fn read_inside(
+    suites: &[&Suite],
+    allow: &[String],
+    set: &[String],
+    of_guest: Option<&str>,
+) -> Result<BTreeMap<String, String>, UsageError> {
     let mut options = read_known(&known(suites), allow, set)?;
-    if let Some(of_guest) = std::env::var(OF_GUEST).ok().filter(|_| is_inside_a_guest()) {
-        add_missing(&mut options, &known(suites), &of_guest);
+    if let Some(of_guest) = of_guest {
+        add_missing(&mut options, &known(suites), of_guest);
     }
     Ok(options)
 }
@@ -332,6 +357,16 @@ mod tests {
         let set = BTreeMap::from([("folder".to_owned(), "/mnt".to_owned())]);
         assert_eq!(with_defaults(&[&TOY], &set), set);
         assert_eq!(folder(&set, "folder"), PathBuf::from("/mnt"));
+    }
+
+    #[test]
+    fn only_a_command_that_measures_inside_a_guest_has_the_options_of_the_guest() {
+        let outer = r#"{"allow-code": "yes", "unknown": "1"}"#;
+        let inside = read_inside(&[], &[], &[], Some(outer)).unwrap();
+        assert_eq!(inside, BTreeMap::from([(ALLOW_CODE.to_owned(), "yes".to_owned())]));
+        assert_eq!(read_for_guest(&[], &[], &[]).unwrap(), BTreeMap::new());
+        let given = read_for_guest(&[], &words(&["code"]), &[]).unwrap();
+        assert_eq!(given, inside);
     }
 
     #[test]

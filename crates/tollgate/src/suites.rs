@@ -1,5 +1,6 @@
 //! The list of suites.
 
+use lab::sample::Failure;
 use lab::suite::Suite;
 use vm::patched_linux::Patch;
 
@@ -15,6 +16,15 @@ pub(crate) static SUITES: &[&Suite] = &[
 
 /// The patches of Linux that a guest's declaration can name.
 pub(crate) static PATCHES: [Patch; 2] = [crossing::patched::PATCH, bounds::TABLES_PATCH];
+
+/// Checks that the CPU itself executes what is in ring 0 of a guest of KVM. Some KVMs emulate it, and the times of their
+/// guests are not those of this CPU.
+///
+/// # Errors
+/// Returns `unavailable` with the observation.
+pub(crate) fn check_ring_0() -> Result<(), Failure> {
+    crossing::guest::ring_0()
+}
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test fails by it")]

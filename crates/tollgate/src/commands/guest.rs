@@ -12,11 +12,12 @@ use lab::terminal::one_line;
 use schemars::JsonSchema;
 use serde::Serialize;
 use vm::declaration::{self, Declaration, NamedDeclaration, StartOptions};
+use vm::guest::Accelerator;
 
 use crate::arguments::{GuestCommand, GuestHow, measures};
 use crate::error::CliError;
 use crate::output::{print, print_json, print_message};
-use crate::suites::{PATCHES, SUITES};
+use crate::suites::{PATCHES, SUITES, check_ring_0};
 
 mod relay;
 
@@ -91,7 +92,7 @@ fn list(is_json: bool) -> Result<u8, CliError> {
 pub(super) fn options(declared: &NamedDeclaration) -> Result<BTreeMap<String, String>, CliError> {
     let NamedDeclaration { name, declaration, .. } = declared;
     let set = declaration.set.iter().map(|(name, value)| format!("{name}={value}"));
-    option::read(SUITES, &declaration.allow, &set.collect::<Vec<_>>())
+    option::read_for_guest(SUITES, &declaration.allow, &set.collect::<Vec<_>>())
         .map_err(|error| CliError::usage(format!("guest '{name}': {error}")))
 }
 
@@ -105,9 +106,17 @@ pub(super) fn guests_of(
     Ok(declared.guests(&start_options(how, options))?)
 }
 
-/// Checks that this machine can start guests, before it makes a kernel for them.
+/// Checks that this machine can start guests, before it makes a kernel for them. On an emulated CPU guests of KVM have no time,
+/// so ring 0 may be emulated there.
 fn check_host(how: &GuestHow) -> Result<(), CliError> {
-    how.accelerator.check_host().map_err(CliError::failed)
+    how.accelerator.check_host().map_err(CliError::failed)?;
+    if how.accelerator == Accelerator::Kvm && !machine::cpu::emulated() {
+        check_ring_0().map_err(|failure| {
+            let why = failure.why;
+            CliError::failed(format!("--accelerator kvm: {why}; use --accelerator tcg"))
+        })?;
+    }
+    Ok(())
 }
 
 fn start_options<'a>(how: &'a GuestHow, options: &'a BTreeMap<String, String>) -> StartOptions<'a> {

@@ -133,12 +133,13 @@ fn options(
     args: &Run,
     guest: Option<&NamedDeclaration>,
 ) -> Result<BTreeMap<String, String>, CliError> {
-    let mut options =
-        option::read(SUITES, &args.measure.allow, &args.measure.set).map_err(CliError::usage)?;
-    if let Some(declared) = guest {
-        for (name, value) in super::guest::options(declared)? {
-            options.entry(name).or_insert(value);
-        }
+    let (allow, set) = (&args.measure.allow, &args.measure.set);
+    let Some(declared) = guest else {
+        return option::read(SUITES, allow, set).map_err(CliError::usage);
+    };
+    let mut options = option::read_for_guest(SUITES, allow, set).map_err(CliError::usage)?;
+    for (name, value) in super::guest::options(declared)? {
+        options.entry(name).or_insert(value);
     }
     Ok(options)
 }
