@@ -6,6 +6,9 @@ use std::io::BufRead;
 const KERNEL_PANIC: &str = "Kernel panic";
 /// Start of QEMU's line if KVM cannot execute a guest; QEMU then waits forever.
 const KVM_ERROR: &str = "KVM internal error";
+/// Prefix of the line in which init of a guest reports the exit status of the command. It follows each command, also one
+/// that reported why it failed.
+pub const EXIT_STATUS: &str = "tollgate: exit status ";
 /// Maximum length of a cause, in characters.
 const MAX_CAUSE: usize = 300;
 
@@ -39,10 +42,11 @@ impl CauseOfDeath {
     }
 }
 
-/// Returns whether a line may state the cause of an exit, unlike a panic's note on backtraces.
+/// Returns whether a line may state the cause of an exit, unlike a panic's note on backtraces or a guest's exit status.
 fn is_informative(line: &str) -> bool {
     let line = line.trim();
-    !line.is_empty() && !line.starts_with("note:") && !is_end_of_machine(line)
+    let is_note = ["note:", EXIT_STATUS.trim_end()].iter().any(|start| line.starts_with(start));
+    !line.is_empty() && !is_note && !is_end_of_machine(line)
 }
 
 /// Returns whether a line is the last one of a kernel, which reports the restart of the machine.
@@ -97,6 +101,8 @@ mod tests {
         let last = cause(&["one", " two ", "", "note: run with RUST_BACKTRACE=1", "reboot: later"]);
         assert_eq!((last.line(), last.is_panic()), ("two", false));
         assert_eq!(cause(&["", "reboot: Restarting system"]), CauseOfDeath::default());
+        let killed = cause(&["tollgate: the command was killed", "tollgate: exit status 137"]);
+        assert_eq!(killed.line(), "tollgate: the command was killed");
         assert_eq!(cause(&[&"ä".repeat(400)]).line().chars().count(), MAX_CAUSE);
     }
 

@@ -544,6 +544,18 @@ mod tests {
     }
 
     #[test]
+    #[ignore = "waits for 20 s"]
+    fn long_a_guest_may_greet_later_than_a_worker_of_this_host() {
+        let environment = Environment { hostname: "mine".into(), ..Environment::capture() };
+        let late = MAX_GREETING_TIME.as_secs() + 1;
+        let script = format!("sleep {late}; {}; read rest", greet(environment.clone()));
+        let guests = guests(&[("mine", CpuClock::Untimed)]);
+        let location = Location::Guests { guests, artefacts: Artefacts::new() };
+        let mut supervisor = without_greeting(&[script]).with_location(location);
+        assert_eq!(supervisor.ensure_workers(1, &mut unreported).unwrap(), [environment]);
+    }
+
+    #[test]
     fn a_worker_on_this_host_is_not_started_again() {
         let line = refused("echo 'Kernel panic - not syncing: of another' >&2; exit 1");
         assert!(line.contains("the worker exited with status 1: Kernel panic"), "{line}");
