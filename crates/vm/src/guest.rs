@@ -132,6 +132,9 @@ pub struct LinuxGuest {
     pub files: Vec<BackingFile>,
     /// Whether the guest sees the files of this machine; changes that it makes to them are discarded.
     pub host_files: bool,
+    /// Absolute path of a folder of this machine that is empty inside: that of the backing files, to which only the devices give
+    /// access.
+    pub hidden: Option<String>,
     /// Shell script that prepares devices; requires `host_files`.
     pub prepare: String,
     /// Arguments of this program inside, e.g. those of a worker.
@@ -165,6 +168,7 @@ impl LinuxGuest {
             arguments: Vec::new(),
             files: Vec::new(),
             host_files: false,
+            hidden: None,
             prepare: String::new(),
             command: lab::worker::WORKER.map(str::to_owned).to_vec(),
             variables: BTreeMap::new(),
@@ -241,6 +245,7 @@ impl LinuxGuest {
             hostname: self.hostname.clone(),
             modules: modules.iter().map(names).collect(),
             host_files: self.host_files,
+            hidden: self.hidden.clone(),
             prepare: self.prepare.clone(),
             command: self.command.clone(),
             variables: self.all_variables(),

@@ -12,7 +12,7 @@ use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
 use machine::child;
-use rustix::mount::{MountFlags, mount, mount_bind_recursive};
+use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind_recursive, unmount};
 use rustix::system::finit_module;
 use serde::{Deserialize, Serialize};
 
@@ -27,7 +27,7 @@ pub(crate) const INIT_CONFIG: &str = "init.json";
 /// Folder of the modules in the initramfs.
 pub(crate) const MODULES: &str = "modules";
 /// Prefix of the console's line that reports the exit status of the command. A guest that fails before its end prints none.
-pub const STATUS: &str = "tollgate: exit status ";
+pub const STATUS: &str = lab::console::EXIT_STATUS;
 /// Line before the command of a watched guest starts.
 pub const STARTED: &str = "tollgate: the command starts";
 /// Line of a watched guest after each interval of 10 s in which its CPUs were not idle.
@@ -58,6 +58,8 @@ pub(crate) struct InitConfig {
     pub(crate) modules: Vec<Vec<String>>,
     /// Whether the root becomes that of this machine, with changes in memory only.
     pub(crate) host_files: bool,
+    /// Absolute path of the host's folder that is empty inside: its files are the memory of devices.
+    pub(crate) hidden: Option<String>,
     /// Shell script that prepares devices.
     pub(crate) prepare: String,
     /// Arguments of this program.
@@ -112,7 +114,7 @@ fn set_up_and_run() -> io::Result<i32> {
         load_one_of(alternatives)?;
     }
     if config.host_files {
-        enter_host_files()?;
+        enter_host_files(config.hidden.as_deref())?;
     }
     if !config.prepare.is_empty() {
         prepare(&config.prepare)?;
@@ -220,8 +222,8 @@ fn load(path: &Path) -> io::Result<()> {
     Ok(finit_module(&file, c"", flags)?)
 }
 
-/// Makes the host's files the root, with the changes of this guest in memory.
-fn enter_host_files() -> io::Result<()> {
+/// Makes the host's files the root, with the changes of this guest in memory; a hidden folder is empty.
+fn enter_host_files(hidden: Option<&str>) -> io::Result<()> {
     for folder in ["/host", "/changes", "/root"] {
         create_folder(folder)?;
     }
@@ -236,6 +238,8 @@ fn enter_host_files() -> io::Result<()> {
     }
     let layers = c"lowerdir=/host,upperdir=/changes/upper,workdir=/changes/work";
     mount_new(c"overlay", c"/root", Some(layers))?;
+    // The overlay keeps its layer. The other path to the files, e.g. by the root of a thread of the kernel, ends here.
+    unmount(c"/host", UnmountFlags::DETACH)?;
     for folder in ["dev", "proc", "sys"] {
         let to = format!("/root/{folder}");
         let mounted = mount_bind_recursive(format!("/{folder}"), &to).map_err(io::Error::from);
@@ -248,6 +252,9 @@ fn enter_host_files() -> io::Result<()> {
         let folder = format!("/root{folder}");
         create_folder(&folder)?;
         mount_new(c"tmpfs", &CString::new(folder)?, options)?;
+    }
+    if let Some(folder) = hidden {
+        mount_new(c"tmpfs", &CString::new(format!("/root{folder}"))?, None)?;
     }
     in_step("change the root to", "/root", chroot("/root"))?;
     in_step("change the folder to", SCRATCH, std::env::set_current_dir(SCRATCH))

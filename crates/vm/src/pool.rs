@@ -31,14 +31,22 @@ pub struct Pool {
 }
 
 /// Devices of a pool for one host.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct HostPool {
     /// Arguments of QEMU.
     pub(crate) arguments: Vec<String>,
     /// The backing files that they name.
     pub(crate) files: Vec<BackingFile>,
-    /// Forwarder of stores to its write-only ranges.
-    pub(crate) forwarder: Option<Arc<Forwarder>>,
+    write_only: Vec<WriteOnly>,
+}
+
+impl HostPool {
+    /// Starts to forward stores to its write-only ranges, if it has any. Only the process that starts the host does: another
+    /// one forwards from the same files.
+    pub(crate) fn start_forwarder(&mut self) -> Option<Arc<Forwarder>> {
+        let ranges = std::mem::take(&mut self.write_only);
+        (!ranges.is_empty()).then(|| Arc::new(Forwarder::start(ranges)))
+    }
 }
 
 impl Pool {
@@ -62,12 +70,12 @@ impl Pool {
         folder: Option<Folder>,
     ) -> Result<[HostPool; HOSTS], String> {
         let base = self.base_address()?;
-        let mut hosts: [(HostPool, Vec<WriteOnly>); HOSTS] = Default::default();
+        let mut hosts: [HostPool; HOSTS] = Default::default();
         for (index, range) in rules.ranges.iter().enumerate() {
             let bytes = range.length as u64;
             let name = format!("{RANGE}{index}");
             let file = BackingFile::create(&name, bytes, folder)?;
-            for (host, (pool, write_only)) in hosts.iter_mut().enumerate() {
+            for (host, pool) in hosts.iter_mut().enumerate() {
                 let (file, is_read_only) = match range.permissions[host] {
                     Permission::None => continue,
                     Permission::Read => (file.clone(), true),
@@ -76,7 +84,7 @@ impl Pool {
                         let copy =
                             BackingFile::create(&format!("{name}-of-{host}"), bytes, folder)?;
                         let [from, to] = [copy.to_file()?, file.to_file()?];
-                        write_only.push(WriteOnly::new(&copy.name, from, to, range.length)?);
+                        pool.write_only.push(WriteOnly::new(&copy.name, from, to, range.length)?);
                         (copy, false)
                     }
                 };
@@ -85,11 +93,7 @@ impl Pool {
                 pool.files.push(file);
             }
         }
-        Ok(hosts.map(|(mut pool, write_only)| {
-            pool.forwarder =
-                (!write_only.is_empty()).then(|| Arc::new(Forwarder::start(write_only)));
-            pool
-        }))
+        Ok(hosts)
     }
 }
 
@@ -119,6 +123,28 @@ mod tests {
     }
 
     #[test]
+    fn a_host_that_is_not_started_forwards_nothing() {
+        let text = "[[range]]\nname = 'a'\nlength = '4 KiB'\nread = [1]\nwrite = [0]\n";
+        let rules = Rules::read("mine.toml", text, 1).unwrap();
+        let pool = Pool { address: "0x2080000000".into() };
+        let folder = tempfile::tempdir().unwrap();
+        let lock = Arc::new(FolderLock::take(folder.path(), false).unwrap());
+        let stored = |is_started: bool| {
+            let [mut writer, _] =
+                pool.hosts(&rules, Some(Folder { path: folder.path(), lock: &lock })).unwrap();
+            let forwarder = if is_started { writer.start_forwarder() } else { None };
+            // A forwarder forwards the last stores when it is dropped.
+            std::fs::write(folder.path().join("range-0-of-0"), [7; machine::mapping::PAGE])
+                .unwrap();
+            drop((forwarder, writer));
+            std::fs::read(folder.path().join("range-0")).unwrap()[0]
+        };
+        assert_eq!(stored(false), 0);
+        std::fs::write(folder.path().join("range-0-of-0"), [0; machine::mapping::PAGE]).unwrap();
+        assert_eq!(stored(true), 7);
+    }
+
+    #[test]
     fn each_host_has_devices_by_its_permissions() {
         let range = |read: &str, write: &str| {
             format!("[[range]]\nname = 'a'\nlength = '8 KiB'\nread = {read}\nwrite = {write}\n")
@@ -129,7 +155,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let lock = Arc::new(FolderLock::take(folder.path(), false).unwrap());
         let folder = Folder { path: folder.path(), lock: &lock };
-        let [first, second] = pool.hosts(&rules, Some(folder)).unwrap();
+        let [mut first, mut second] = pool.hosts(&rules, Some(folder)).unwrap();
         let devices = |host: &HostPool| {
             host.arguments
                 .iter()
@@ -148,7 +174,7 @@ mod tests {
             [at_0.to_owned(), format!("nvdimm,memdev=range-2,{at_2}")].map(unarmed)
         );
         assert!(second.arguments.iter().filter(|one| one.contains("readonly=on")).count() == 2);
-        assert!(first.forwarder.is_some() && second.forwarder.is_none());
+        assert!(first.start_forwarder().is_some() && second.start_forwarder().is_none());
         let pool = Pool { address: "there".into() };
         assert!(pool.hosts(&rules, None).unwrap_err().contains("'there' is not an address"));
     }

@@ -182,6 +182,9 @@ impl Rules {
 impl DeclaredRange {
     fn range(&self, offset: usize, scale: u64) -> Result<Range, String> {
         let bytes = quantity::bytes(&self.length).map_err(|e| format!("length: {e}"))?;
+        if bytes == 0 {
+            return Err(format!("length: '{}' is no memory; use at least 4 KiB", self.length));
+        }
         if !bytes.is_multiple_of(PAGE as u64) {
             return Err(format!("length: '{}' is not a multiple of 4 KiB", self.length));
         }
@@ -267,6 +270,7 @@ mod tests {
             message
         };
         assert!(wrong("length='5 KiB'\nread=[]\nwrite=[]").contains("not a multiple of 4 KiB"));
+        assert!(wrong("length='0 B'\nread=[0]\nwrite=[0]").contains("use at least 4 KiB"));
         let why = Rules::escape(0).unwrap_err().to_string();
         assert!(why.contains("a scale of 0; use at least 1"), "{why}");
         assert!(wrong("length='1 GB'\nread=[]\nwrite=[]").contains("'1 GB'"));

@@ -58,7 +58,7 @@ impl NamedDeclaration {
     /// Returns one line if another guest uses the folder, a backing file cannot be made, the rules of the pool or the patch
     /// are wrong, the kernel runs fewer CPUs, or a host has the host name of this machine.
     pub fn guests(&self, how: &StartOptions) -> Result<Guests, GuestError> {
-        let linux = self.linux_hosts(how, false)?;
+        let linux = self.linux_hosts(how, None, false)?;
         let mut declaration = self.text.clone();
         if self.declaration.kernel.is_some() {
             // A run continues with this kernel only.
@@ -117,17 +117,20 @@ impl NamedDeclaration {
             let why = "the hosts share memory only in a folder; add --guest-files DIR";
             return Err(GuestError::Usage(format!("--host {host}: {why}")));
         }
-        let mut guest = self.linux_hosts(how, host.is_some())?.swap_remove(index);
+        let mut guests = self.linux_hosts(how, Some(index), host.is_some())?;
+        // There is one, because the index is one of a host.
+        let mut guest = guests.swap_remove(0);
         guest.command = command.to_vec();
         guest.is_watched = true;
         Ok(guest)
     }
 
-    /// Returns the hosts; without any declared, the one that has the declaration's name. Other hosts of the guest may use its
-    /// folder at the same time if `is_shared`.
+    /// Returns the hosts, or only that of an index; without any declared, the one that has the declaration's name. Other hosts
+    /// of the guest may use its folder at the same time if `is_shared`.
     fn linux_hosts(
         &self,
         how: &StartOptions,
+        only: Option<usize>,
         is_shared: bool,
     ) -> Result<Vec<LinuxGuest>, GuestError> {
         self.check_host_names(&machine::environment::hostname())?;
@@ -136,6 +139,7 @@ impl NamedDeclaration {
         let lock = lock.map_err(GuestError::Failed)?.map(Arc::new);
         let folder = how.folder.zip(lock.as_ref()).map(|(path, lock)| Folder { path, lock });
         let files = self.backing_files(folder).map_err(GuestError::Failed)?;
+        let hidden = how.folder.map(absolute).transpose()?;
         let mut pools: Vec<HostPool> = match &self.declaration.pool {
             None => Vec::new(),
             Some(pool) => {
@@ -149,14 +153,18 @@ impl NamedDeclaration {
             [] => vec![(self.name.clone(), Vec::new())],
             hosts => hosts.iter().map(named).collect(),
         };
-        pools.resize(hosts.len(), HostPool::default());
-        let linux = |((name, arguments), pool): ((String, Vec<String>), HostPool)| {
+        pools.resize_with(hosts.len(), HostPool::default);
+        let linux = |((name, arguments), mut pool): ((String, Vec<String>), HostPool)| {
+            // Hosts that this process does not start have forwarders in other processes.
+            let forwarder = pool.start_forwarder();
             let arguments = [arguments, pool.arguments].concat();
             let files = [files.clone(), pool.files].concat();
             let linux = self.linux(name, how.accelerator, arguments, files);
-            LinuxGuest { forwarder: pool.forwarder, kernel: kernel.clone(), ..linux }
+            LinuxGuest { forwarder, hidden: hidden.clone(), kernel: kernel.clone(), ..linux }
         };
-        Ok(hosts.into_iter().zip(pools).map(linux).collect())
+        let all = hosts.into_iter().zip(pools).enumerate();
+        let kept = all.filter(|(index, _)| only.is_none_or(|only| only == *index));
+        Ok(kept.map(|(_, host)| linux(host)).collect())
     }
 
     /// Checks that no host has the host name of this machine, whose results would have the same names.
@@ -250,6 +258,15 @@ impl NamedDeclaration {
         });
         created.collect()
     }
+}
+
+/// Returns the absolute path of a folder of backing files, without symbolic links.
+fn absolute(folder: &Path) -> Result<String, GuestError> {
+    let failed = |why: &dyn std::fmt::Display| {
+        GuestError::Failed(format!("--guest-files {}: {why}", folder.display()))
+    };
+    let path = folder.canonicalize().map_err(|why| failed(&why))?;
+    path.into_os_string().into_string().map_err(|_| failed(&"not UTF-8; choose another folder"))
 }
 
 /// Returns the remedy for an experiment that has more roles than a guest has hosts.
