@@ -95,6 +95,19 @@ pub fn is_cached(recipe: &Recipe) -> bool {
     cache::folder().is_ok_and(|cache| cache.join(recipe.file_name()).is_dir())
 }
 
+/// Returns the folders of all artefacts of a name in the cache folder, which may be damaged.
+pub fn cached_folders(name: &str) -> Vec<PathBuf> {
+    let Ok(cache) = cache::folder() else { return Vec::new() };
+    let is_hash = |text: &str| text.len() == 16 && text.bytes().all(|one| one.is_ascii_hexdigit());
+    let is_named = |path: &PathBuf| {
+        let file = path.file_name().and_then(OsStr::to_str);
+        let hash = file.and_then(|file| file.strip_prefix(name)?.strip_prefix('-'));
+        hash.is_some_and(is_hash) && path.is_dir()
+    };
+    let entries = std::fs::read_dir(cache).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).filter(is_named).collect()
+}
+
 /// Prepares artefacts, each once, until the user interrupts it; `starting` receives the name of each before.
 pub fn prepare_all<'a>(
     recipes: impl IntoIterator<Item = &'a Recipe>,

@@ -5,9 +5,10 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 use std::time::Duration;
 
-use lab::artefact::Recipe;
+use lab::artefact::{self, Recipe};
 use lab::program::Program;
 use lab::sample::Failure;
 
@@ -15,6 +16,8 @@ use lab::sample::Failure;
 const NAME: &str = "debian-linux-6.12";
 /// Debian's metapackage, which depends on the package of its newest build.
 const METAPACKAGE: &str = "linux-image-6.12-amd64";
+/// Start of the names of packages with an image; the version of the kernel follows.
+const IMAGE: &str = "linux-image-";
 /// Maximum time of a step; the package has 100 MB.
 const STEP_TIMEOUT: Duration = Duration::from_secs(1800);
 /// Modules of hardware that no guest has, which are most of the package.
@@ -36,13 +39,53 @@ const fn package_tool(name: &'static str, package: &'static str) -> Program {
     Program { name, capability: name, about: "unpacks Debian's Linux for guests", package }
 }
 
-/// Returns the recipe that downloads and unpacks the kernel with the system's `apt-get`.
+/// Returns the recipe that downloads and unpacks the kernel with the system's `apt-get`: the newest that the package lists
+/// offer, or the newest in the cache if there are no lists.
 pub fn recipe() -> Recipe {
-    Recipe { name: NAME.into(), inputs: vec![METAPACKAGE.into(), UNUSED.join(" ").into()], make }
+    // Reading the lists takes half a second.
+    static PACKAGE: OnceLock<Option<String>> = OnceLock::new();
+    let package = PACKAGE.get_or_init(|| {
+        let cached = artefact::cached_folders(NAME);
+        listed_package().or_else(|| newest_of(cached.iter().filter_map(|one| package_in(one))))
+    });
+    recipe_of(package.as_deref())
 }
 
-fn make(_: &Recipe, folder: &Path) -> Result<(), Failure> {
+/// Returns the recipe of a package; if it is unknown, one that fails with the reason.
+fn recipe_of(package: Option<&str>) -> Recipe {
+    let unused = UNUSED.join(" ");
+    let inputs = [METAPACKAGE, &unused].into_iter().chain(package);
+    Recipe { name: NAME.into(), inputs: inputs.map(Into::into).collect(), make }
+}
+
+/// Returns the package of the newest build that the package lists offer.
+fn listed_package() -> Option<String> {
+    let mut show = Command::new(APT_CACHE.name);
+    show.args(["show", "--no-all-versions", METAPACKAGE]);
+    image_package(&APT_CACHE.output(&mut show, STEP_TIMEOUT).ok()?)
+}
+
+/// Returns the package of which an artefact was made, by the folder of its modules.
+fn package_in(folder: &Path) -> Option<String> {
+    let modules = file_in(&folder.join("lib/modules"), |_| true).ok()?;
+    Some(format!("{IMAGE}{}", modules.file_name()?.to_str()?))
+}
+
+/// Returns the package of the highest version.
+fn newest_of(packages: impl Iterator<Item = String>) -> Option<String> {
+    let numbers = |package: &String| {
+        let parts = package.split(|one: char| !one.is_ascii_digit());
+        parts.filter_map(|part| part.parse::<u64>().ok()).collect::<Vec<_>>()
+    };
+    packages.max_by_key(numbers)
+}
+
+fn make(recipe: &Recipe, folder: &Path) -> Result<(), Failure> {
     let package = newest_package()?;
+    if !recipe.inputs.iter().any(|input| *input == package.as_bytes()) {
+        let why = format!("the package lists now have {package}, another Linux than at the start");
+        return Err(Failure::failed(format!("{why}; run again")));
+    }
     let mut download = Command::new(APT_GET.name);
     // As root, apt would download as another user, who cannot write to the folder.
     download.args(["-o", "APT::Sandbox::User=root", "download", &package]).current_dir(folder);
@@ -104,7 +147,7 @@ fn newest_package() -> Result<String, Failure> {
 fn image_package(description: &str) -> Option<String> {
     let depends = description.lines().find_map(|line| line.strip_prefix("Depends: "))?;
     let mut names = depends.split([',', '|']).filter_map(|one| one.split_whitespace().next());
-    names.find(|name| name.starts_with("linux-image-")).map(str::to_owned)
+    names.find(|name| name.starts_with(IMAGE)).map(str::to_owned)
 }
 
 /// Returns the path of the first entry of a folder whose name starts and ends with these texts.
@@ -225,6 +268,21 @@ mod tests {
         fs::write(folder.path().join("boot/vmlinuz-6.12"), "").unwrap();
         let why = files(folder.path(), &[]).unwrap_err().why;
         assert!(why.contains("lib/modules: ") && why.ends_with("run again"), "{why}");
+    }
+
+    #[test]
+    fn another_build_of_the_kernel_is_another_artefact() {
+        let [old, new] = ["linux-image-6.12.9+deb13-amd64", "linux-image-6.12.73+deb13-amd64"];
+        assert_ne!(recipe_of(Some(old)).hash(), recipe_of(Some(new)).hash());
+        assert_ne!(recipe_of(None).hash(), recipe_of(Some(new)).hash());
+        // Without package lists the newest kernel of the cache is used.
+        let packages = || [new, old].map(str::to_owned).into_iter();
+        assert_eq!(newest_of(packages()).as_deref(), Some(new));
+        assert_eq!(newest_of(packages().rev()).as_deref(), Some(new));
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(package_in(folder.path()), None);
+        fs::create_dir_all(folder.path().join("lib/modules/6.12.73+deb13-amd64")).unwrap();
+        assert_eq!(package_in(folder.path()).as_deref(), Some(new));
     }
 
     #[test]
