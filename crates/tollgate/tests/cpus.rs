@@ -141,6 +141,47 @@ fn long_two_levels_down_the_brand_alone_reveals_the_emulation() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
+/// Boots the image of the micro-guest under KVM, without the signature of a hypervisor, and imports its output.
+const BARE_METAL: &str = r#"
+prepare = """
+qemu-system-x86_64 -accel kvm -cpu host,-hypervisor,kvm=off -m 16 -nodefaults -no-user-config -display none \
+    -kernel IMAGE -chardev stdio,id=out,signal=off -device isa-debugcon,chardev=out \
+    -device isa-debug-exit,iobase=0xf4,iosize=4 < /dev/null > /tmp/serial || :
+cut -c1-200 /tmp/serial
+if PROGRAM crossing import /tmp/serial --results /tmp/results; then exit 9; fi
+"""
+"#;
+
+#[test]
+#[ignore = "boots a guest"]
+fn long_the_image_for_bare_metal_runs_in_nested_svm_and_its_times_are_refused() {
+    let bench = Bench::new();
+    let image = bench.path().join("guest.img").display().to_string();
+    bench.ok(&["crossing", "guest", "--write", &image, "--rounds", "1", "--crossings", "100000"]);
+    let program = bench.command(&[]).get_program().to_string_lossy().into_owned();
+    let prepare = BARE_METAL.replace("PROGRAM", &program).replace("IMAGE", &image);
+    let declared = [include_str!("../../vm/guests/nested.toml"), prepare.as_str()].concat();
+    fs::write(bench.path().join("inner.toml"), declared).unwrap();
+    let words = ["guest", "./inner.toml", "--", "guest"];
+    let output = bench.command_with_user_cache(&words).output().unwrap();
+    let console = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{console}");
+    let mut kinds = BTreeSet::new();
+    for line in console.lines().filter(|line| line.contains("tollgate-guest sample ")) {
+        let words: BTreeMap<_, _> =
+            line.split_whitespace().filter_map(|word| word.split_once('=')).collect();
+        // KVM emulates invalid opcodes of a guest, or passes them on; so it may lose that kind only.
+        if words["kind"] != "invalid-opcode" {
+            assert_eq!((words["made"], words["stamped"]), ("100000", "100000"), "{line}");
+        }
+        kinds.insert((words["kind"], words["stamp"], words["isolation"]));
+    }
+    assert_eq!(kinds.len(), 22, "{console}");
+    // Only the brand reveals the emulation to the import.
+    assert!(console.contains("tollgate-guest brand QEMU TCG CPU"), "{console}");
+    assert!(console.contains("the guest ran on an emulated CPU (QEMU TCG)"), "{console}");
+}
+
 #[test]
 #[ignore = "boots a guest"]
 fn long_mpx_is_counted_natively_in_a_guest() {
@@ -149,11 +190,17 @@ fn long_mpx_is_counted_natively_in_a_guest() {
     }
     let bench = Bench::new();
     let rounds = ["--rounds", "3"];
-    let all = ["bounds/mpx-races", "bounds/mpx-checks", "bounds/few-tables"];
+    let all = ["bounds/mpx-races", "bounds/mpx-checks", "bounds/mpx-forms", "bounds/few-tables"];
     let run = run(&bench, "mpx", &[&all[..], &rounds].concat());
     // Two cases, two implementations, with and without a concurrent writer.
     assert_eq!(points(&run, "bounds/mpx-races"), 8);
-    for sample in samples(&run, "bounds/mpx-races") {
+    let races = samples(&run, "bounds/mpx-races");
+    // On a busy machine every attempt may be void, but each has counts.
+    let has_counts = |point: &lab::point::Point| {
+        races.iter().any(|one| one.point == *point && !one.values.is_empty())
+    };
+    for sample in &races {
+        assert!(has_counts(&sample.point), "{}: no counts", sample.point);
         if sample.values.is_empty()
             && sample.error.as_ref().is_some_and(|it| it.kind == FailureKind::Void)
         {
@@ -178,6 +225,11 @@ fn long_mpx_is_counted_natively_in_a_guest() {
         // Within the bounds, below them, and above them if both are checked.
         let expected = if sample.point.text("bounds") == "both" { 3.0 } else { 2.0 };
         assert_eq!(counts(sample, &["accesses_judged"]), [expected], "{}", sample.point);
+    }
+    // Twelve forms of MPX, whose effects are compared, and four others.
+    assert_eq!(points(&run, "bounds/mpx-forms"), 12 + 4);
+    for sample in samples(&run, "bounds/mpx-forms") {
+        assert!(counts(sample, &["copies_executed"])[0] >= 8.0, "{sample:?}");
     }
     assert_eq!(points(&run, "bounds/few-tables"), 4);
     for sample in samples(&run, "bounds/few-tables") {
@@ -242,7 +294,7 @@ fn long_a_hidden_emulator_is_known_by_its_brand() {
     for sample in samples(&run, "crossing/round-trips") {
         let cpu = &run.record.environments[&sample.environment].cpu;
         assert_eq!(cpu.hypervisor, None, "the signature is hidden");
-        time_is_refused(sample);
+        assert!(counts(sample, &["operations"])[0] > 0.0, "trips are made and not timed");
     }
 }
 
@@ -263,7 +315,7 @@ fn long_a_hidden_emulator_with_the_name_of_a_real_cpu_measures_no_time_and_judge
         assert!(environment.emulated, "only who started it knows");
         assert_eq!(environment.cpu.hypervisor, None);
         assert!(environment.cpu.brand.contains("i7-6700K"), "{}", environment.cpu.brand);
-        time_is_refused(sample);
+        assert!(counts(sample, &["operations"])[0] > 0.0, "trips are made and not timed");
     }
     for sample in samples(&run, "bounds/hidden-races") {
         assert_eq!(sample.error, None, "{sample:?}");

@@ -7,7 +7,7 @@ use iced_x86::CpuidFeature;
 use lab::sample::Failure;
 use machine::mapping::Mapping;
 
-use crate::timing::{Data, State, TimingLoop};
+use crate::timing::{Data, State, TimingError, TimingLoop};
 
 /// Bit of the XSAVE state component with their configuration.
 const CONFIGURATION: u64 = 1 << 4;
@@ -17,13 +17,15 @@ const HEADER: usize = 512;
 const ENABLED: u64 = 1 | 2;
 /// Bytes of the directory: an 8-byte entry per MiB of a 48-bit address space.
 const DIRECTORY: usize = 1 << 31;
-/// Bytes of a table: 32 per 8 bytes of a MiB.
+/// Bytes of a row of a table, which has one per 8 bytes of a MiB.
+const ROW: usize = 32;
+/// Bytes of a table.
 const TABLE: usize = 1 << 22;
 
 /// Directory and table for pointers in the data. The registers are enabled while it lives.
 pub(crate) struct BoundsRegisters {
     directory: Mapping,
-    _table: Mapping,
+    table: Mapping,
 }
 
 impl BoundsRegisters {
@@ -54,14 +56,37 @@ impl BoundsRegisters {
         unsafe {
             directory.as_mut_ptr().add(entry).cast::<u64>().write(table.as_ptr() as u64 | 1);
         }
-        let registers = Self { directory, _table: table };
+        let registers = Self { directory, table };
         configure(registers.directory.as_ptr() as u64 | ENABLED);
         match checks_work(data)? {
-            true => Ok(registers),
+            true => open_bounds(data).map(|()| registers),
             false => Err(Failure::unsupported(
                 "the bounds registers exist but cannot be enabled: their instructions execute as NOP",
             )),
         }
+    }
+
+    /// Returns the row of the table for a pointer at the start of the data: lower bound, upper bound in one's complement,
+    /// and the pointer.
+    pub(crate) fn row(&self, data: &Data) -> [u64; 3] {
+        let row = self.row_of(data);
+        // SAFETY: the row is within the table; code that uses it runs on this thread.
+        std::array::from_fn(|word| unsafe { row.add(word).read_volatile() })
+    }
+
+    /// Sets the row of the table for a pointer at the start of the data.
+    pub(crate) fn set_row(&self, data: &Data, words: [u64; 3]) {
+        let row = self.row_of(data);
+        for (at, word) in words.into_iter().enumerate() {
+            // SAFETY: as in `row`.
+            unsafe { row.add(at).write_volatile(word) };
+        }
+    }
+
+    /// Returns the start of the row of a pointer at the start of the data.
+    fn row_of(&self, data: &Data) -> *mut u64 {
+        let row = (data.address() as usize >> 3 & (TABLE / ROW - 1)) * ROW;
+        self.table.as_mut_ptr().wrapping_add(row).cast()
     }
 }
 
@@ -94,6 +119,21 @@ fn configure(value: u64) {
         asm!("xrstor64 [{area}]", area = in(reg) &raw const *area, in("eax") CONFIGURATION as u32,
             in("edx") 0, options(nostack));
     }
+}
+
+/// Sets all bounds registers such that every check of a user address passes. `bndcn` compares with the upper bound as it is,
+/// the others with its complement; so the bounds in which registers start, 0, stop every `bndcn`.
+fn open_bounds(data: &Data) -> Result<(), Failure> {
+    let before = [data.get(0), data.get(8)];
+    data.set(0, 0);
+    data.set(8, 1 << 62);
+    // bndmov bndN, [r14]
+    let code: Vec<u8> =
+        (0..4).flat_map(|number| [0x66, 0x41, 0x0F, 0x1A, 0x06 | number << 3]).collect();
+    let result = TimingLoop::new(&code, false)?.run(&mut State::new(data), 1);
+    data.set(0, before[0]);
+    data.set(8, before[1]);
+    Ok(result.map_err(TimingError::from)?)
 }
 
 /// Returns whether a check of an address below the lower bound faults, and one within the bounds does not.

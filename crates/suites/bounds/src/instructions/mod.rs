@@ -7,6 +7,7 @@ pub(crate) mod cli;
 pub(crate) mod counted;
 mod effects;
 mod events;
+mod executed;
 mod feature;
 mod forms;
 pub(crate) mod list;
@@ -169,6 +170,10 @@ const METRICS: &[Metric] = &[
     port("port_4_9"),
     port("port_5_11"),
     port("port_7_8"),
+    Metric::count(
+        executed::COPIES,
+        "copies executed once on an emulated CPU, which has no time; the effects of MPX forms are checked",
+    ),
     Metric::time("measuring", "time to measure the form, without preparation"),
 ];
 
@@ -189,11 +194,18 @@ impl Probe<InstructionParams> for InstructionProbe {
         context: &mut Context,
         params: &InstructionParams,
     ) -> Result<Measurement, Failure> {
-        let tsc = context.tsc()?;
+        // An emulated CPU has no time, but executes.
+        let tsc = match context.tsc() {
+            Err(_) if machine::cpu::lacks_time() && params.sibling == SiblingLoad::Idle => None,
+            tsc => Some(tsc?),
+        };
         let (form, prepared) = self.forms.find(context, &params.form.form)?;
         let data = Data::new()?;
         // MPX instructions would run as NOP if the registers were off.
-        let _registers = BoundsRegisters::for_code(&prepared.plan.effects().features, &data)?;
+        let registers = BoundsRegisters::for_code(&prepared.plan.effects().features, &data)?;
+        let Some(tsc) = tsc else {
+            return executed::execute(form, prepared, &data, registers.as_ref());
+        };
         let timer = LoopTimer::new(tsc, &data, context.budget / BODIES, context.seed);
         let counting = self.counting.get_or_insert_with(|| Counting::open().ok()).as_ref();
         let form = Measured { form, prepared, data: &data, timer, counting };
