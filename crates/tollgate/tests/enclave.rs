@@ -105,9 +105,10 @@ fn on_an_emulated_cpu_calls_and_blocks_are_counted() {
     if !simulates(&bench, "counts of enclaves on an emulated CPU") {
         return;
     }
-    let words = ["run", "enclave/ecall", "enclave/allocation", "--rounds", "1", "--quiet"];
+    let words = ["run", "enclave/ecall", "enclave/allocation", "enclave/smallbank"];
+    let how = ["enclave/cross-thread", "--rounds", "1", "--quiet"];
     let levels = ["--where", "kind=simulate", "--where", "allocator=dlmalloc"];
-    let mut command = bench.command(&[&words[..], &levels].concat());
+    let mut command = bench.command(&[&words[..], &how, &levels].concat());
     // As in a guest of QEMU.
     let output = command.env("TOLLGATE_EMULATED", "yes").output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -125,6 +126,18 @@ fn on_an_emulated_cpu_calls_and_blocks_are_counted() {
         let made = number("num_allocations") * number("threads");
         assert_eq!(sample.values["blocks_checked"], made, "{sample:?}");
         assert!(sample.error.is_none() && sample.clock.is_none(), "{sample:?}");
+    }
+    for (id, count) in
+        [("enclave/smallbank", "transactions_checked"), ("enclave/cross-thread", "blocks_checked")]
+    {
+        assert!(of(id).any(|sample| sample.values.contains_key(count)), "{id}: nothing counted");
+        for sample in of(id).filter(|sample| sample.error.is_none()) {
+            let names: Vec<_> = sample.values.keys().map(String::as_str).collect();
+            let mut expected = [count, "ocalls", "waits"];
+            expected.sort_unstable();
+            assert_eq!(names, expected, "{sample:?}");
+            assert!(sample.values[count] > 0.0 && sample.clock.is_none(), "{sample:?}");
+        }
     }
 }
 

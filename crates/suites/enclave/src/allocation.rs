@@ -109,7 +109,7 @@ pub fn common_metrics(enclave: &LoadedEnclave, wall: f64, time: &WorkTime) -> Me
 }
 
 /// Returns the numbers of OCALLs.
-fn call_counts(enclave: &LoadedEnclave) -> Measurement {
+pub fn call_counts(enclave: &LoadedEnclave) -> Measurement {
     Measurement::default()
         .value("ocalls", enclave.enclave().ocalls() as f64)
         .value("waits", enclave.enclave().waits() as f64)

@@ -81,6 +81,9 @@ pub const COUNTS: &[Metric] = &[
     ),
 ];
 
+/// Metric that counts transactions, also on an emulated CPU.
+pub const TRANSACTIONS_CHECKED: &str = "transactions_checked";
+
 /// The metrics of the methods that measure time.
 pub const TIMES: &[Metric] = &[
     Metric::new(
@@ -121,6 +124,10 @@ pub const TIMES: &[Metric] = &[
     Metric::new("load_in_ecalls", "1", Better::Lower, "time to load the enclave, in ECALLs")
         .from_time(),
     Metric::count(CHECKED, "allocated blocks, none of which is NULL or outside the heap"),
+    Metric::count(
+        TRANSACTIONS_CHECKED,
+        "SmallBank transactions, after which the total balance is right",
+    ),
     Metric::count(
         "calls_answered",
         "ECALLs and OCALLs with the right result, counted on an emulated CPU",

@@ -18,6 +18,9 @@ use crate::functions::CopyFn;
 /// Time limit of a transfer in addition to ten times its budget.
 const TIME_LIMIT: Duration = Duration::from_secs(20);
 
+/// Ticks of the time limit on an emulated CPU: minutes at the rates of the emulator's hosts.
+const UNTIMED_LIMIT: u64 = 1 << 39;
+
 /// Results of a transfer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TransferOutcome {
@@ -75,12 +78,23 @@ impl TransferOutcome {
 /// # Errors
 /// Returns an error if the counter is unusable.
 pub(super) fn deadline(budget: Duration) -> Result<u64, Failure> {
-    let tsc = Tsc::get()?;
-    let patience = budget.saturating_mul(10).saturating_add(TIME_LIMIT);
-    Ok(tsc::start().saturating_add(tsc.ticks(patience)))
+    after(budget.saturating_mul(10).saturating_add(TIME_LIMIT))
 }
 
-/// Passes frames for the budget, with the writer here and the reader in a child.
+/// Returns the timestamp after some time. On an emulated CPU, whose counter has no known rate, it limits only how long a side
+/// that lost the other one waits.
+///
+/// # Errors
+/// Returns an error if another CPU has no usable counter.
+fn after(time: Duration) -> Result<u64, Failure> {
+    let ticks = match Tsc::get() {
+        Err(_) if machine::cpu::lacks_time() => UNTIMED_LIMIT,
+        tsc => tsc?.ticks(time),
+    };
+    Ok(tsc::start().saturating_add(ticks))
+}
+
+/// Passes frames for the budget, at least a fixed number, with the writer here and the reader in a child.
 ///
 /// # Errors
 /// Returns an error if either side could not start or end. Faulty frames are not an error here: see
@@ -93,7 +107,7 @@ pub fn transfer(
     budget: Duration,
     faults: &mut impl FaultInjector,
 ) -> Result<TransferOutcome, Failure> {
-    let tsc = Tsc::get()?;
+    let ticks = if budget.is_zero() { 0 } else { Tsc::get()?.ticks(budget) };
     let source = Source::new(params.length)?;
     let expected = source.expected();
     let deadline = deadline(budget)?;
@@ -104,12 +118,7 @@ pub fn transfer(
     let mut trips = Vec::new();
     // SAFETY: the reader only accesses existing memory.
     let sent = unsafe {
-        pair.run(
-            shared,
-            params.bytes(),
-            || reader.run(),
-            || writer.run(tsc.ticks(budget), &mut trips),
-        )
+        pair.run(shared, params.bytes(), || reader.run(), || writer.run(ticks, &mut trips))
     }?;
     Ok(TransferOutcome { trips, ..TransferOutcome::of(shared, sent) })
 }
@@ -164,8 +173,7 @@ impl CpuPair {
         };
         // SAFETY: pinning and touching are async-signal-safe, and the caller guarantees it for `read`.
         let mut child = unsafe { fork_child(reader) }?;
-        let tsc = Tsc::get()?;
-        let started = spin(tsc::start() + tsc.ticks(START), || shared.control().ready.get() == 1);
+        let started = spin(after(START)?, || shared.control().ready.get() == 1);
         let written = if started { write() } else { None };
         let code = exit_code(&mut child)?;
         match (code, written) {

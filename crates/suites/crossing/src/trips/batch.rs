@@ -16,6 +16,8 @@ const ERROR_STEPS: u64 = 100;
 const MIN_SINGLE: u64 = 32;
 /// Minimum number of batches.
 const MIN_BATCHES: usize = 5;
+/// Operations per batch without timing, as far as the operation allows it.
+const UNTIMED_SIZE: usize = 200;
 /// Maximum number of batches, which are kept in memory until the end of the sample.
 const MAX_BATCHES: usize = 1 << 16;
 
@@ -208,11 +210,38 @@ impl Batches {
     }
 }
 
-/// Measures `time` in batches with half of the budget, and `each` individually with the other half.
+/// Measures `time` in batches; without timing, verifies a fixed number of operations.
+pub(super) fn in_batches(
+    operation: &mut impl Operation,
+    timing: Option<Timing>,
+) -> Result<Measurement, Failure> {
+    match timing {
+        Some(timing) => timing.batches(operation)?.to_measurement(timing.tsc),
+        None => verified(operation),
+    }
+}
+
+/// Makes a fixed number of batches, whose number of operations does not depend on a time, and counts what they verify.
+pub(super) fn verified(operation: &mut impl Operation) -> Result<Measurement, Failure> {
+    let sizes = operation.sizes();
+    let size = UNTIMED_SIZE.clamp(*sizes.start(), *sizes.end());
+    operation.start()?;
+    let mut made = 0;
+    for _ in 0..MIN_BATCHES {
+        operation.prepare(size)?;
+        operation.make(0..size);
+        made += operation.check(size)?;
+    }
+    Ok(Measurement::default().value("operations", made as f64))
+}
+
+/// Measures `time` in batches with half of the budget, and `each` individually with the other half; without timing, verifies
+/// a fixed number of operations.
 pub(super) fn with_tails(
     operation: &mut impl Operation,
-    timing: Timing,
+    timing: Option<Timing>,
 ) -> Result<Measurement, Failure> {
+    let Some(timing) = timing else { return verified(operation) };
     let measurement = timing.half().batches(operation)?.to_measurement(timing.tsc)?;
     let ticks = timing.half().one_by_one(operation)?;
     ticks.into_measurement(measurement, "each", ticks.trimmed_mean(), timing.tsc.hertz)
@@ -272,7 +301,7 @@ mod tests {
         let end = Instant::now() + Duration::from_secs(60);
         // Other processes may run during a whole sample, which only adds time.
         let measurement = loop {
-            let measurement = with_tails(&mut waiting(20_000, 64), timing()).unwrap();
+            let measurement = with_tails(&mut waiting(20_000, 64), Some(timing())).unwrap();
             let ratios = ["time_min", "each_min"].map(|name| measurement.values[name] / expected);
             assert!(ratios.iter().all(|ratio| *ratio > 0.98), "{ratios:?}");
             if ratios.iter().all(|ratio| *ratio < 1.5) {
@@ -322,7 +351,10 @@ mod tests {
     fn operations_off_the_timed_path_are_not_in_the_times() {
         let two_paths = |unproven_every| {
             let waiting = waiting(60_000, 4);
-            with_tails(&mut TwoPaths { waiting, unproven_every, made: 0, unproven: 0 }, timing())
+            with_tails(
+                &mut TwoPaths { waiting, unproven_every, made: 0, unproven: 0 },
+                Some(timing()),
+            )
         };
         // Other processes may use the CPU for so long that too few tries are made.
         let end = Instant::now() + Duration::from_secs(60);

@@ -6,7 +6,7 @@ use lab::measure::Measurement;
 use lab::sample::Failure;
 use machine::usage::Usage;
 
-use super::batch::{Operation, Timing};
+use super::batch::{Operation, Timing, verified};
 use super::pages::{FILLED, Pages, permutation};
 
 /// Pages per mapping: as many as one page table maps.
@@ -220,15 +220,25 @@ pub(super) fn read(start: *const u64, order: &[usize], expected: u64) -> u64 {
     wrong
 }
 
-/// Times faults of these pages: `time` in batches and `each` individually. Batches of a file touch all pages, as
+/// Times faults of these pages, or without timing verifies them: `time` in batches and `each` individually. Batches of a file touch all pages, as
 /// lmbench does, so that both measure the same.
 pub(super) fn measure(
     pages: &Pages,
     touch: Touch,
     seed: u64,
-    timing: Timing,
+    timing: Option<Timing>,
 ) -> Result<Measurement, Failure> {
-    void_if_disturbed(timed(pages, touch, seed, timing))
+    void_if_disturbed(match timing {
+        Some(timing) => timed(pages, touch, seed, timing),
+        None => counted(pages, touch, seed),
+    })
+}
+
+/// Makes and verifies a fixed number of faults.
+fn counted(pages: &Pages, touch: Touch, seed: u64) -> Result<Measurement, Failure> {
+    let mut faulting = PageTouches::of_faulting(pages, touch, seed)?;
+    let measurement = verified(&mut faulting)?;
+    Ok(faulting.with_counts(measurement))
 }
 
 /// Makes a measurement void in which the kernel mapped or reclaimed pages unexpectedly.

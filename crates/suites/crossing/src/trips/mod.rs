@@ -27,7 +27,7 @@ use lab::proximity::{between, pair};
 use lab::sample::Failure;
 use machine::tsc::Tsc;
 
-use batch::{Timing, with_tails};
+use batch::{Timing, in_batches, with_tails};
 use faults::Touch;
 use pages::Pages;
 pub use params::{By, Cpus, Trip, TripParams};
@@ -138,7 +138,12 @@ impl Probe<TripParams> for Trips {
             seed: context.seed,
             folder: lab::option::folder(context.options, FILE_FOLDER.name),
         };
-        self.measure_trip(*params, &conditions, context.tsc()?)
+        // On an emulated CPU trips are made and verified, and have no time.
+        let tsc = match context.tsc() {
+            Err(_) if machine::cpu::lacks_time() && params.by == By::Tollgate => None,
+            tsc => Some(tsc?),
+        };
+        self.make_trips(*params, &conditions, tsc)
     }
 }
 
@@ -153,18 +158,29 @@ impl Trips {
         conditions: &Conditions,
         tsc: &'static Tsc,
     ) -> Result<Measurement, Failure> {
+        self.make_trips(params, conditions, Some(tsc))
+    }
+
+    /// Makes round trips: times them until the budget is spent, or without a counter verifies a fixed number.
+    fn make_trips(
+        &mut self,
+        params: TripParams,
+        conditions: &Conditions,
+        tsc: Option<&'static Tsc>,
+    ) -> Result<Measurement, Failure> {
         params.available()?;
         let Some(&first) = conditions.cpus.first() else {
             return Err(Failure::failed("no allowed CPU"));
         };
         machine::pin::pin_to(first)?;
         let other = if params.has_two_cpus() { pair(conditions.cpus)?.1 } else { first };
-        let timing = Timing { tsc, budget: conditions.budget };
+        let budget = conditions.budget;
+        let timing = tsc.map(|tsc| Timing { tsc, budget });
         between(first, other, || match (params.by, params.trip) {
-            (By::Perf, _) => perf::measure(timing),
+            (By::Perf, _) => perf::measure(timing.ok_or_else(no_counter)?),
             (By::Lmbench, _) => {
                 let file = self.file(&conditions.folder)?;
-                faults::void_if_disturbed(lmbench::measure(file, conditions.seed, timing.budget))
+                faults::void_if_disturbed(lmbench::measure(file, conditions.seed, budget))
             }
             (By::Tollgate, Trip::FaultFile) => {
                 let file = self.file(&conditions.folder)?;
@@ -183,26 +199,25 @@ impl Trips {
     }
 }
 
-/// Measures a trip with a built-in loop.
+fn no_counter() -> Failure {
+    Failure::unavailable("perf reports only times", "use by = tollgate")
+}
+
+/// Measures a trip with a built-in loop; without timing it verifies a fixed number.
 fn measure_builtin(
     trip: Trip,
     other: usize,
     seed: u64,
-    timing: Timing,
+    timing: Option<Timing>,
 ) -> Result<Measurement, Failure> {
     let anonymous = || Pages::anonymous(faults::PAGES);
-    let tsc = timing.tsc;
     match trip {
-        Trip::None => timing.batches(&mut syscalls::EmptyLoop)?.to_measurement(tsc),
-        Trip::Getppid => timing.batches(&mut syscalls::SyscallLoop::getppid())?.to_measurement(tsc),
-        Trip::GetppidLibc => timing.batches(&mut syscalls::LibcLoop::new())?.to_measurement(tsc),
-        Trip::UnknownSyscall => {
-            timing.batches(&mut syscalls::SyscallLoop::unknown())?.to_measurement(tsc)
-        }
-        Trip::IoUring => timing.batches(&mut rings::NopRing::new(1)?)?.to_measurement(tsc),
-        Trip::IoUringBatched => {
-            timing.batches(&mut rings::NopRing::new(rings::BATCH)?)?.to_measurement(tsc)
-        }
+        Trip::None => in_batches(&mut syscalls::EmptyLoop, timing),
+        Trip::Getppid => in_batches(&mut syscalls::SyscallLoop::getppid(), timing),
+        Trip::GetppidLibc => in_batches(&mut syscalls::LibcLoop::new(), timing),
+        Trip::UnknownSyscall => in_batches(&mut syscalls::SyscallLoop::unknown(), timing),
+        Trip::IoUring => in_batches(&mut rings::NopRing::new(1)?, timing),
+        Trip::IoUringBatched => in_batches(&mut rings::NopRing::new(rings::BATCH)?, timing),
         Trip::FaultAnonymous => faults::measure(&anonymous()?, Touch::Write, seed, timing),
         Trip::FaultZeroPage => faults::measure(&anonymous()?, Touch::ReadZero, seed, timing),
         Trip::FaultShared => {
