@@ -36,8 +36,10 @@ impl Machine {
         fs::create_dir(machine.bench.path().join("files")).unwrap();
         for (name, text) in [
             ("devices.toml", include_str!("guests/devices.toml")),
+            ("numa-files.toml", include_str!("guests/numa-files.toml")),
             ("experiments.toml", include_str!("guests/experiments.toml")),
         ] {
+            let text = text.replace("FILES", machine.file("").to_str().unwrap());
             fs::write(machine.bench.path().join(name), text).unwrap();
         }
         machine
@@ -81,7 +83,14 @@ impl Machine {
         assert!(output.status.success(), "{output:?}");
         let run = self.bench.journal();
         let name = Path::new(guest).file_stem().unwrap().to_str().unwrap();
-        assert_eq!(run.record.guests.as_ref().unwrap().name, name);
+        let guests = run.record.guests.as_ref().unwrap();
+        assert_eq!(guests.name, name);
+        // The journal has the declaration as it is written.
+        let declared = match fs::read_to_string(self.bench.path().join(guest)) {
+            Ok(text) => text,
+            Err(_) => vm::declaration::find(guest).unwrap().text,
+        };
+        assert_eq!(guests.declaration, declared);
         assert_eq!(run.record.host, name);
         let samples =
             run.samples.into_iter().filter(|one| !lab::run::is_lab_experiment(&one.experiment));
@@ -365,13 +374,26 @@ fn long_the_command_inside_a_guest_has_its_exit_status() {
 
 /// The kinds of memory of each embedded guest, each with the backing file in which its bytes are.
 type Kinds = &'static [(&'static str, Option<&'static str>)];
-const KINDS: [(&str, Kinds); 6] = [
+const KINDS: [(&str, Kinds); 7] = [
     ("ivshmem", &[("pci-bar", Some("bar"))]),
     ("reserved", &[("host-physical", None)]),
     ("escape", &[("device", Some("escape")), ("host-physical", None)]),
     ("nvdimm", &[("dax", Some("nvdimm")), ("numa-node-0", None), ("numa-node-2", Some("kmem"))]),
     ("cxl", &[("dax", Some("cxl")), ("numa-node-1", Some("cxl"))]),
     ("numa", &[("numa-node-0", None), ("numa-node-1", None)]),
+    ("./numa-files.toml", &[("numa-node-1", Some("far"))]),
+];
+
+/// The copy functions of the experiments `matrix`, `large` and `writes-by`: all but those that need AVX-512.
+const FUNCTIONS: [&str; 8] = [
+    "glibc",
+    "naive",
+    "tollgate",
+    "rep-movsb",
+    "avx2",
+    "non-temporal",
+    "cached-quarter",
+    "rep-aligned",
 ];
 
 /// Checks that a backing file has all pages of a copy. Those of a NUMA node may be anywhere in it.
@@ -398,7 +420,7 @@ fn every_copy_arrived(samples: &[Sample], kind: &str) {
     let lengths = if kind == "host-physical" { 6 } else { 9 };
     assert_eq!(
         samples.len(),
-        2 * 6 * (lengths + 7),
+        2 * FUNCTIONS.len() * (lengths + 7),
         "{kind}: directions, functions, lengths and threads"
     );
     for sample in samples {
@@ -421,7 +443,7 @@ fn copies_all(machine: &Machine, guest: &str, kind: &str) {
     every_copy_arrived(&samples, kind);
     let copied: Vec<_> =
         samples.iter().filter(|one| Some(one.experiment.as_str()) == large).collect();
-    let expected = if large.is_some() { 2 * 6 } else { 0 };
+    let expected = if large.is_some() { 2 * FUNCTIONS.len() } else { 0 };
     assert_eq!(copied.len(), expected, "{guest}: {kind}: directions and functions of 64 MiB");
     assert!(copied.iter().all(|one| one.values["checked"] == (64 << 20) as f64));
 }
@@ -439,7 +461,46 @@ fn long_each_function_length_and_thread_count_is_copied_in_each_guest() {
                 let words = ["copy/writes", "--set", "source-offset=33", "--where", &level];
                 arrived(&machine.run(guest, &words), &[kind]);
                 has_all_pages(&machine.file(file), &pattern(33));
+                if !kind.starts_with("numa") {
+                    reads_what_the_host_put(&machine, guest, kind, file);
+                }
             }
         }
+    }
+}
+
+/// Puts other bytes into the file of a device, where the guest wrote [`pattern`] 33, and has the guest read them.
+#[track_caller]
+fn reads_what_the_host_put(machine: &Machine, guest: &str, kind: &str, file: &str) {
+    let path = machine.file(file);
+    let bytes = fs::read(&path).unwrap();
+    let page = &pattern(33)[..4096];
+    // A DAX device starts after Linux' records in the file.
+    let found = bytes.chunks(4096).position(|one| one == page).unwrap() as u64 * 4096;
+    let file = File::options().write(true).open(&path).unwrap();
+    file.write_all_at(&pattern(7), found).unwrap();
+    let level = format!("memory={kind}");
+    let words = ["copy/reads-outside", "--set", "source-offset=7", "--where", &level];
+    let samples = machine.run(guest, &words);
+    arrived(&samples, &[kind]);
+    assert_eq!(samples.len(), 2, "{samples:?}");
+    let after = fs::read(&path).unwrap();
+    let end = found as usize + LENGTH;
+    assert_eq!(after[found as usize..end], pattern(7), "a read changes nothing");
+}
+
+#[test]
+#[ignore = "boots a guest for each function"]
+fn long_what_each_function_writes_is_seen_from_outside() {
+    let machine = Machine::new();
+    for (index, function) in FUNCTIONS.into_iter().enumerate() {
+        let offset = 40 + index as u8;
+        let (set, by) = (format!("source-offset={offset}"), format!("function={function}"));
+        let words = ["copy/writes-by", "--set", &set, "--where", &by];
+        let samples = machine.run("escape", &words);
+        arrived(&samples, &["device"]);
+        assert_eq!(samples.len(), 1, "{samples:?}");
+        // No other copy had this pattern.
+        assert_eq!(machine.bytes("escape", 0).0, pattern(offset), "{function}");
     }
 }
