@@ -187,6 +187,54 @@ fn points_with_a_valid_sample_are_counted() {
 }
 
 #[test]
+fn a_run_of_levels_has_values_or_the_expected_reason() {
+    let stage = Stage::new();
+    let results = stage.at("results").display().to_string();
+    let run = || stage.run_with("has-values", ":/usr/bin:/bin", &[&results, "no module"]);
+    assert!(text(&run().stderr).contains("no run in"));
+    let sample = |experiment: &str, error: Option<Failure>| Sample {
+        experiment: experiment.into(),
+        point: Point::from([("allocator", error.as_ref().map_or("talc", |_| "other"))]),
+        values: match error {
+            None => BTreeMap::from([("ecall".to_owned(), 1.0)]),
+            Some(_) => BTreeMap::new(),
+        },
+        error,
+        ..Sample::default()
+    };
+    let unavailable = |why: &str| Some(Failure::unavailable(why, "use another"));
+    let (ecall, heap) = ("enclave/ecall", "enclave/heap");
+    let void = Sample { void: Some("steal".into()), ..sample(heap, None) };
+    let in_every_round = || Some(Failure::new(FailureKind::Void, "in every round"));
+    let good = [
+        sample("lab/session", unavailable("not of a level")),
+        sample(ecall, None),
+        sample(ecall, unavailable("jemalloc has no module of WebAssembly")),
+        void,
+        Sample { point: Point::from([("allocator", "talc")]), ..sample(heap, in_every_round()) },
+    ];
+    write_journal(&stage, &good);
+    let found = run();
+    assert!(found.status.success(), "{found:?}");
+    let expected = "enclave/ecall: 1 points with values\nenclave/heap: 1 points with values\n";
+    assert_eq!(text(&found.stdout), expected);
+    let empty = Sample { values: BTreeMap::new(), ..sample("enclave/allocation", None) };
+    for (bad, why) in [
+        (sample(ecall, unavailable("this build has no WebAssembly")), "this build has no"),
+        (sample(ecall, Some(Failure::check("byte 5"))), "byte 5"),
+        (empty, "no value"),
+        (sample("enclave/allocation", unavailable("talc has no module")), "enclave/allocation"),
+        (sample("enclave/allocation", in_every_round()), "in every round"),
+    ] {
+        write_journal(&stage, &[&good[..], &[bad]].concat());
+        let refused = run();
+        assert!(!refused.status.success() && text(&refused.stderr).contains(why), "{refused:?}");
+    }
+    write_journal(&stage, &[]);
+    assert!(text(&run().stderr).contains("of any experiment"));
+}
+
+#[test]
 fn sources_are_used_only_from_a_complete_cache_of_the_user() {
     let stage = Stage::new();
     stage.program(

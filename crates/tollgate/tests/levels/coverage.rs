@@ -11,8 +11,8 @@ use lab::suite::Suite;
 
 use crate::lists::{Absence, FAILS};
 
-/// The suites that measure a boundary.
-static SUITES: [&Suite; 5] =
+/// The suites that measure a boundary. A test compares them with those of the program.
+pub(crate) static SUITES: [&Suite; 5] =
     [&copy::SUITE, &crossing::SUITE, &enclave::SUITE, &bounds::SUITE, &stream::SUITE];
 /// The profiles, first that of most levels.
 const PROFILES: [Profile; 3] = [Profile::Full, Profile::Standard, Profile::Quick];
@@ -49,6 +49,29 @@ impl std::fmt::Display for ExperimentLevel {
     }
 }
 
+/// Number of levels that a note names.
+const MAX_NAMED: usize = 5;
+
+/// Groups levels by experiment and reason: a note for each, with its reason.
+pub(crate) fn grouped(
+    levels: impl Iterator<Item = (ExperimentLevel, String)>,
+) -> Vec<(String, String)> {
+    let mut groups: BTreeMap<(String, String), Vec<String>> = BTreeMap::new();
+    for (ExperimentLevel { experiment, factor, level }, why) in levels {
+        groups.entry((experiment, why)).or_default().push(format!("{factor}={level}"));
+    }
+    let note = |((experiment, why), levels): ((String, String), Vec<String>)| {
+        let named = levels[..levels.len().min(MAX_NAMED)].join(", ");
+        let what = match levels.len() {
+            1 => named,
+            count @ ..=MAX_NAMED => format!("{count} levels ({named})"),
+            count => format!("{count} levels ({named}, …)"),
+        };
+        (format!("{experiment}: {what}"), why)
+    };
+    groups.into_iter().map(note).collect()
+}
+
 /// The point with a level that differs least from the baseline, and a profile that has it: apart from the level, it needs
 /// as little as possible.
 #[derive(Debug, Clone, PartialEq)]
@@ -69,6 +92,8 @@ pub(crate) struct Coverage {
     /// The levels of all profiles.
     pub(crate) declared: BTreeMap<ExperimentLevel, Nearest>,
     pub(crate) measured: BTreeSet<ExperimentLevel>,
+    /// Levels that ran and had values, but only on a busy machine, which made their samples void; with the cause.
+    pub(crate) busy: BTreeMap<ExperimentLevel, String>,
     /// The failures of each point.
     failures: BTreeMap<PlacedPoint, Vec<Failure>>,
     /// Points that failed by a fault, without those that were measured later in the same place.
@@ -112,14 +137,19 @@ impl Coverage {
         for sample in of_suites {
             let place = guest.map(str::to_owned);
             let key = (place, sample.experiment.clone(), sample.point.clone());
-            match &sample.error {
-                // A void sample says that the machine is busy, not that the level works.
-                None if sample.void.is_some() || sample.values.is_empty() => {}
-                None => {
+            match (&sample.error, &sample.void) {
+                (None, _) if sample.values.is_empty() => {}
+                // The level works. That the machine was busy decides about its values only.
+                (None, Some(cause)) => {
+                    let levels = ExperimentLevel::all(&key.1, &key.2).into_iter();
+                    self.busy.extend(levels.map(|level| (level, cause.clone())));
+                    self.faults.remove(&key);
+                }
+                (None, None) => {
                     self.measured.extend(ExperimentLevel::all(&key.1, &key.2));
                     self.faults.remove(&key);
                 }
-                Some(failure) => {
+                (Some(failure), _) => {
                     if failure.kind.is_fault() && failure.kind != FailureKind::Void {
                         self.faults.insert(key.clone(), failure.clone());
                     }
@@ -173,6 +203,11 @@ impl Coverage {
             && failures.iter().all(|failure| failure.to_string().contains(why))
     }
 
+    /// Returns whether a sample with a level has values.
+    pub(crate) fn has_run(&self, level: &ExperimentLevel) -> bool {
+        self.measured.contains(level) || self.busy.contains_key(level)
+    }
+
     /// Returns whether the nearest point with a level was tried, and void each time.
     pub(crate) fn is_void(&self, level: &ExperimentLevel) -> bool {
         let failures = self.failures(None, level);
@@ -182,9 +217,7 @@ impl Coverage {
     /// Returns the levels that need a further run.
     pub(crate) fn unsettled(&self) -> Vec<ExperimentLevel> {
         let is_settled = |level: &ExperimentLevel| {
-            self.measured.contains(level)
-                || self.fails_as_expected(level)
-                || self.why_absent(level).is_some()
+            self.has_run(level) || self.fails_as_expected(level) || self.why_absent(level).is_some()
         };
         self.declared.keys().filter(|level| !is_settled(level)).cloned().collect()
     }
@@ -193,7 +226,8 @@ impl Coverage {
     pub(crate) fn experiments_without_a_level(&self) -> BTreeSet<&str> {
         let declared: BTreeSet<_> =
             self.declared.keys().map(|level| level.experiment.as_str()).collect();
-        let measured = self.measured.iter().map(|level| level.experiment.as_str()).collect();
+        let measured = self.measured.iter().chain(self.busy.keys());
+        let measured = measured.map(|level| level.experiment.as_str()).collect();
         declared.difference(&measured).copied().collect()
     }
 }

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use lab::point::Point;
 use lab::sample::{Failure, FailureKind, Sample};
 
-use crate::coverage::{Coverage, ExperimentLevel};
+use crate::coverage::{Coverage, ExperimentLevel, SUITES, grouped};
+use crate::harness::Bench;
 use crate::lists::{
     ABSENT, ELSEWHERE, FAILS, WITHOUT_A_LEVEL, WITHOUT_HUGE_PAGES, WITHOUT_SETTINGS,
 };
@@ -84,10 +85,17 @@ fn a_fault_in_a_guest_is_not_mended_by_a_success_elsewhere() {
     coverage.add_samples(Some("plain"), &[throughput(Ok(1.0))]);
     assert!(coverage.faults.is_empty());
     // An unavailable point is no fault, and a void one measures nothing.
-    let void = Sample { void: Some("a stall".into()), ..throughput(Ok(1.0)) };
+    let void = |values: Sample| Sample { void: Some("a stall".into()), ..values };
     let mut other = Coverage::of_all_profiles(Vec::new());
-    other.add_samples(None, &[throughput(unavailable("nothing here")), void]);
-    assert!(other.faults.is_empty() && other.measured.is_empty());
+    let empty = Sample { values: BTreeMap::new(), ..throughput(Ok(1.0)) };
+    other.add_samples(None, &[throughput(unavailable("nothing here")), void(empty)]);
+    assert!(other.faults.is_empty() && other.measured.is_empty() && other.busy.is_empty());
+    // A void sample with values shows that the level runs, on a busy machine.
+    let (heap, _) = nearest(&other, "copy/throughput", "memory=heap");
+    assert!(other.unsettled().contains(&heap));
+    other.add_samples(None, &[void(throughput(Ok(1.0)))]);
+    assert_eq!(other.busy.get(&heap).map(String::as_str), Some("a stall"));
+    assert!(!other.unsettled().contains(&heap) && !other.measured.contains(&heap));
     // It is void while nothing else happened in its nearest point.
     let mut busy = Coverage::of_all_profiles(Vec::new());
     let (heap, _) = nearest(&busy, "copy/throughput", "memory=heap");
@@ -96,6 +104,39 @@ fn a_fault_in_a_guest_is_not_mended_by_a_success_elsewhere() {
     assert!(busy.is_void(&heap));
     busy.add_samples(None, &[throughput(unavailable("nothing here"))]);
     assert!(!busy.is_void(&heap));
+}
+
+#[test]
+fn the_suites_are_those_of_the_program_without_the_one_that_tests_it() {
+    let bench = Bench::new();
+    let listed: serde_json::Value = serde_json::from_str(&bench.ok(&["list", "--json"])).unwrap();
+    let names =
+        listed["suites"].as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap());
+    let names: Vec<_> = names.filter(|name| *name != "planted").collect();
+    assert_eq!(names, SUITES.map(|suite| suite.name()));
+}
+
+#[test]
+fn levels_that_lack_for_one_reason_are_one_note() {
+    let level = |text: &str| ExperimentLevel::parse("enclave/ecall", text);
+    let absent = [
+        (level("kind=sgx"), "no SGX".to_owned()),
+        (level("kind=wasm"), "no WebAssembly".to_owned()),
+        (level("threads=1"), "no SGX".to_owned()),
+        (ExperimentLevel::parse("enclave/heap", "kind=sgx"), "no SGX".to_owned()),
+    ];
+    let many = (2..=9).map(|count| (level(&format!("threads={count}")), "no SGX".to_owned()));
+    assert_eq!(
+        grouped(absent.into_iter().chain(many)),
+        [
+            (
+                "enclave/ecall: 10 levels (kind=sgx, threads=1, threads=2, threads=3, threads=4, …)".to_owned(),
+                "no SGX".to_owned()
+            ),
+            ("enclave/ecall: kind=wasm".to_owned(), "no WebAssembly".to_owned()),
+            ("enclave/heap: kind=sgx".to_owned(), "no SGX".to_owned()),
+        ]
+    );
 }
 
 #[test]
