@@ -69,7 +69,7 @@ fn is_built(guest: &str) -> bool {
         patches: &[crossing::patched::PATCH, bounds::TABLES_PATCH],
     };
     let declared = vm::declaration::find(guest).unwrap();
-    declared.with_command(&how, None, &[]).unwrap().making().is_none()
+    declared.with_command(&how, None, &[]).unwrap().preparation().is_none()
 }
 
 /// Runs the doctor in a guest and checks what it reports of each capability.

@@ -67,7 +67,7 @@ fn listed_package() -> Option<String> {
 
 /// Returns the package of which an artefact was made, by the folder of its modules.
 fn package_in(folder: &Path) -> Option<String> {
-    let modules = file_in(&folder.join("lib/modules"), |_| true).ok()?;
+    let modules = entry_of(&folder.join("lib/modules"), "", "").ok()?;
     Some(format!("{IMAGE}{}", modules.file_name()?.to_str()?))
 }
 
