@@ -73,4 +73,22 @@ mod tests {
         }
         assert_eq!(seen, FROM_TIME.iter().collect());
     }
+
+    #[test]
+    fn the_modules_of_timed_code_are_in_the_program() {
+        let file = std::fs::read("/proc/self/exe").unwrap();
+        let program = report::bundle::Program::read(&file).unwrap();
+        for suite in SUITES {
+            for method in suite.methods() {
+                let declared = method.timed_modules();
+                for module in declared.iter().copied().chain([method.module()]) {
+                    let name = format!("{}/{}: {module}", suite.name(), method.name());
+                    assert_eq!(module.split("::").next(), Some(suite.name()), "{name}");
+                }
+                for module in declared {
+                    assert!(program.has_module(module), "{}: no {module}", method.name());
+                }
+            }
+        }
+    }
 }

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use lab::journal::Run;
 use lab::timed_code::TimedCode;
 
-use super::listing::{Code, Symbols, listing};
+use super::listing::{Code, Symbols, difference, listing};
 use super::program::{Program, is_of_module};
 use super::{BundleError, Entries};
 
@@ -125,6 +125,7 @@ fn generated_text(experiment: &str, codes: &[&TimedCode]) -> Result<String, Stri
     for TimedCode { point, role, environment, session, loops, omitted, .. } in codes {
         let role = if role.is_empty() { String::new() } else { format!(", role {role}") };
         let _ = writeln!(text, "\n=== {point}\nenvironment {environment}, session {session}{role}");
+        let mut earlier: Option<(usize, Rc<[u8]>)> = None;
         for one in loops {
             let bytes: Rc<[u8]> = one.decode()?.into();
             let number = printed.len() + 1;
@@ -135,11 +136,21 @@ fn generated_text(experiment: &str, codes: &[&TimedCode]) -> Result<String, Stri
                 "\n--- loop {known}: {name}; {length} bytes, in this sample at {offset:#x} of a page"
             );
             if known == number {
-                let code = Code { bytes: &bytes, address: 0, symbols: &symbols };
+                let same = earlier
+                    .as_ref()
+                    .and_then(|(number, earlier)| Some((*number, difference(&bytes, earlier)?)));
+                // The loop over half of the copies is the start of that over all.
+                if let Some((number, from)) = same {
+                    let _ =
+                        writeln!(text, "0x0000  ... the bytes of loop {number}, up to {from:#06x}");
+                }
+                let from = same.map_or(0, |(_, from)| from);
+                let code = Code { bytes: &bytes, address: 0, symbols: &symbols, from };
                 text.push_str(&listing(&code));
             } else {
                 let _ = writeln!(text, "the bytes of loop {known}");
             }
+            earlier = Some((known, bytes));
         }
         if *omitted > 0 {
             let _ =

@@ -28,6 +28,18 @@ pub(super) struct Code<'a> {
     pub(super) address: u64,
     /// Names of other addresses.
     pub(super) symbols: &'a Symbols,
+    /// Offset of the first instruction to list.
+    pub(super) from: usize,
+}
+
+/// Returns the offset of the first instruction of code that is not the same as in earlier code, which need not be listed
+/// again; `None` if only a few are the same.
+pub(super) fn difference(code: &[u8], earlier: &[u8]) -> Option<usize> {
+    let same = code.iter().zip(earlier).take_while(|(one, other)| one == other).count();
+    let all = instructions(code, 0);
+    let whole = all.iter().take_while(|one| one.next_ip() as usize <= same).count();
+    let last = whole.checked_sub(1).filter(|_| whole >= MIN_REPLACED)?;
+    all.get(last).map(|one| one.next_ip() as usize)
 }
 
 /// Returns the instructions of code, from its first byte to its last. Bytes that are no instruction are listed as such.
@@ -59,7 +71,8 @@ pub(super) fn listing(code: &Code<'_>) -> String {
         false => equal(one, other),
     };
     let mut formatter = formatter(code);
-    let (mut text, mut next) = (String::new(), 0);
+    let mut text = String::new();
+    let mut next = starts.partition_point(|start| *start < code.from);
     while next < all.len() {
         let repetition =
             repetition(next, all.len(), equal).map(|found| (found, "the bytes of")).or_else(|| {
@@ -170,7 +183,7 @@ mod tests {
 
     fn list(bytes: &[u8], address: u64, symbols: &[(u64, &str)]) -> String {
         let symbols = symbols.iter().map(|(at, name)| (*at, (*name).to_owned())).collect();
-        listing(&Code { bytes, address, symbols: &Rc::new(symbols) })
+        listing(&Code { bytes, address, symbols: &Rc::new(symbols), from: 0 })
     }
 
     #[test]
@@ -223,6 +236,22 @@ mod tests {
         let expected = "0x0009  ... branching to the same targets, these instructions 8 more times, up to 0x0051";
         assert_eq!(lines[2], expected);
         assert!(lines[3].ends_with("ud2"), "{text}");
+    }
+
+    #[test]
+    fn what_an_earlier_loop_has_is_not_listed_again() {
+        let body = |copies: usize| [0x48, 0x01, 0xD8].repeat(copies);
+        let [whole, half] = [20, 10].map(|copies| [body(copies), vec![0x0F, 0x0B]].concat());
+        assert_eq!(difference(&half, &whole), Some(30));
+        assert_eq!(difference(&whole, &whole), Some(62));
+        assert_eq!(difference(&body(3), &whole), None);
+        assert_eq!(difference(&[0xC3; 30], &whole), None);
+        // An instruction whose first bytes are the same is another one.
+        let other = [body(10), vec![0x48, 0x01, 0xD9]].concat();
+        assert_eq!(difference(&other, &whole), Some(30));
+        let symbols = Symbols::default();
+        let rest = listing(&Code { bytes: &half, address: 0, symbols: &symbols, from: 30 });
+        assert!(rest.starts_with("0x001e  0f 0b") && rest.lines().count() == 1, "{rest}");
     }
 
     #[test]

@@ -125,10 +125,16 @@ impl Program {
         all.filter_map(|one| target(&one)).filter_map(of_target)
     }
 
+    /// Returns whether it has a function in a module, or in a module within it.
+    pub fn has_module(&self, module: &str) -> bool {
+        let modules = BTreeSet::from([module.to_owned()]);
+        self.functions.values().any(|function| is_within(&function.name, &modules))
+    }
+
     fn listing(&self, functions: &BTreeMap<u64, &Function>) -> String {
         let mut text = String::new();
         for (address, Function { name, bytes }) in functions {
-            let code = Code { bytes, address: *address, symbols: &self.symbols };
+            let code = Code { bytes, address: *address, symbols: &self.symbols, from: 0 };
             let length = bytes.len();
             let _ = writeln!(text, "{name}\nat {address:#x} of the program, {length} bytes\n");
             let _ = writeln!(text, "{}", listing::listing(&code));

@@ -82,9 +82,9 @@ fn a_run_records_its_generated_loops_and_a_bundle_lists_all_timed_code() {
     for part in ["dec     r15\n", "jne     +0x0\n", "ud2\n", " more times, up to 0x"] {
         assert!(listing.contains(part), "{part}: {listing}");
     }
-    // Of the program: the functions that read the clock, assembly, and copy functions, which are called by their address.
+    // Of the program: the functions that read the clock, and copy functions, which are called by their address.
     let runner = text(&entries, "code/program/copy.throughput.txt");
-    assert!(runner.contains("rdtsc") && runner.contains("\ntollgate_copy_fixed\n"), "{runner}");
+    assert!(runner.contains("rdtsc"), "{runner}");
     assert!(text(&entries, "code/program/bounds.timing.txt").contains("rdtsc"));
     let functions = text(&entries, "code/program/copy.functions.txt");
     let name = functions.lines().find(|line| line.contains("reference::naive")).unwrap();
