@@ -12,6 +12,9 @@ use crate::harness::TIMEOUT;
 /// Property that contains the ID of an element in messages of WebDriver.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
 
+/// Drivers that are started at most: one that loses the race for a free port to another ends.
+const ATTEMPTS: usize = 5;
+
 /// A browser with one window.
 pub(crate) struct Browser {
     driver: Child,
@@ -19,26 +22,37 @@ pub(crate) struct Browser {
     session: String,
 }
 
+/// Starts a driver; returns it with its port, `None` if it ended before it had one.
+fn start_driver() -> std::io::Result<(Child, Option<u16>)> {
+    let mut driver = Command::new("chromedriver");
+    driver.arg("--port=0").stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut driver = driver.spawn()?;
+    let mut lines = BufReader::new(driver.stdout.take().unwrap()).lines();
+    let port = lines.find_map(|line| {
+        let line = line.ok()?;
+        let (_, port) = line.split_once("started successfully on port ")?;
+        port.trim_end_matches('.').parse::<u16>().ok()
+    });
+    if port.is_none() {
+        driver.wait()?;
+    }
+    // The driver must not wait for a reader of its output.
+    std::thread::spawn(move || lines.for_each(drop));
+    Ok((driver, port))
+}
+
 impl Browser {
     /// Starts a browser; `None`, with a note, without Chromium and its driver.
     pub(crate) fn start(test: &str) -> Option<Self> {
-        let mut driver = Command::new("chromedriver");
-        driver.arg("--port=0").stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut driver = match driver.spawn() {
-            Ok(driver) => driver,
+        let started =
+            (0..ATTEMPTS).map(|_| start_driver()).find(|one| !matches!(one, Ok((_, None))));
+        let (driver, port) = match started.unwrap() {
+            Ok(started) => started,
             Err(why) => {
                 machine::untested::note(test, &format!("chromedriver: {why}"));
                 return None;
             }
         };
-        let mut lines = BufReader::new(driver.stdout.take().unwrap()).lines();
-        let port = lines.find_map(|line| {
-            let line = line.ok()?;
-            let (_, port) = line.split_once("started successfully on port ")?;
-            port.trim_end_matches('.').parse::<u16>().ok()
-        });
-        // The driver must not wait for a reader of its output.
-        std::thread::spawn(move || lines.for_each(drop));
         let config = ureq::Agent::config_builder().http_status_as_error(false).build();
         let agent = ureq::Agent::new_with_config(config);
         let mut browser =
