@@ -98,9 +98,12 @@ fn kvm_runs_a_guest_or_is_refused_at_once() {
     assert_eq!(output.status.code(), Some(1), "ring 0 is emulated: {errors}");
     let line = errors.lines().last().unwrap();
     assert!(line.starts_with("error: --accelerator kvm: "), "{errors}");
-    assert!(line.contains(&why.why) && line.ends_with("; use --accelerator tcg"), "{errors}");
+    // Each process tests ring 0 itself and sees other times.
+    let without_times = |text: &str| text.replace(|one: char| one.is_ascii_digit(), "");
+    assert!(without_times(line).contains(&without_times(&why.why)), "{errors}");
+    assert!(line.ends_with("; use --accelerator tcg"), "{errors}");
     let run = ["run", "copy/throughput", "--guest", "plain", "--accelerator", "kvm"];
-    assert_eq!(bench.refused(&run, 1), line);
+    assert_eq!(without_times(&bench.refused(&run, 1)), without_times(line));
     machine::untested::note("times in a guest of KVM", &why);
 }
 

@@ -45,8 +45,10 @@ pub fn recipe() -> Recipe {
     // Reading the lists takes half a second.
     static PACKAGE: OnceLock<Option<String>> = OnceLock::new();
     let package = PACKAGE.get_or_init(|| {
-        let cached = artefact::cached_folders(NAME);
-        listed_package().or_else(|| newest_of(cached.iter().filter_map(|one| package_in(one))))
+        listed_package().or_else(|| {
+            let cached = artefact::cached_folders(NAME);
+            newest_of(cached.iter().filter_map(|one| package_in(one)))
+        })
     });
     recipe_of(package.as_deref())
 }

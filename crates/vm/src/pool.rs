@@ -112,6 +112,9 @@ fn device(name: &str, bytes: u64, address: u64, is_read_only: bool) -> [String; 
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+    use std::os::unix::fs::FileExt;
+
     use super::*;
     use crate::backing_file::FolderLock;
 
@@ -129,18 +132,22 @@ mod tests {
         let pool = Pool { address: "0x2080000000".into() };
         let folder = tempfile::tempdir().unwrap();
         let lock = Arc::new(FolderLock::take(folder.path(), false).unwrap());
+        let write = |byte: u8| {
+            // Not truncated, which would end a forwarder.
+            let copy = File::options().write(true).open(folder.path().join("range-0-of-0"));
+            copy.unwrap().write_all_at(&[byte; machine::mapping::PAGE], 0).unwrap();
+        };
         let stored = |is_started: bool| {
             let [mut writer, _] =
                 pool.hosts(&rules, Some(Folder { path: folder.path(), lock: &lock })).unwrap();
             let forwarder = if is_started { writer.start_forwarder() } else { None };
+            write(7);
             // A forwarder forwards the last stores when it is dropped.
-            std::fs::write(folder.path().join("range-0-of-0"), [7; machine::mapping::PAGE])
-                .unwrap();
             drop((forwarder, writer));
             std::fs::read(folder.path().join("range-0")).unwrap()[0]
         };
         assert_eq!(stored(false), 0);
-        std::fs::write(folder.path().join("range-0-of-0"), [0; machine::mapping::PAGE]).unwrap();
+        write(0);
         assert_eq!(stored(true), 7);
     }
 

@@ -111,7 +111,7 @@ fn the_suites_are_those_of_the_program_without_the_one_that_tests_it() {
     let bench = Bench::new();
     let listed: serde_json::Value = serde_json::from_str(&bench.ok(&["list", "--json"])).unwrap();
     let names =
-        listed["suites"].as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap());
+        listed["suites"].as_array().unwrap().iter().map(|one| one["suite"].as_str().unwrap());
     let names: Vec<_> = names.filter(|name| *name != "planted").collect();
     assert_eq!(names, SUITES.map(|suite| suite.name()));
 }

@@ -16,7 +16,7 @@ const ERROR_STEPS: u64 = 100;
 const MIN_SINGLE: u64 = 32;
 /// Minimum number of batches.
 const MIN_BATCHES: usize = 5;
-/// Operations per batch without timing, as far as the operation allows it.
+/// Minimum operations per batch without timing, as far as the operation allows it.
 const UNTIMED_SIZE: usize = 200;
 /// Maximum number of batches, which are kept in memory until the end of the sample.
 const MAX_BATCHES: usize = 1 << 16;
@@ -223,8 +223,11 @@ pub(super) fn in_batches(
 
 /// Makes a fixed number of batches, whose number of operations does not depend on a time, and counts what they verify.
 pub(super) fn verified(operation: &mut impl Operation) -> Result<Measurement, Failure> {
-    let sizes = operation.sizes();
-    let size = UNTIMED_SIZE.clamp(*sizes.start(), *sizes.end());
+    // As for a timed batch, the minimum is doubled: some operations need a multiple of it.
+    let (mut size, max) = operation.sizes().into_inner();
+    while size < UNTIMED_SIZE && size <= max / 2 {
+        size *= 2;
+    }
     operation.start()?;
     let mut made = 0;
     for _ in 0..MIN_BATCHES {
