@@ -54,6 +54,11 @@ impl<'a> ValueFormat<'a> {
         format::ends(&estimate.interval, |end| self.number(end, half))
     }
 
+    /// Returns a title with the unit, e.g. `median in cycles`; without it if each value has its own.
+    pub(crate) fn label(&self, title: &str) -> String {
+        self.scale.as_ref().map_or_else(|| title.to_owned(), |scale| scale.label(title))
+    }
+
     /// Returns the unit for the caption; empty if each value has its own.
     pub(crate) fn caption(&self) -> &str {
         self.scale.as_ref().map_or("", Scale::unit)

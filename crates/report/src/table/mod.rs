@@ -5,8 +5,11 @@ mod causes;
 mod cell;
 mod compare;
 mod fleet;
+mod groups;
 mod inventory;
 mod notes;
+mod order;
+mod ordered;
 mod pivot;
 mod point_list;
 mod reasons;
@@ -19,12 +22,14 @@ mod verdicts;
 
 pub use compare::{CompareOutput, compare};
 pub use fleet::{fleet, fleet_line, is_worse};
+pub use groups::Groups;
 pub use inventory::{
     Declared, DoctorOutput, Lack, ListOutput, describe, doctor, doctor_output, list, list_output,
     options,
 };
 pub use lab::table::Page;
 pub use notes::differing;
+pub use order::{BY_VALUE, Order, can_sort};
 pub use screen::{NoHeadline, Screen};
 pub use show::{BundleValues, ShowOptions, ShowOutput, measured, show, show_output};
 pub use sides::{SidesOutput, sides, sides_output};

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use lab::point::{Level, Point};
 
 use super::cell::{BestSelector, Rows, ValueCell, ValueFormat, aligned};
+use super::groups::{self, Group};
 use super::notes::Notes;
 use super::section::{Axis, Section};
 use lab::table::{COLUMN_GAP, ColumnHeader, Page, TableCell};
@@ -15,6 +16,8 @@ pub(crate) struct Pivot {
     pub(crate) across: Axis,
     /// Cells by column, then by row; `None` if the experiment has no such point.
     pub(crate) columns: Vec<Vec<Option<ValueCell>>>,
+    /// Groups of rows; empty if the table is not divided.
+    pub(crate) groups: Vec<Group>,
 }
 
 /// Returns the table of a section of two factors.
@@ -55,13 +58,30 @@ pub(crate) fn pivot(
         .iter()
         .map(|across| first.levels.iter().map(|down| cell(across, down)).collect())
         .collect();
-    Pivot { down: first.clone(), across: second.clone(), columns }
+    Pivot { down: first.clone(), across: second.clone(), columns, groups: Vec::new() }
 }
 
 impl Pivot {
+    /// Divides a long table by the group of each row, e.g. the class of its instruction.
+    pub(crate) fn divided<'g>(
+        self,
+        group: impl Fn(&Point) -> Option<&'g str>,
+        fixed: &Point,
+    ) -> Self {
+        let point = |down: &Level| {
+            let across = self.across.levels.first().cloned();
+            let point = fixed.with(&self.down.factor, down.clone());
+            across.map_or(point.clone(), |across| point.with(&self.across.factor, across))
+        };
+        let points: Vec<Point> = self.down.levels.iter().map(point).collect();
+        let groups = groups::divide(points.iter().map(|point| group(point)));
+        Self { groups, ..self }
+    }
+
     /// Renders the table, transposed or split by columns if it is too wide.
     pub(crate) fn text(&self, page: Page) -> String {
-        if self.parts(page).len() == 1 {
+        // The groups are those of its rows.
+        if self.parts(page).len() == 1 || !self.groups.is_empty() {
             return self.in_parts(page);
         }
         let transposed = self.transposed();
@@ -78,6 +98,7 @@ impl Pivot {
             down: self.across.clone(),
             across: self.down.clone(),
             columns: (0..self.down.levels.len()).map(row).collect(),
+            groups: Vec::new(),
         }
     }
 
@@ -132,6 +153,10 @@ impl Pivot {
             let label = std::iter::once(TableCell::from(level.as_str()));
             label.chain(columns.iter().map(|column| column[at].clone())).collect()
         };
-        page.table(&headers, self.down.levels.iter().enumerate().map(line).collect())
+        let lines: Vec<Vec<TableCell>> = self.down.levels.iter().enumerate().map(line).collect();
+        match self.groups.as_slice() {
+            [] => page.table(&headers, lines),
+            groups => groups::text(groups, &headers, &lines, page),
+        }
     }
 }

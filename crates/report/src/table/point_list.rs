@@ -5,6 +5,7 @@ use lab::statistics::{Estimate, IntervalKind};
 use lab::summary::Row;
 
 use super::cell::{BestSelector, Rows, ValueCell, ValueFormat, aligned};
+use super::groups::{self, Group};
 use super::notes::{Notes, half};
 use super::section::{Axis, Section};
 use lab::table::{COLUMN_GAP, ColumnHeader, Emphasis, Page, TableCell};
@@ -13,6 +14,8 @@ use lab::table::{COLUMN_GAP, ColumnHeader, Emphasis, Page, TableCell};
 const MAX_SHORT: f64 = 1000.0;
 /// Columns that a narrow page omits, in this order; JSON has all.
 const OPTIONAL: [&str; 5] = ["outliers", "void", "MAD", "min", WITH_VOIDS];
+/// Title of the column of medians.
+pub(crate) const MEDIAN: &str = "median";
 /// Title of the column of the median of the first attempts, void or not.
 const WITH_VOIDS: &str = "with voids";
 
@@ -21,6 +24,10 @@ pub(crate) struct PointList {
     pub(crate) columns: Vec<Column>,
     /// Number of columns at the left that contain levels.
     pub(crate) labels: usize,
+    /// Groups of rows; empty if the list is not divided.
+    pub(crate) groups: Vec<Group>,
+    /// Title of the column of medians with the unit, for a list so long that the caption is far away.
+    title: String,
 }
 
 /// Column of a list.
@@ -30,17 +37,17 @@ pub(crate) struct Column {
     pub(crate) cells: Vec<TableCell>,
 }
 
-/// Returns the list of the points of a section.
+/// Returns a list of some points of a section.
 pub(crate) fn point_list(
     section: &Section,
+    points: &[Point],
     rows: &Rows<'_>,
     format: &ValueFormat<'_>,
     selector: &BestSelector<'_>,
     notes: &mut Notes,
 ) -> PointList {
-    let points = section.in_order();
     let best = match section.axes.as_slice() {
-        [axis] if selector.chooses(axis) => selector.best(&points),
+        [axis] if selector.chooses(axis) => selector.best(&section.points),
         _ => None,
     };
     let rows: Vec<Option<&Row>> = points.iter().map(|point| rows.get(point).copied()).collect();
@@ -48,17 +55,52 @@ pub(crate) fn point_list(
         Some(ValueCell::new(*row, best.as_ref() == Some(point), format, notes))
     };
     let cells: Vec<Option<ValueCell>> = points.iter().zip(&rows).map(cell).collect();
-    let mut columns: Vec<Column> = section.axes.iter().map(|axis| factor(axis, &points)).collect();
-    columns.push(Column { header: ColumnHeader::right("median"), cells: aligned(&cells) });
+    let mut columns: Vec<Column> = section.axes.iter().map(|axis| factor(axis, points)).collect();
+    columns.push(Column { header: ColumnHeader::right(MEDIAN), cells: aligned(&cells) });
     columns.extend(spread(&rows, format));
     columns.extend(counts(&rows));
-    PointList { columns, labels: section.axes.len() }
+    PointList {
+        columns,
+        labels: section.axes.len(),
+        groups: Vec::new(),
+        title: format.label(MEDIAN),
+    }
 }
 
 impl PointList {
     /// Returns the number of points.
     pub(crate) fn points(&self) -> usize {
         self.columns.first().map_or(0, |column| column.cells.len())
+    }
+
+    /// Divides a long list by the groups of its points.
+    pub(crate) fn divided<'a>(self, groups: impl Iterator<Item = Option<&'a str>>) -> Self {
+        let groups = groups::divide(groups);
+        let title = self.title.clone();
+        if groups.is_empty() { self } else { Self { groups, ..self.with_median_as(&title) } }
+    }
+
+    /// Changes the title of the column of medians.
+    pub(crate) fn with_median_as(mut self, title: &str) -> Self {
+        let medians = self.columns.iter_mut().find(|column| column.header.title == MEDIAN);
+        if let Some(column) = medians {
+            column.header.title = title.to_owned();
+        }
+        self
+    }
+
+    /// Replaces the columns of levels.
+    pub(crate) fn with_labels(mut self, labels: Vec<Column>) -> Self {
+        let count = labels.len();
+        self.columns.splice(..self.labels.min(self.columns.len()), labels);
+        Self { labels: count, ..self }
+    }
+
+    /// Adds a column after those of the levels.
+    pub(crate) fn with_column(mut self, title: &str, cells: Vec<TableCell>) -> Self {
+        let column = Column { header: ColumnHeader::right(title), cells };
+        self.columns.insert(self.labels.min(self.columns.len()), column);
+        self
     }
 
     /// Renders the columns that fit the page.
@@ -68,7 +110,11 @@ impl PointList {
         let headers: Vec<ColumnHeader> =
             columns.iter().map(|column| column.header.clone()).collect();
         let line = |at: usize| columns.iter().map(|column| column.cells[at].clone()).collect();
-        page.table(&headers, (0..self.points()).map(line).collect())
+        let lines: Vec<Vec<TableCell>> = (0..self.points()).map(line).collect();
+        match self.groups.as_slice() {
+            [] => page.table(&headers, lines),
+            groups => groups::text(groups, &headers, &lines, page),
+        }
     }
 }
 
@@ -79,7 +125,8 @@ impl Column {
     }
 }
 
-fn factor(axis: &Axis, points: &[Point]) -> Column {
+/// Returns the column of a factor's levels.
+pub(crate) fn factor(axis: &Axis, points: &[Point]) -> Column {
     let is_number = axis.levels.iter().all(|level| level.number().is_some());
     let header = if is_number {
         ColumnHeader::right(&axis.factor)

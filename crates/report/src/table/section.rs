@@ -67,6 +67,18 @@ pub(crate) fn sections(points: Vec<&Point>, experiment: Option<&Experiment>) -> 
     sections
 }
 
+/// Returns one section of all points, with the factors in the order of the sweeps.
+pub(crate) fn whole(points: &[&Point], experiment: Option<&Experiment>) -> Section {
+    let defaults = experiment.map(|experiment| experiment.defaults.clone()).unwrap_or_default();
+    let mut factors: Vec<String> = Vec::new();
+    for factor in experiment.into_iter().flat_map(|experiment| experiment.sweeps.iter().flatten()) {
+        if !factors.contains(factor) {
+            factors.push(factor.clone());
+        }
+    }
+    Section::new(points, &factors, &defaults)
+}
+
 impl Section {
     /// Returns the section of some points; the factors in `first` precede the others.
     fn new(points: &[&Point], first: &[String], defaults: &Point) -> Self {

@@ -20,7 +20,9 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::cell::{BestSelector, Rows, ValueFormat};
+use super::groups::Groups;
 use super::notes::{Notes, others_left_out, remarks};
+use super::order::{Order, RowOrder};
 use super::pivot::{Pivot, pivot};
 use super::point_list::{PointList, point_list};
 use super::section::{Section, points, sections};
@@ -41,6 +43,10 @@ pub struct ShowOptions {
     pub unit: Unit,
     /// Points to show.
     pub filter: Filter,
+    /// Order of the rows: one list per experiment. `None` for a table per sweep, in the order of the declaration.
+    pub order: Option<Order>,
+    /// Groups by which long tables are divided.
+    pub groups: Groups,
 }
 
 /// Returns the experiments of a run that have samples, in the order of their first samples.
@@ -166,9 +172,10 @@ pub fn show_output(
 
 /// One experiment to be shown.
 pub(crate) struct ShownExperiment<'a> {
-    run: &'a Run,
-    experiment: Option<&'a Experiment>,
-    options: &'a ShowOptions,
+    pub(super) run: &'a Run,
+    pub(super) experiment: Option<&'a Experiment>,
+    pub(super) options: &'a ShowOptions,
+    order: Option<RowOrder<'a>>,
     pub(crate) summary: Rc<Summary>,
 }
 
@@ -176,7 +183,7 @@ impl<'a> ShownExperiment<'a> {
     /// Summarises an experiment.
     ///
     /// # Errors
-    /// Returns an error if the run has no samples of the experiment or no such metric.
+    /// Returns an error if the run has no samples of the experiment or no such metric, or nothing to sort by.
     pub(crate) fn new(
         run: &'a Run,
         id: &str,
@@ -187,23 +194,32 @@ impl<'a> ShownExperiment<'a> {
         let metric = options.metric.clone().or_else(|| Some(experiment?.metric.clone()));
         let metric = metric.or_else(first).unwrap_or_default();
         let summary = summarise(run, id, &metric, options.unit)?;
-        Ok(Self::with_summary(run, id, options, Rc::new(summary)))
+        let order = options.order.as_ref();
+        let order =
+            order.map(|order| RowOrder::new(run, &summary, order, options.unit)).transpose()?;
+        Ok(Self { order, ..Self::with_summary(run, id, options, Rc::new(summary)) })
     }
 
-    /// Returns an experiment that is summarised already.
+    /// Returns an experiment that is summarised already, in the order of the declaration.
     pub(crate) fn with_summary(
         run: &'a Run,
         id: &str,
         options: &'a ShowOptions,
         summary: Rc<Summary>,
     ) -> Self {
-        Self { run, experiment: run.record.experiments.get(id), options, summary }
+        let experiment = run.record.experiments.get(id);
+        Self { run, experiment, options, order: None, summary }
     }
 
-    /// Returns the rows that the options select.
+    /// Returns the rows that the options select, in their order.
     pub(crate) fn rows(&self) -> Vec<&Row> {
         let rows = self.summary.rows.iter();
-        rows.filter(|row| self.options.filter.matches(&row.point)).collect()
+        let rows: Vec<&Row> = rows.filter(|row| self.options.filter.matches(&row.point)).collect();
+        let Some(order) = &self.order else { return rows };
+        let mut points: Vec<&Point> = rows.iter().map(|row| &row.point).collect();
+        order.apply(&mut points, &rows);
+        let by_point: Rows<'_> = rows.iter().map(|row| (&row.point, *row)).collect();
+        points.iter().filter_map(|point| by_point.get(point).copied()).collect()
     }
 
     fn output(&self) -> ExperimentOutput {
@@ -310,6 +326,9 @@ impl<'a> ShownExperiment<'a> {
         let measured = self.summary.rows.iter().map(|row| &row.point);
         let points = points(self.experiment, measured, &self.options.filter);
         let by_point: Rows<'_> = rows.iter().map(|row| (&row.point, *row)).collect();
+        if let Some(order) = &self.order {
+            return vec![self.ordered_table(points, order, &by_point, &selector, notes)];
+        }
         let mut tables = Vec::new();
         for section in sections(points, self.experiment) {
             tables.extend(self.section_tables(&section, &by_point, &selector, notes));
@@ -334,18 +353,26 @@ impl<'a> ShownExperiment<'a> {
             caption: (index == 0).then(|| caption(section, &format)),
             part: if is_split { part.caption(&section.fixed) } else { String::new() },
             content: match part.axes.as_slice() {
-                [first, second] => TableContent::Pivot(pivot(
-                    part,
-                    (first, second),
-                    rows,
-                    &format,
-                    selector,
-                    notes,
-                )),
-                _ => TableContent::List(point_list(part, rows, &format, selector, notes)),
+                [first, second] => {
+                    let axes = (first, second);
+                    let pivot = pivot(part, axes, rows, &format, selector, notes);
+                    TableContent::Pivot(pivot.divided(|point| self.group(point), &part.fixed))
+                }
+                _ => {
+                    let points = part.in_order();
+                    let list = point_list(part, &points, rows, &format, selector, notes);
+                    let groups = points.iter().map(|point| self.group(point));
+                    TableContent::List(list.divided(groups))
+                }
             },
         };
         parts.iter().enumerate().map(table).collect()
+    }
+
+    /// Returns the group of a point in long tables.
+    fn group(&self, point: &Point) -> Option<&str> {
+        let groups = self.options.groups.get(&self.summary.experiment)?;
+        groups.get(point).map(String::as_str)
     }
 }
 

@@ -23,9 +23,9 @@ use report::table::{self, JudgedClaim, NoHeadline, Page, Screen, ShowOptions, Sh
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::headlines;
 use super::next::{Rounds, commands};
 use super::plot::{Figures, PlotOutput};
+use super::{headlines, show};
 use crate::arguments::{self, SelectionArgs};
 use crate::error::CliError;
 use crate::output::{print, print_json, print_plain};
@@ -167,7 +167,9 @@ impl Results<'_> {
 
     fn print_tables(&self) -> Result<(), CliError> {
         let page = Page::stdout();
-        print(&table::show(self.run, self.experiments, &ShowOptions::default(), page)?)?;
+        let groups = show::groups(self.run, self.experiments);
+        let options = ShowOptions { groups, ..ShowOptions::default() };
+        print(&table::show(self.run, self.experiments, &options, page)?)?;
         stored_run::print_inconsistencies(self.run)?;
         if self.judged.is_empty() {
             return Ok(());
