@@ -74,7 +74,7 @@ impl Pivot {
             across.map_or(point.clone(), |across| point.with(&self.across.factor, across))
         };
         let points: Vec<Point> = self.down.levels.iter().map(point).collect();
-        let groups = groups::divide(points.iter().map(|point| group(point)));
+        let groups = groups::divide(points.iter().map(group));
         Self { groups, ..self }
     }
 
