@@ -13,12 +13,14 @@ use crate::suites::SUITES;
 mod export;
 mod fleet;
 mod hosts;
+mod import;
 mod show;
 mod slurm;
 
 pub(crate) use export::{Direction, Export, ExportFormat};
 pub(crate) use fleet::Fleet;
 pub(crate) use hosts::{ConfigArgs, HostArgs, HostsCommand, Logs, RunHosts};
+pub(crate) use import::Import;
 pub(crate) use show::Show;
 pub(crate) use slurm::SlurmArgs;
 
@@ -60,6 +62,8 @@ pub(crate) enum Command {
     Report(Report),
     /// Export samples, or values with intervals for CI and monitoring
     Export(Export),
+    /// Place the results of another program next to those of a run
+    Import(Import),
     /// Print the JSON Schema of an output, or list all
     Schema(Schema),
     /// Write a run with everything that follows from it to one file, or check such a file
@@ -133,6 +137,7 @@ impl Command {
             | Self::Fleet(_)
             | Self::Report(_)
             | Self::Export(_)
+            | Self::Import(_)
             | Self::Schema(_)
             | Self::Bundle(_)
             | Self::Completions { .. }

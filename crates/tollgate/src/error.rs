@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use exchange::ExchangeError;
 use lab::compare::CompareError;
 use lab::data::DataError;
 use lab::journal::JournalError;
@@ -102,6 +103,19 @@ impl From<FigureError> for CliError {
             FigureError::Summary { why, .. } => status_of(why),
             FigureError::Declaration { .. } => 2,
             _ => 1,
+        };
+        Self { line: error.to_string(), status }
+    }
+}
+
+impl From<ExchangeError> for CliError {
+    fn from(error: ExchangeError) -> Self {
+        let status = match &error {
+            ExchangeError::Read { .. }
+            | ExchangeError::Content { .. }
+            | ExchangeError::Option(_)
+            | ExchangeError::Data(_) => 2,
+            ExchangeError::Write(_) => 1,
         };
         Self { line: error.to_string(), status }
     }

@@ -21,8 +21,8 @@ use lab::terminal::OutputError;
 
 use arguments::{Arguments, Command};
 use commands::{
-    bundle, claims, compare, doctor, explain, export, fleet, guest, hosts, inspect, logs, man,
-    plot, report, run, schema, show, summary,
+    bundle, claims, compare, doctor, explain, export, fleet, guest, hosts, import, inspect, logs,
+    man, plot, report, run, schema, show, summary,
 };
 use error::CliError;
 use suites::SUITES;
@@ -83,6 +83,7 @@ fn dispatch(command: Command) -> Result<u8, CliError> {
         Command::Fleet(args) => fleet::fleet(&args),
         Command::Report(args) => report::report(&args),
         Command::Export(args) => export::export(&args),
+        Command::Import(args) => import::import(&args),
         Command::Schema(args) => schema::schema(&args),
         Command::Bundle(args) => bundle::bundle(&args),
         Command::Completions { shell } => inspect::completions(shell),

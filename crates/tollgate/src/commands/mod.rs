@@ -12,6 +12,7 @@ mod forecast;
 pub(crate) mod guest;
 mod headlines;
 pub(crate) mod hosts;
+pub(crate) mod import;
 pub(crate) mod inspect;
 pub(crate) mod logs;
 pub(crate) mod man;

@@ -1,5 +1,6 @@
 //! `tollgate schema`: the JSON Schemas of all JSON output.
 
+use exchange::ImportOutput;
 use lab::adhoc::MeasuredOutput;
 use lab::fleet::Fleet;
 use lab::journal::{self, RunRecord};
@@ -56,6 +57,7 @@ fn outputs() -> Vec<OutputSchema> {
         OutputSchema::of::<GuestsOutput<'_>>(),
         OutputSchema::of::<HostsOutput>(),
         OutputSchema::of::<SamplesOutput<'_>>(),
+        OutputSchema::of::<ImportOutput>(),
         OutputSchema::of::<MeasuredOutput<'_>>(),
         OutputSchema::of::<BundleClaims<'_>>(),
         OutputSchema::of::<BundleValues>(),
