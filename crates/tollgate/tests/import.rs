@@ -6,6 +6,7 @@ mod harness;
 
 use std::collections::BTreeMap;
 use std::io::Write;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use harness::{Bench, file};
@@ -230,6 +231,67 @@ fn a_dump_of_instlatx64_agrees_except_where_it_differs() {
 }
 
 #[test]
+fn an_exported_table_is_read_back_with_the_same_values() {
+    let bench = Bench::new();
+    let output = bench.run(&["export", "uops-xml", "--results", RUN, "-o", "table.xml"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let messages = String::from_utf8_lossy(&output.stderr);
+    assert!(messages.contains("whose operands the format does not express"), "{messages}");
+    let arguments = ["import", "uops-info", "table.xml", "--results", RUN];
+    let imported = bench.json(&[&arguments[..], &["--json"]].concat());
+    for count in imported["agreement"].as_array().unwrap() {
+        assert!(count["agrees"].as_u64().unwrap() > 300, "{count}");
+        for name in ["differs", "differs_with_reason", "unresolved"] {
+            assert_eq!(count[name], 0, "{count}: {imported}");
+        }
+    }
+    let architecture = imported["source"]["conditions"][1]["value"].as_str().unwrap();
+    assert_eq!(architecture, "EMR, that of this run's CPU");
+    let named = [&arguments[..], &["--arch", "SKL"]].concat();
+    let line = bench.refused(&named, 2);
+    assert!(line.contains("no measurements of 'SKL'; choose one with --arch: EMR"), "{line}");
+    let twice = bench.ok(&["export", "uops-xml", "--results", RUN, "--arch", "MINE"]);
+    assert!(twice.contains("<architecture name=\"MINE\">"));
+    assert_eq!(
+        twice.replace("MINE", "EMR"),
+        std::fs::read_to_string(bench.path().join("table.xml")).unwrap()
+    );
+}
+
+#[test]
+fn osaca_reads_the_exported_table() {
+    let test = "osaca_reads_the_exported_table";
+    let Some(library) = std::env::var_os("TOLLGATE_PYTHON") else {
+        return untested::note(test, &"TOLLGATE_PYTHON names no folder with osaca");
+    };
+    let bench = Bench::new();
+    bench.ok(&["export", "uops-xml", "--results", RUN, "-o", "table.xml"]);
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/machine_model.py");
+    let output = Command::new("python3")
+        .arg(script)
+        .args(["table.xml", "EMR"])
+        .current_dir(bench.path())
+        // OSACA writes caches into the home folder.
+        .env("HOME", bench.path())
+        .env("PYTHONPATH", library)
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    let lines = String::from_utf8(output.stdout).unwrap();
+    let latencies: BTreeMap<&str, &str> =
+        lines.lines().filter_map(|line| line.split_once(' ')).collect();
+    let forms: usize = latencies["forms"].parse().unwrap();
+    assert!(forms > 300, "{lines}");
+    // What OSACA's model has for an instruction in its own assembler text is what we measured.
+    let ours = our_forms(&bench);
+    for (text, form) in [("imulq", "imul R64 R64"), ("vaddpd", "vaddpd YMM YMM YMM")] {
+        let latency: f64 = latencies[text].parse().unwrap();
+        assert!((latency - ours[form]["latency"]).abs() <= 0.5, "{text}: {lines}");
+    }
+}
+
+#[test]
 fn wrong_files_and_options_are_refused_in_one_line() {
     let bench = Bench::new();
     file(&bench, "other.txt", "hello\n");
@@ -259,4 +321,6 @@ fn wrong_files_and_options_are_refused_in_one_line() {
     }
     let line = bench.refused(&["import", "mbw", "other.txt"], 1);
     assert!(line.contains("no run here"), "{line}");
+    let line = bench.refused(&["export", "bmf", "--arch", "SKL", "--results", RUN], 2);
+    assert!(line.contains("--arch: only uops-xml"), "{line}");
 }

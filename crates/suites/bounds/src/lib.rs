@@ -21,6 +21,7 @@ use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use lab::capability::Capability;
 use lab::suite::{CommandError, Lab, Suite, SuiteCommand};
 
+pub use instructions::{OperandRole, operand_roles};
 pub use tables::in_kernel::PATCH as TABLES_PATCH;
 
 /// The suite.

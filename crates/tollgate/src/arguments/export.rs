@@ -23,6 +23,8 @@ pub(crate) enum ExportFormat {
     Openmetrics,
     /// Summary of headlines, verdicts and what the machine lacks
     Markdown,
+    /// Instruction table in the format of uops.info's instructions.xml
+    UopsXml,
 }
 
 /// Better direction of metrics.
@@ -50,6 +52,9 @@ pub(crate) struct Export {
     /// Direction of the exported metrics; for github-action-benchmark only, which requires it
     #[arg(long, value_enum, value_name = "DIRECTION")]
     pub(crate) better: Option<Direction>,
+    /// Name of the architecture; for uops-xml only [default: uops.info's name of the run's CPU]
+    #[arg(long = "arch", value_name = "NAME")]
+    pub(crate) architecture: Option<String>,
     /// Extra TOML file of claims and headlines; for openmetrics and markdown (repeatable)
     #[arg(short = 'e', long = "experiments", value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,

@@ -22,7 +22,7 @@ use crate::stored_run;
 
 /// Exports the samples or values of the newest run.
 pub(crate) fn export(args: &Export) -> Result<u8, CliError> {
-    check_direction(args)?;
+    check_options(args)?;
     if let Some(folder) = &args.fleet {
         return export_fleet(args, folder);
     }
@@ -50,6 +50,7 @@ pub(crate) fn export(args: &Export) -> Result<u8, CliError> {
             values_text(args, &run, &experiments, text)?
         }
         ExportFormat::Markdown => summary(args, &run, &experiments)?,
+        ExportFormat::UopsXml => instruction_table(args, &run)?,
     };
     // CPU and host names are text from outside.
     write_text(args, &terminal::lines(&text))
@@ -86,8 +87,11 @@ fn export_partitions(args: &Export, folder: &Path, out: &Path) -> Result<u8, Cli
     Ok(0)
 }
 
-/// Checks that a direction is given if and only if the format has one.
-fn check_direction(args: &Export) -> Result<(), CliError> {
+/// Checks that a direction is given if and only if the format has one, and an architecture only if it has one.
+fn check_options(args: &Export) -> Result<(), CliError> {
+    if args.architecture.is_some() && args.format != ExportFormat::UopsXml {
+        return Err(CliError::usage("--arch: only uops-xml names an architecture; omit it"));
+    }
     let line = match (args.format, args.better) {
         (ExportFormat::GithubActionBenchmark, None) => {
             "github-action-benchmark: a file has metrics of one direction; use --better higher for its tool \
@@ -143,6 +147,20 @@ fn values_text(
         print_message(&format!("not exported: {left_out}"));
     }
     Ok(text)
+}
+
+/// Returns the instruction table as XML, and reports how many forms are not exported.
+fn instruction_table(args: &Export, run: &Run) -> Result<String, CliError> {
+    stored_run::check_one_program(run)?;
+    let roles = bounds::operand_roles();
+    let table = exchange::export_uops_info(run, &roles, args.architecture.as_deref())?;
+    if table.left_out > 0 {
+        print_message(&format!(
+            "not exported: {}, whose operands the format does not express",
+            count(table.left_out, "form")
+        ));
+    }
+    Ok(table.text)
 }
 
 fn summary(args: &Export, run: &Run, experiments: &[String]) -> Result<String, CliError> {

@@ -16,6 +16,7 @@ mod operand;
 mod plan;
 mod prepared;
 mod register_set;
+mod roles;
 pub(crate) mod sharing;
 mod sibling;
 mod value;
@@ -29,6 +30,8 @@ use lab::method::{Method, Params, Probe};
 use lab::metric::{Better, Metric};
 use lab::point::Point;
 use lab::sample::Failure;
+
+pub use roles::{OperandRole, operand_roles};
 
 use crate::bounds_registers::BoundsRegisters;
 use crate::timing::{Data, LoopTimer};
