@@ -187,15 +187,16 @@ fn fleet(seed: u64, nodes: u64, rounds: u32, machines: Machines, planted: f64) -
 
 /// Returns the number of fleets of equal nodes in which any node is an outlier.
 fn false_alarms(fleets: u64, nodes: u64, rounds: u32, machines: Machines) -> u64 {
-    let alarms = (0..fleets).filter(|seed| {
-        let fleet = fleet(*seed, nodes, rounds, machines, 1.0);
-        // A few values have correlated rounds, which are too few for an interval.
-        let all = nodes as usize * LENGTHS.len();
-        assert_eq!(fleet.judged + fleet.unjudged.points_without_value, all, "{fleet:?}");
-        assert!(fleet.judged * 10 >= all * 6, "{fleet:?}");
-        !fleet.outliers.is_empty()
-    });
-    alarms.count() as u64
+    let (mut alarms, mut judged) = (0, 0);
+    for seed in 0..fleets {
+        let fleet = fleet(seed, nodes, rounds, machines, 1.0);
+        alarms += u64::from(!fleet.outliers.is_empty());
+        judged += fleet.judged as u64;
+    }
+    // Values of correlated rounds, which are too few for an interval, are not judged: on busy machines, a quarter.
+    let all = fleets * nodes * LENGTHS.len() as u64;
+    assert!(judged * 10 >= all * 4, "{machines:?}, {nodes} nodes: {judged} of {all} are judged");
+    alarms
 }
 
 #[test]
@@ -221,7 +222,7 @@ fn long_false_alarms_are_at_most_5_percent() {
         (EQUAL, 8, 6),
         (EQUAL, 30, 20),
         (EQUAL, 300, 6),
-        (BUSY, 8, 10),
+        (BUSY, 14, 10),
         (BUSY, 30, 30),
         (BUSY, 300, 6),
     ] {
