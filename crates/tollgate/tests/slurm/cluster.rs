@@ -13,7 +13,7 @@ use machine::untested;
 use crate::harness::{Bench, is_busy};
 
 /// Timeout of what takes seconds on an idle machine.
-pub(crate) const TIMEOUT: Duration = Duration::from_secs(120);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(300);
 /// Names of the nodes.
 pub(crate) const NODES: [&str; 2] = ["n1", "n2"];
 

@@ -49,7 +49,7 @@ fn is_complete(run: &Run, rounds: usize) {
 #[test]
 fn nodes_measure_at_the_same_time_and_a_failed_one_resumes() {
     let Some(mut cluster) = cluster::start("runs on the nodes of a Slurm cluster") else { return };
-    const ROUNDS: &str = "500";
+    const ROUNDS: &str = "100";
     let words = ["run", "planted/delay", "--slurm", "--rounds", ROUNDS, "--seed", "5"];
     let mut command = cluster.tollgate(&words);
     // As within another job.
@@ -70,10 +70,11 @@ fn nodes_measure_at_the_same_time_and_a_failed_one_resumes() {
             .is_some_and(|run| run.samples.len() > ITEMS)
     };
     wait_for("samples of both nodes", || NODES.iter().all(|node| has_samples(node)));
-    let mut nodes = cluster.field(&job, "NodeList");
-    nodes.sort();
-    assert_eq!(nodes, NODES);
-    assert_eq!(cluster.field(&job, "JobState"), ["RUNNING"; 2], "both at the same time");
+    // In one look, because on an idle machine the run takes two seconds.
+    let jobs = cluster.slurm("scontrol", &["show", "job", "--oneliner", &job]);
+    let count = |word: &str| jobs.split_whitespace().filter(|one| *one == word).count();
+    assert_eq!(count("JobState=RUNNING"), 2, "both at the same time: {jobs}");
+    assert_eq!((count("NodeList=n1"), count("NodeList=n2")), (1, 1), "{jobs}");
     // The node loses power. Its controller notices that after a while; the administrator knows already.
     cluster.kill_node(0);
     let before = complete(&run_of(&cluster, "n1")).len();
@@ -99,7 +100,7 @@ fn nodes_measure_at_the_same_time_and_a_failed_one_resumes() {
 fn long_a_node_that_dies_unnoticed_is_requeued_and_waited_for() {
     let Some(mut cluster) = cluster::start("a node that dies unnoticed") else { return };
     let words =
-        ["run", "planted/delay", "--slurm", "--nodelist", "n[1-2]", "--rounds", "1500", "--wait"];
+        ["run", "planted/delay", "--slurm", "--nodelist", "n[1-2]", "--rounds", "150", "--wait"];
     let mut command = cluster.tollgate(&words);
     command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
     let waiting = command.spawn().unwrap();
@@ -115,7 +116,7 @@ fn long_a_node_that_dies_unnoticed_is_requeued_and_waited_for() {
     let text = printed(output, &cluster);
     assert!(text.contains(": 2 nodes (n1, n2)"), "{text}");
     for node in NODES {
-        is_complete(&run_of(&cluster, node), 1500);
+        is_complete(&run_of(&cluster, node), 150);
     }
 }
 
