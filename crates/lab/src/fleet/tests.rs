@@ -219,12 +219,12 @@ fn long_false_alarms_are_at_most_5_percent() {
         (QUIET, 8, 10),
         (QUIET, 30, 10),
         (QUIET, 300, 6),
-        (EQUAL, 8, 6),
+        (EQUAL, 8, 12),
         (EQUAL, 30, 20),
         (EQUAL, 300, 6),
         (BUSY, 14, 10),
         (BUSY, 30, 30),
-        (BUSY, 300, 6),
+        (BUSY, 300, 10),
     ] {
         let fleets = if nodes > 100 { 100 } else { 1000 };
         let alarms = false_alarms(fleets, nodes, rounds, machines);
