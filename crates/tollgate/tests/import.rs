@@ -178,7 +178,7 @@ fn a_dump_of_instlatx64_agrees_except_where_it_differs() {
     let forms = our_forms(&bench);
     let mut dump = String::from(
         "aida_bench64.dll build: 4.3.790.0 Oct 17 2018 09:21:32\n\
-         CPU#000 Vendor: GenuineIntel Family: 6 Model: cf Stepping: 2 CoreType:0x100c06f2\n\
+         CPU#000 Vendor: AuthenticAMD Family: 1a Model: 2 Stepping: 1 CoreType:0x10b00f21\n\
          CPU#000 Type: \"Example CPU\"\n",
     );
     for (number, (form, text)) in [
@@ -246,14 +246,14 @@ fn an_exported_table_is_read_back_with_the_same_values() {
         }
     }
     let architecture = imported["source"]["conditions"][1]["value"].as_str().unwrap();
-    assert_eq!(architecture, "EMR, that of this run's CPU");
+    assert_eq!(architecture, "ZEN5, that of this run's CPU");
     let named = [&arguments[..], &["--arch", "SKL"]].concat();
     let line = bench.refused(&named, 2);
-    assert!(line.contains("no measurements of 'SKL'; choose one with --arch: EMR"), "{line}");
+    assert!(line.contains("no measurements of 'SKL'; choose one with --arch: ZEN5"), "{line}");
     let twice = bench.ok(&["export", "uops-xml", "--results", RUN, "--arch", "MINE"]);
     assert!(twice.contains("<architecture name=\"MINE\">"));
     assert_eq!(
-        twice.replace("MINE", "EMR"),
+        twice.replace("MINE", "ZEN5"),
         std::fs::read_to_string(bench.path().join("table.xml")).unwrap()
     );
 }
@@ -269,7 +269,7 @@ fn osaca_reads_the_exported_table() {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/machine_model.py");
     let output = Command::new("python3")
         .arg(script)
-        .args(["table.xml", "EMR"])
+        .args(["table.xml", "ZEN5"])
         .current_dir(bench.path())
         // OSACA writes caches into the home folder.
         .env("HOME", bench.path())
