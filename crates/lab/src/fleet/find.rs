@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::journal::RECORD;
+use crate::journal::is_run;
 
 /// Maximum depth of a run's folder below the given one.
 const MAX_DEPTH: usize = 8;
@@ -41,14 +41,10 @@ fn descend(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) -> std::io::Re
     Ok(())
 }
 
-/// Returns whether a folder has a run record that is a regular file.
-fn is_run(folder: &Path) -> bool {
-    fs::symlink_metadata(folder.join(RECORD)).is_ok_and(|record| record.is_file())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::journal::RECORD;
     use std::os::unix::fs::symlink;
 
     #[test]

@@ -3,11 +3,12 @@
 
 use std::collections::HashSet;
 use std::fs::File;
-use std::io::{BufRead, BufReader, ErrorKind, Read as _, Write as _};
+use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
+use super::read::complete_lines;
 use super::written::{Key, key_of};
-use super::{JournalError, MAX_LINE, UNREADABLE, system};
+use super::{JournalError, UNREADABLE, system};
 use crate::terminal;
 use crate::timed_code::{TimedCode, check_loops};
 
@@ -34,27 +35,20 @@ fn each_line(
     file: File,
     mut each: impl FnMut(TimedCode),
 ) -> Result<u64, JournalError> {
-    let (mut reader, mut whole, mut line) = (BufReader::new(file), 0, Vec::new());
-    for number in 1.. {
-        line.clear();
-        let read = reader.by_ref().take(MAX_LINE).read_until(b'\n', &mut line);
-        let read = read.map_err(system(path, UNREADABLE))? as u64;
-        // An incomplete last line was being written when the lab was killed.
-        if line.last() != Some(&b'\n') && read < MAX_LINE {
-            break;
-        }
-        let code = serde_json::from_slice::<TimedCode>(&line).map_err(|why| why.to_string());
+    complete_lines(path, file, RESTORE, |number, line| {
+        let code = serde_json::from_slice::<TimedCode>(line).map_err(|why| why.to_string());
         let code = code.and_then(|code| check_loops(&code.loops).map(|()| code));
         each(code.map_err(|why| {
             let why = terminal::one_line(&why);
-            let remedy = "restore the file, or remove it and measure again with --fresh";
-            let what = format!("line {number} is not the code of a point ({why}); {remedy}");
+            let what = format!("line {number} is not the code of a point ({why}); {RESTORE}");
             JournalError::Damaged { path: path.into(), what }
         })?);
-        whole += read;
-    }
-    Ok(whole)
+        Ok(())
+    })
 }
+
+/// The remedy for a damaged line.
+const RESTORE: &str = "restore the file, or remove it and measure again with --fresh";
 
 /// The file while a session writes it. It is created with the first line.
 #[derive(Debug)]

@@ -125,7 +125,7 @@ pub fn runs(results: &Path) -> Result<Vec<PathBuf>, JournalError> {
 }
 
 /// Returns whether a folder has a run record that is a regular file.
-fn is_run(folder: &Path) -> bool {
+pub(crate) fn is_run(folder: &Path) -> bool {
     fs::symlink_metadata(folder.join(RECORD)).is_ok_and(|record| record.is_file())
 }
 

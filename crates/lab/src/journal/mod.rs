@@ -13,6 +13,7 @@ mod written;
 
 pub(crate) use code::CodeLog;
 pub use code::{CODE, open_code};
+pub(crate) use folder::is_run;
 pub use folder::{RunLocation, check_host, latest, newest, runs};
 pub use read::{Run, open};
 pub(crate) use record::now;

@@ -73,6 +73,25 @@ pub(super) fn each_line(
     lines: &mut Lines,
     mut each: impl FnMut(Sample) -> Result<(), String>,
 ) -> Result<u64, JournalError> {
+    complete_lines(path, file, RESTORE, |number, line| {
+        let sample = serde_json::from_slice::<Sample>(line).map_err(|why| why.to_string());
+        let kept = sample.and_then(|sample| {
+            sample.check_ranges()?;
+            lines.add(lines.key_of_new(&sample)?, sample.session, line);
+            each(sample)
+        });
+        kept.map_err(|why| damaged(path, number, &why))
+    })
+}
+
+/// Passes each line with its number to `each`; returns the offset of the end of the last complete line. An incomplete last
+/// line was being written when the lab was killed. `restore` is the remedy for a line that is too long.
+pub(super) fn complete_lines(
+    path: &Path,
+    file: File,
+    restore: &str,
+    mut each: impl FnMut(usize, &[u8]) -> Result<(), JournalError>,
+) -> Result<u64, JournalError> {
     let mut reader = BufReader::new(file);
     let mut whole = 0;
     let mut line = Vec::new();
@@ -83,19 +102,13 @@ pub(super) fn each_line(
         if read == MAX_LINE {
             return Err(JournalError::Damaged {
                 path: path.into(),
-                what: format!("line {number} is longer than {MAX_LINE} bytes; {RESTORE}"),
+                what: format!("line {number} is longer than {MAX_LINE} bytes; {restore}"),
             });
         }
         if read == 0 || line.last() != Some(&b'\n') {
             break;
         }
-        let sample = serde_json::from_slice::<Sample>(&line).map_err(|why| why.to_string());
-        let kept = sample.and_then(|sample| {
-            sample.check_ranges()?;
-            lines.add(lines.key_of_new(&sample)?, sample.session, &line);
-            each(sample)
-        });
-        kept.map_err(|why| damaged(path, number, &why))?;
+        each(number, &line)?;
         whole += read;
     }
     Ok(whole)
