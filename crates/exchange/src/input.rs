@@ -1,9 +1,9 @@
 //! Files of other programs, with their digests.
 
-use std::fmt::Write as _;
 use std::io::{self, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
+use lab::format::hexadecimal;
 use machine::file;
 use sha2::{Digest as _, Sha256};
 
@@ -113,14 +113,6 @@ impl<R: Read> Read for DigestingReader<R> {
         }
         Ok(count)
     }
-}
-
-fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        // Writing into a String cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use lab::format::hexadecimal;
 use sha2::{Digest, Sha256};
 
 use crate::error::HostError;
@@ -45,7 +46,7 @@ impl Program {
     }
 
     fn of(content: Vec<u8>) -> Self {
-        let digest = Sha256::digest(&content).iter().map(|byte| format!("{byte:02x}")).collect();
+        let digest = hexadecimal(&Sha256::digest(&content));
         Self { content, digest }
     }
 

@@ -254,6 +254,11 @@ pub fn percent(share: f64) -> String {
     format!("{percent:.decimals$}%")
 }
 
+/// Returns bytes, e.g. of a digest, in hexadecimal.
+pub fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// Formats a count, e.g. `1 round`, `20 rounds`.
 pub fn count(number: usize, thing: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };

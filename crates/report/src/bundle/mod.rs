@@ -15,6 +15,7 @@ mod program;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use lab::format;
 use sha2::{Digest, Sha256};
 
 pub use check::{Checked, check, open_run};
@@ -129,7 +130,7 @@ pub fn digest(bytes: &[u8]) -> String {
 
 /// Returns the digest of what was hashed, in hexadecimal.
 fn hexadecimal(hasher: Sha256) -> String {
-    hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    format::hexadecimal(&hasher.finalize())
 }
 
 /// Returns whether a path names a file, which is then a bundle, and not a folder of runs.

@@ -7,10 +7,10 @@ use std::path::Path;
 use lab::fleet::{self, Direction, Fleet, OutlierPoint};
 use lab::journal::{self, Run, RunRecord};
 use machine::file::Output;
-use sha2::{Digest, Sha256};
 
 use super::openmetrics::{factor_labels, head, in_braces};
 use super::{ExportError, Format, SampleFilter, to_file};
+use crate::bundle::digest;
 
 /// Labels that are not factors.
 const LABELS: [&str; 6] = ["experiment", "metric", "node", "cores", "setting", "direction"];
@@ -167,8 +167,7 @@ fn hosts(run: &Run, filter: SampleFilter<'_>) -> BTreeSet<String> {
 fn id(record: &RunRecord) -> String {
     let first = record.sessions.first().map(|one| format!("{} {}", one.start, one.boot_id));
     let text = format!("{} {} {}", record.host, record.seed, first.unwrap_or_default());
-    let digest = Sha256::digest(text.as_bytes());
-    digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    digest(text.as_bytes()).chars().take(16).collect()
 }
 
 /// Escapes a name for a path, as readers of partitioned files decode it.
