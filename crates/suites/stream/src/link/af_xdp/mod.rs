@@ -3,6 +3,18 @@
 mod program;
 mod ring;
 
+#[cfg(test)]
+mod ring_model;
+#[cfg(test)]
+mod ring_tests;
+
+/// What the rings consist of, which the loom tests replace.
+mod sync {
+    pub(super) use std::sync::atomic::{AtomicU32, Ordering};
+
+    pub(super) use machine::mapping::Mapping;
+}
+
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};

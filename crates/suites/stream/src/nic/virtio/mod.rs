@@ -13,7 +13,14 @@ mod ring;
 mod split;
 
 #[cfg(test)]
+mod model;
+#[cfg(test)]
 mod tests;
+
+/// Primitives of the rings, which the loom tests replace.
+mod sync {
+    pub(super) use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
+}
 
 pub(crate) use buffer::{HEADER, Scratch};
 pub(crate) use memory::{GuestMemory, GuestRegion};

@@ -1,11 +1,11 @@
 //! Packed rings.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, AtomicU64, Ordering, fence};
 
 use super::buffer::{INDIRECT, NEXT, Scratch, Translation, Unusable, WRITE, frame};
 use super::memory::GuestMemory;
 use super::ring::{MAX_SIZE, RingError, RingParams, Taken, part};
+use super::sync::{AtomicU16, AtomicU64, Ordering, fence};
 use crate::wire::PacketRef;
 use crate::wire::vector::Vector;
 
@@ -97,7 +97,7 @@ impl PackedRing {
         let bytes = u64::from(size).saturating_mul(size_of::<Descriptor>() as u64);
         let descriptors = part(memory, addresses.descriptors, bytes, align_of::<Descriptor>())?;
         part(memory, addresses.driver, 4, 4)?;
-        let events = part(memory, addresses.device, 4, 4)?.wrapping_add(2).cast::<AtomicU16>();
+        let events = part(memory, addresses.device, 4, 4)?.cast::<AtomicU16>().wrapping_add(1);
         // SAFETY: shared memory, aligned; all accesses are atomic.
         unsafe { &*events }.store(NO_EVENTS, Ordering::Relaxed);
         let position = Position { slot, wrap: base & WRAP != 0 };

@@ -1,11 +1,11 @@
 //! Split rings.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use super::buffer::{INDIRECT, NEXT, Scratch, Translation, Unusable, WRITE, frame};
 use super::memory::GuestMemory;
 use super::ring::{MAX_SIZE, RingError, RingParams, Taken, part};
+use super::sync::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 use crate::wire::PacketRef;
 
 /// Flag of the used ring: no notifications (`VIRTQ_USED_F_NO_NOTIFY`).
@@ -256,7 +256,7 @@ impl SplitRing {
         if count == 0 {
             return 0;
         }
-        let entries = self.used.wrapping_add(HEAD).cast::<UsedEntry>();
+        let entries = self.used.cast::<AtomicU16>().wrapping_add(2).cast::<UsedEntry>();
         while self.returned != self.head {
             let slot = usize::from(self.returned & self.mask);
             let (id, length) = self.taken.get(slot).copied().unwrap_or_default();
