@@ -533,7 +533,9 @@ def alike(rounds):
 
 
 def share_of(one):
-    return one.resolution / abs(one.value) if one.resolution > 0 else 0.0
+    if one.resolution == 0:
+        return 0.0
+    return one.resolution / abs(one.value) if one.value else math.inf
 
 
 def ratio_censored(above, below):
@@ -1876,7 +1878,8 @@ def main(path):
     try:
         return verify(path)
     # What a bundle from others lacks, or has in another form, can show anywhere.
-    except (OSError, LookupError, ValueError, TypeError, AttributeError, RecursionError, zipfile.BadZipFile) as why:
+    except (OSError, LookupError, ValueError, TypeError, AttributeError, ArithmeticError, RecursionError,
+            zipfile.BadZipFile) as why:
         say(f"error: {path}: {why!r}; get the bundle again from its source", file=sys.stderr)
         return 2
 
