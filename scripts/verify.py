@@ -75,8 +75,10 @@ def interpolated(ordered, confidence):
     share = min(max((outer - confidence) / (outer - inner), 0), 1)
     weight = (n - rank) * share / (rank + (n - 2 * rank) * share)
     at = min(rank, n - 1)
-    return ((1 - weight) * ordered[rank - 1] + weight * ordered[at],
-            (1 - weight) * ordered[n - rank] + weight * ordered[n - 1 - at])
+    # Exact for equal values.
+    def between(outer, inner):
+        return outer + weight * (inner - outer)
+    return between(ordered[rank - 1], ordered[at]), between(ordered[n - rank], ordered[n - 1 - at])
 
 
 def order_interval(ordered, inflation, confidence):

@@ -20,9 +20,9 @@ pub(crate) const RULE: &str = "within 0.05 cycles or 2%, whichever is larger";
 pub enum Agreement {
     /// Our median is within the tolerance of the stated value or range.
     Agrees,
-    /// Our interval is outside of the tolerance.
+    /// Our 95% interval is outside of the tolerance.
     Differs,
-    /// Our median is outside of the tolerance, but our interval is not.
+    /// Our median is outside of the tolerance, but our interval is not, or there are too few rounds for one.
     Unresolved,
 }
 
@@ -44,6 +44,15 @@ pub struct AgreementCount {
 }
 
 impl Agreement {
+    /// Returns its name, as in JSON.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Agrees => "agrees",
+            Self::Differs => "differs",
+            Self::Unresolved => "unresolved",
+        }
+    }
+
     /// Compares an estimate with a stated value or range.
     pub(crate) fn of(ours: &Estimate, theirs: &Stated) -> Self {
         let reference = if ours.median > theirs.high { theirs.high } else { theirs.low };
@@ -52,14 +61,14 @@ impl Agreement {
             return Self::Agrees;
         }
         let interval = &ours.interval;
-        let reaches = match interval.kind {
-            IntervalKind::Single => false,
-            IntervalKind::Range | IntervalKind::Confidence => {
-                interval.low <= theirs.high + tolerance
-                    && (theirs.is_upper_bound || interval.high >= theirs.low - tolerance)
+        let is_outside = interval.low > theirs.high + tolerance
+            || (!theirs.is_upper_bound && interval.high < theirs.low - tolerance);
+        match interval.kind {
+            IntervalKind::Confidence if is_outside => Self::Differs,
+            IntervalKind::Confidence | IntervalKind::Range | IntervalKind::Single => {
+                Self::Unresolved
             }
-        };
-        if reaches { Self::Unresolved } else { Self::Differs }
+        }
     }
 }
 
@@ -116,8 +125,10 @@ mod tests {
             assert_eq!(agreement(ours(median, 1e-6), theirs), expected, "{median} {theirs}");
         }
         assert_eq!(agreement(ours(1.3, 0.4), 1.0), Agreement::Unresolved);
-        // A single round has no interval.
-        assert_eq!(agreement(estimate(&[1.3]).unwrap(), 1.0), Agreement::Differs);
+        // Few rounds have no 95% interval.
+        for few in [&[1.3][..], &[1.3, 1.31]] {
+            assert_eq!(agreement(estimate(few).unwrap(), 1.0), Agreement::Unresolved);
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use lab::journal::Run;
-use lab::summary::{Row, Summary};
+use lab::summary::Row;
 use machine::cpu::Cpu;
 
 use crate::agreement::{Agreement, AgreementCount};
@@ -11,17 +11,15 @@ use crate::counterpart::{Counterparts, DeclaredCounterpart};
 use crate::error::ExchangeError;
 use crate::form::FormKey;
 use crate::instructions::{
-    CHAIN, Difference, EXPERIMENT, FORM, ForeignForm, METRICS, Reasons, by_key,
+    Difference, EXPERIMENT, FORM, ForeignForm, METRICS, Reasons, by_key, chain, rows,
 };
 use crate::ours::{Found, OurValues, why_missing};
 use crate::output::{ComparedValue, Counterpart, ImportOutput, OurValue, RunOutput};
-use crate::source::{ForeignCpu, ForeignValue, Format, Import};
+use crate::source::{ForeignCpu, ForeignValue, Format, Import, Stated};
 use crate::uops_info::Architectures;
 
 /// What holds for every import.
 const NOT_PAIRED: &str = "The imported values are another source's: not samples of this run, so ratios are not paired by rounds, have no interval and no verdict.";
-/// Factor of the load of the other hardware thread.
-const SIBLING: &str = "sibling";
 
 /// Places imported values next to those of a run.
 ///
@@ -72,7 +70,7 @@ fn is_other_cpu(theirs: &ForeignCpu, ours: Option<&Cpu>) -> Result<Option<bool>,
         ForeignCpu::Unknown => None,
         ForeignCpu::Model(family, model) => Some((*family, *model) != (ours.family, ours.model)),
         ForeignCpu::Architecture(name) => {
-            Architectures::built_in()?.of(ours).map(|known| known != name)
+            Architectures::built_in()?.of(ours).map(|known| known.name != name || !known.is_same)
         }
     })
 }
@@ -117,6 +115,10 @@ fn values(
         let experiment = declared.experiment.clone();
         compared.counterpart = Some(Counterpart { experiment, levels });
         match found {
+            Found::Row(_) if declared.metric != value.metric => {
+                let line = format!("not comparable: our value is a {}", declared.metric);
+                compared.remarks.push(line);
+            }
             Found::Row(row) => set_ours(&mut compared, &row),
             Found::Missing(why) => compared.remarks.push(why),
         }
@@ -155,11 +157,19 @@ fn instructions(
             let keys = FormKey::of_level(level);
             let variants = keys.iter().find_map(|key| forms.get(key));
             let form = variants.and_then(|variants| match metric {
-                "latency" => variants.for_latency(chain(row)),
+                "latency" => variants.for_latency(chain(row).unwrap_or("none")),
                 _ => variants.for_throughput(),
             });
-            let Some(form) = form else { continue };
+            let (Some(form), Some(variants)) = (form, variants) else { continue };
             let mut compared = compared_form(row, form, metric);
+            let (chain, stated) = (chain(row).unwrap_or("none"), compared.theirs);
+            if variants.are_several(form, |other| theirs(other, metric, chain)) {
+                let kept = if metric == "latency" { "longest" } else { "first" };
+                let of = stated.map_or_else(String::new, |it| format!(", {}", it.value));
+                compared
+                    .remarks
+                    .push(format!("the source states several values; the {kept} counts{of}"));
+            }
             if compared.agreement == Some(Agreement::Differs) {
                 let (format, registers) = (import.source.format, form.registers);
                 let difference = Difference { format, metric, level, registers, is_other_cpu };
@@ -173,18 +183,18 @@ fn instructions(
     Ok(())
 }
 
-/// Returns the rows of forms that run alone on their core.
-fn rows(summary: &Summary) -> impl Iterator<Item = &Row> {
-    summary.rows.iter().filter(|row| matches!(row.point.text(SIBLING), "" | "idle"))
+/// Returns what a source states of a form.
+fn theirs(form: &ForeignForm, metric: &str, chain: &str) -> Option<Stated> {
+    match metric {
+        "latency" => form.latencies.of_chain(chain),
+        _ => form.throughput,
+    }
 }
 
 /// Compares a metric of a form.
 fn compared_form(row: &Row, form: &ForeignForm, metric: &str) -> ComparedValue {
-    let chain = chain(row);
-    let theirs = match metric {
-        "latency" => form.latencies.of_chain(chain),
-        _ => form.throughput,
-    };
+    let chain = chain(row).unwrap_or("none");
+    let theirs = theirs(form, metric, chain);
     let mut compared = ComparedValue {
         name: form.name.clone(),
         metric: metric.into(),
@@ -210,10 +220,4 @@ fn compared_form(row: &Row, form: &ForeignForm, metric: &str) -> ComparedValue {
         (Some(_), None) => compared.remarks.push("the source states no value".into()),
     }
     compared
-}
-
-/// Returns the dependency of the chain of most rounds.
-fn chain(row: &Row) -> &str {
-    let levels = row.covariates.get(CHAIN).into_iter().flatten();
-    levels.max_by_key(|(_, rounds)| *rounds).map_or("none", |(level, _)| level.as_str())
 }

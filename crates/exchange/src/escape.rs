@@ -92,19 +92,21 @@ impl<'a> Row<'a> {
             return Err(format!("{} columns; expected {}", cells.len(), COLUMNS.len()));
         };
         let count = |text: &str, column: usize| {
-            let wrong = |_| format!("'{text}' is not a {}", COLUMNS[column]);
+            let wrong =
+                |_| format!("'{text}': expected a whole number in the column {}", COLUMNS[column]);
             text.parse::<u64>().map_err(wrong)
         };
-        let gigabytes = throughput.parse::<f64>().ok().filter(|it| it.is_finite() && *it >= 0.0);
-        let gigabytes =
-            gigabytes.ok_or_else(|| format!("'{throughput}' is not a {}", COLUMNS[3]))?;
+        let rate = throughput.parse::<f64>().ok().map(|gigabytes| gigabytes * 1e9);
+        let rate = rate.filter(|it| it.is_finite() && *it >= 0.0).ok_or_else(|| {
+            format!("'{throughput}': expected a number in the column {}", COLUMNS[3])
+        })?;
         // A spreadsheet's mark of a text is no part of the name.
         let function = function.strip_prefix('\'').unwrap_or(function);
         Ok(Self {
             description,
             length: count(length, 1)?,
             function,
-            throughput: gigabytes * 1e9,
+            throughput: rate,
             runs: count(runs, 4)?,
             threads: count(threads, 5)?,
         })

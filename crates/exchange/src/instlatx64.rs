@@ -8,6 +8,8 @@ use crate::source::{ForeignCpu, Format, Import, Source, Stated};
 
 /// Maximum number of instructions; the largest known dump has 5,000.
 const MAX_FORMS: usize = 100_000;
+/// Maximum number of cycles that an instruction takes.
+const MAX_CYCLES: f64 = 1e9;
 /// The form that shows whether a cycle of the dump is a core cycle.
 const UNIT_FORM: &str = "ADD R64,R64";
 
@@ -31,7 +33,7 @@ pub(crate) fn import(input: &Input) -> Result<Import, ExchangeError> {
     for line in input.lines().filter_map(|(_, line)| parse_line(line)) {
         lines += 1;
         if lines > MAX_FORMS {
-            let what = format!("more than {MAX_FORMS} instructions; is it one dump?");
+            let what = format!("more than {MAX_FORMS} instructions; give a file with one dump");
             return Err(ExchangeError::content(&input.file, what));
         }
         forms.extend(line.form());
@@ -122,7 +124,7 @@ fn parse_line(line: &str) -> Option<DumpLine<'_>> {
 /// Parses the cycles of `0.33ns=  1.0c`.
 fn cycles(text: &str) -> Option<f64> {
     let (_, cycles) = text.trim().strip_suffix('c')?.split_once("ns=")?;
-    cycles.trim().parse().ok().filter(|cycles: &f64| cycles.is_finite() && *cycles >= 0.0)
+    cycles.trim().parse().ok().filter(|cycles| (0.0..=MAX_CYCLES).contains(cycles))
 }
 
 impl DumpLine<'_> {

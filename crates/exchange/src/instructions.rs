@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use lab::data::{DataError, read_toml};
+use lab::summary::{Row, Summary};
 use serde::Deserialize;
 
 use crate::form::{FormKey, Registers};
@@ -20,7 +21,20 @@ pub(crate) const FORM: &str = "form";
 /// Metrics that are compared, in cycles.
 pub(crate) const METRICS: [&str; 2] = ["latency", "throughput"];
 /// Covariate that names the dependency of our chain.
-pub(crate) const CHAIN: &str = "chain";
+const CHAIN: &str = "chain";
+/// Factor of the load of the core's other thread.
+const SIBLING: &str = "sibling";
+
+/// Returns the rows of forms that run alone on their core.
+pub(crate) fn rows(summary: &Summary) -> impl Iterator<Item = &Row> {
+    summary.rows.iter().filter(|row| matches!(row.point.text(SIBLING), "" | "idle"))
+}
+
+/// Returns the dependency of the chain of most rounds.
+pub(crate) fn chain(row: &Row) -> Option<&str> {
+    let levels = row.covariates.get(CHAIN).into_iter().flatten();
+    levels.max_by_key(|(_, rounds)| *rounds).map(|(level, _)| level.as_str())
+}
 
 /// Form of another source.
 #[derive(Debug, Clone, PartialEq)]
@@ -94,6 +108,15 @@ impl<'a> Variants<'a> {
             if latency(form) > latency(known) { form } else { known }
         };
         self.0.iter().copied().reduce(longest)
+    }
+
+    /// Returns whether the source states several values of a form, e.g. because a dump contains it twice.
+    pub(crate) fn are_several(
+        &self,
+        form: &ForeignForm,
+        value: impl Fn(&ForeignForm) -> Option<Stated>,
+    ) -> bool {
+        self.0.iter().any(|other| other.name == form.name && value(other) != value(form))
     }
 }
 

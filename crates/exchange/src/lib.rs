@@ -27,7 +27,7 @@ pub use output::{ComparedValue, Counterpart, ImportOutput, OurValue, RunOutput};
 pub use perf_bench::Benchmark;
 pub use source::{Condition, ForeignValue, Format, Import, Source, Stated};
 pub use table::{csv, text};
-pub use uops_info::{Architectures, ExportedTable, Role, export_uops_info};
+pub use uops_info::{ExportedTable, Role, export_uops_info};
 
 use std::path::Path;
 

@@ -41,7 +41,10 @@ pub(crate) fn import(input: &Input) -> Result<Import, ExchangeError> {
             continue;
         }
         let result = parse_line(line).ok_or_else(|| {
-            let what = format!("'{}' is not a result of mbw", line.trim());
+            let what = format!(
+                "'{}' is not a result of mbw; expected e.g. '0 Method: MEMCPY Elapsed: 0.01 MiB: 64.0 Copy: 6400.0 MiB/s'",
+                line.trim()
+            );
             ExchangeError::at(&input.file, number, what)
         })?;
         let rates = tests.entry(result.test.clone()).or_insert_with(|| {
@@ -88,12 +91,14 @@ fn parse_line(line: &str) -> Option<RunResult> {
     }
     let size: f64 = size.parse().ok().filter(|size| (1.0..=MAX_MEBIBYTES).contains(size))?;
     // `inf` is what a clock that is too coarse gives.
-    let rate = rate.parse::<f64>().ok().filter(|rate| *rate >= 0.0)?;
+    let rate: f64 = rate.parse().ok().filter(|rate| *rate >= 0.0)?;
+    let in_bytes = rate * MIB;
     let is_name = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit();
-    if size.fract() != 0.0 || !method.chars().all(is_name) {
+    let overflows = rate.is_finite() && !in_bytes.is_finite();
+    if size.fract() != 0.0 || overflows || !method.chars().all(is_name) {
         return None;
     }
-    Some(RunResult { test: (method.to_owned(), size as u64), rate: rate * MIB, is_average })
+    Some(RunResult { test: (method.to_owned(), size as u64), rate: in_bytes, is_average })
 }
 
 /// Returns the median over the runs, or the average if the file has no runs.

@@ -132,15 +132,25 @@ fn default_format(input: &Input) -> Result<Vec<ForeignValue>, ExchangeError> {
         }
         let words: Vec<&str> = line.split_whitespace().collect();
         let [value, unit] = words[..] else { continue };
-        let wrong = || ExchangeError::at(&input.file, number, format!("'{line}' has no number"));
+        let wrong =
+            |what: &str| ExchangeError::at(&input.file, number, format!("'{line}': {what}"));
         // A fault of perf's prints `12.5d KB/sec`.
-        let number = || value.trim_end_matches('d').parse::<f64>().map_err(|_| wrong());
+        let number = || {
+            let value = value.trim_end_matches('d').parse().ok().filter(|it: &f64| *it >= 0.0);
+            value.ok_or_else(|| wrong("expected a number of at least 0 before the unit"))
+        };
         let value = match unit {
             "usecs/op" => reading.value("time", "ns", number()? * 1e3),
             "bytes/sec" => reading.value("throughput", "B/s", number()?),
             "KB/sec" => reading.value("throughput", "B/s", number()? * KIBI),
             "MB/sec" => reading.value("throughput", "B/s", number()? * KIBI * KIBI),
             "GB/sec" => reading.value("throughput", "B/s", number()? * KIBI * KIBI * KIBI),
+            "ops/sec" => continue,
+            other if other.ends_with("/sec") || other.ends_with("/op") => {
+                return Err(wrong(
+                    "expected the unit usecs/op, or bytes/sec, KB/sec, MB/sec or GB/sec",
+                ));
+            }
             _ => continue,
         };
         values.push(value);
@@ -165,8 +175,9 @@ fn simple_format(
         if let Some(comment) = line.strip_prefix("# ") {
             reading.comment(comment);
         } else if !line.is_empty() {
-            let value = line.parse::<f64>().map_err(|_| {
-                let what = format!("'{line}' is not a number, as --format simple prints");
+            let value = line.parse().ok().filter(|it: &f64| *it >= 0.0).ok_or_else(|| {
+                let what =
+                    format!("'{line}': expected a number of at least 0, as --format simple prints");
                 ExchangeError::at(&input.file, number, what)
             })?;
             values.push(if is_of_memory {

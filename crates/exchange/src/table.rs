@@ -132,12 +132,7 @@ fn forms(output: &ImportOutput, all: bool, notes: &mut Footnotes, page: Page) ->
         let form = value.counterpart.as_ref().and_then(|one| one.levels.get("form"));
         let remarks = value.reason.iter().chain(&value.remarks);
         let marks: Vec<String> = remarks.map(|remark| notes.mark(remark)).collect();
-        let result = match value.agreement {
-            None => "not comparable",
-            Some(Agreement::Agrees) => "agrees",
-            Some(Agreement::Unresolved) => "unresolved",
-            Some(Agreement::Differs) => "differs",
-        };
+        let result = value.agreement.map_or("not comparable", Agreement::name);
         vec![
             TableCell::from(form.map_or("", String::as_str)),
             value.metric.as_str().into(),
@@ -273,11 +268,7 @@ fn cells(value: &ComparedValue) -> [String; 18] {
         let levels = one.levels.iter().map(|(factor, level)| format!("{factor}={level}"));
         levels.collect::<Vec<_>>().join("; ")
     });
-    let agreement = value.agreement.map(|agreement| match agreement {
-        Agreement::Agrees => "agrees",
-        Agreement::Differs => "differs",
-        Agreement::Unresolved => "unresolved",
-    });
+    let agreement = value.agreement.map(Agreement::name);
     [
         value.name.clone(),
         value.metric.clone(),

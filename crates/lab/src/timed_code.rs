@@ -12,16 +12,12 @@ use flate2::Compression;
 use flate2::read::DeflateDecoder;
 use flate2::write::DeflateEncoder;
 use machine::mapping::PAGE;
-use machine::timed_code::{Collected, TimedLoop};
+use machine::timed_code::{Collected, MAX_BYTES, MAX_LOOPS, TimedLoop};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::point::Point;
 
-/// Maximum size of all loops of a point, in bytes.
-const MAX_BYTES: usize = 1 << 20;
-/// Maximum number of loops of a point.
-const MAX_LOOPS: usize = 256;
 /// Maximum length of a name, in bytes.
 const MAX_NAME: usize = 200;
 

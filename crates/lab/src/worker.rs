@@ -240,7 +240,9 @@ impl<'a> Worker<'a> {
         if let Some(failure) = self.failed_artefacts.get(&hash) {
             return Ok(Err(failure.clone()));
         }
-        self.answer(&Answer::Preparing { artefact: recipe.name.clone() })?;
+        if !artefact::is_cached(recipe) {
+            self.answer(&Answer::Preparing { artefact: recipe.name.clone() })?;
+        }
         let path = artefact::prepare(recipe);
         if let Err(failure) = &path {
             self.failed_artefacts.insert(hash, failure.clone());

@@ -7,9 +7,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::mapping::PAGE;
 
 /// Maximum number of loops that are collected at a time.
-const MAX_LOOPS: usize = 256;
+pub const MAX_LOOPS: usize = 256;
 /// Maximum size of all loops that are collected at a time, in bytes.
-const MAX_BYTES: usize = 1 << 20;
+pub const MAX_BYTES: usize = 1 << 20;
 
 /// A generated loop that was timed.
 #[derive(Debug, Clone, PartialEq, Eq)]

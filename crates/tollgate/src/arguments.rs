@@ -212,7 +212,7 @@ pub(crate) struct Doctor {
 }
 
 /// Selection of experiments and points.
-#[derive(Args)]
+#[derive(Args, Clone)]
 pub(crate) struct SelectionArgs {
     /// Suites or experiments, e.g. copy or copy/throughput [default: all suites]
     pub(crate) names: Vec<String>,

@@ -36,6 +36,16 @@ pub(crate) fn print_json<T: JsonOutput>(output: &T) -> Result<(), CliError> {
     print(&terminal::json(&schema::to_value(output).map_err(CliError::failed)?))
 }
 
+/// Prints what was written to a file that the user names, on standard output unless the file may be standard output.
+pub(crate) fn print_written(path: &Path, what: &str) -> Result<(), CliError> {
+    let line = format!("{}: {what}", path.display());
+    if path.is_file() {
+        return print_plain(&line);
+    }
+    print_message(&line);
+    Ok(())
+}
+
 /// Prints a line on standard error; errors are ignored.
 pub(crate) fn print_message(line: &str) {
     let _ = writeln!(anstream::stderr(), "{}", one_line(line));

@@ -57,8 +57,8 @@ pub(crate) fn check_one_program(run: &Run) -> Result<(), CliError> {
     Err(CliError::usage(line))
 }
 
-/// Describes the run that verdicts are based on: `results/vm-quick-1: 6260 samples of 37 experiments, from
-/// 2026-11-23T09:23:05Z on, with 10 rounds at most`, or states that there is none.
+/// Describes the run that verdicts are based on: `results/vm-quick-1: 6260 samples of 37 experiments, the last session from
+/// 2026-11-23T09:23:05Z`, or states that there is none.
 pub(crate) fn origin(run: Option<&Run>, results: &Path) -> String {
     let Some(run) = run else {
         let arguments = arguments_of(results, &[]);

@@ -5,7 +5,7 @@ mod operand;
 mod read;
 mod write;
 
-pub use architecture::Architectures;
+pub(crate) use architecture::Architectures;
 pub use operand::Role;
 pub use write::{ExportedTable, export_uops_info};
 
@@ -31,7 +31,7 @@ pub(crate) fn import(path: &Path, options: &ImportOptions) -> Result<Import, Exc
         None => None,
     };
     let named = options.architecture.as_deref();
-    let Some(architecture) = named.or(by_cpu) else {
+    let Some(architecture) = named.or(by_cpu.map(|known| known.name)) else {
         let cpu = options.cpu.as_ref().map_or("unknown", |cpu| cpu.brand.as_str());
         let line = format!(
             "the architecture of this run's CPU ({cpu}) is not known; choose one with --arch, e.g. SKL"
@@ -53,7 +53,8 @@ pub(crate) fn import(path: &Path, options: &ImportOptions) -> Result<Import, Exc
     source.condition("date", table.date.unwrap_or_default());
     let chosen = match named {
         Some(_) => "as named",
-        None => "that of this run's CPU",
+        None if by_cpu.is_some_and(|known| known.is_same) => "that of this run's CPU",
+        None => "related to this run's CPU",
     };
     source.condition("architecture", format!("{architecture}, {chosen}"));
     source.condition(

@@ -12,7 +12,7 @@ use super::Architectures;
 use super::operand::{Operand, Role, operands};
 use crate::error::ExchangeError;
 use crate::form::FormKey;
-use crate::instructions::{CHAIN, EXPERIMENT, FORM};
+use crate::instructions::{EXPERIMENT, FORM, chain, rows};
 use crate::ours::OurValues;
 
 /// Start of the names of metrics of ports.
@@ -80,9 +80,10 @@ pub fn export_uops_info(
         None => None,
     };
     let brand = cpu.map_or("unknown", |cpu| cpu.brand.as_str());
-    let architecture = architecture.or(by_cpu).ok_or_else(|| {
+    let same = by_cpu.filter(|known| known.is_same).map(|known| known.name);
+    let architecture = architecture.or(same).ok_or_else(|| {
         let line = format!(
-            "the architecture of this run's CPU ({brand}) is not known; name one with --arch"
+            "uops.info has no name for the architecture of this run's CPU ({brand}); name one with --arch"
         );
         ExchangeError::Option(line)
     })?;
@@ -90,7 +91,7 @@ pub fn export_uops_info(
     let uops = values(ours.summary(EXPERIMENT, "uops").as_deref());
     let ports = port_values(run, &mut ours);
     let (mut forms, mut left_out) = (Vec::new(), 0);
-    for row in idle(&throughput) {
+    for row in rows(&throughput) {
         let Some(estimate) = row.estimate else { continue };
         let level = row.point.text(FORM);
         let key = FormKey::of_level(level).into_iter().next();
@@ -101,7 +102,7 @@ pub fn export_uops_info(
             continue;
         };
         let latency =
-            latencies.get(level).and_then(|cycles| latency(chain(row), &mut operands, *cycles));
+            latencies.get(level).and_then(|cycles| latency(chain(row)?, &mut operands, *cycles));
         let uops = uops.get(level).copied();
         forms.push(Form {
             key,
@@ -123,15 +124,10 @@ pub fn export_uops_info(
     Ok(ExportedTable { text, forms: forms.len(), left_out })
 }
 
-/// Returns the rows of forms that run alone on their core.
-fn idle(summary: &Summary) -> impl Iterator<Item = &Row> {
-    summary.rows.iter().filter(|row| matches!(row.point.text("sibling"), "" | "idle"))
-}
-
 /// Returns the medians of a metric by form.
 fn values(summary: Option<&Summary>) -> BTreeMap<String, f64> {
     let value = |row: &Row| Some((row.point.text(FORM).to_owned(), row.estimate?.median));
-    summary.into_iter().flat_map(idle).filter_map(value).collect()
+    summary.into_iter().flat_map(rows).filter_map(value).collect()
 }
 
 /// Returns the micro-operations per cycle by port and form.
@@ -176,12 +172,6 @@ fn port_usage(
     names.sort_unstable();
     let is_complete = !names.is_empty() && (sum - 1.0).abs() <= ALL_SHARES;
     is_complete.then(|| format!("1*p{}", names.into_iter().collect::<String>()))
-}
-
-/// Returns the dependency of the chain of most rounds.
-fn chain(row: &Row) -> &str {
-    let levels = row.covariates.get(CHAIN).into_iter().flatten();
-    levels.max_by_key(|(_, rounds)| *rounds).map_or("", |(level, _)| level.as_str())
 }
 
 /// Attributes the latency of a chain to operands; adds an operand that the form does not name, if it is one of the chain.

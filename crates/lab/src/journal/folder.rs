@@ -49,7 +49,7 @@ fn number_of(name: &str, prefix: &str) -> Option<u64> {
 pub struct RunLocation {
     /// The folder.
     pub folder: PathBuf,
-    /// Whether the folder has samples of an earlier session.
+    /// Whether the folder existed, so that an earlier session may have written samples.
     pub resumed: bool,
 }
 

@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 
 use super::written::Lines;
-use super::{JournalError, MAX_LINE, RunRecord, SAMPLES, UNREADABLE, system};
+use super::{JournalError, MAX_LINE, MAX_RECORD, RECORD, RunRecord, SAMPLES, UNREADABLE, system};
 use crate::point::Point;
 use crate::sample::Sample;
 use crate::terminal;
@@ -29,30 +29,66 @@ pub struct Run {
 /// # Errors
 /// Returns an error if the run has another format or is damaged elsewhere.
 pub fn open(folder: &Path) -> Result<Run, JournalError> {
-    // Samples of another format are not read. What a session that ends meanwhile wrote may not be read completely.
+    // Samples of another format are not read. What a session that ends in between wrote may not be read completely.
     let before = RunRecord::read(folder)?;
     let path = folder.join(SAMPLES);
-    let (mut samples, mut lines) = (Vec::<Sample>::new(), Lines::default());
-    match machine::file::open(&path) {
-        Ok(file) => {
-            let mut points = HashSet::new();
-            each_line(&path, file, &mut lines, |mut sample| {
-                share(&mut points, &mut sample);
-                samples.push(sample);
-                Ok(())
-            })?;
-        }
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+    let read = match machine::file::open(&path) {
+        Ok(file) => Samples::read(&path, file)?,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Samples::default(),
         Err(e) => return Err(system(&path, UNREADABLE)(e)),
-    }
-    // A session that starts meanwhile is in the newer record.
+    };
+    // A session that starts in between is in the newer record.
     let record = RunRecord::read(folder)?;
-    for (index, sample) in samples.iter().enumerate() {
-        record.check_session(sample).map_err(|why| damaged(&path, index + 1, &why))?;
+    read.of(folder, record, &before)
+}
+
+/// Reads a run from its two files, which are not in a folder. `path` is their place for people.
+///
+/// # Errors
+/// See [`open`].
+pub fn open_files(path: &Path, record: File, samples: File) -> Result<Run, JournalError> {
+    let place = path.join(RECORD);
+    let mut text = Vec::new();
+    let read = record.take(MAX_RECORD.saturating_add(1)).read_to_end(&mut text);
+    let read = read.map_err(system(&place, UNREADABLE))?;
+    if read as u64 > MAX_RECORD {
+        let what = "larger than a run record may be; get it again".into();
+        return Err(JournalError::Damaged { path: place, what });
     }
-    let name = |line: &String| format!("{}: {line}", folder.display());
-    let inconsistencies = lines.inconsistencies(&before).iter().map(name).collect();
-    Ok(Run { folder: folder.into(), record, samples, inconsistencies })
+    let record = RunRecord::parse(place, &text)?;
+    let before = record.clone();
+    Samples::read(&path.join(SAMPLES), samples)?.of(path, record, &before)
+}
+
+/// Samples as read, with the lines of their sessions.
+#[derive(Default)]
+struct Samples {
+    samples: Vec<Sample>,
+    lines: Lines,
+}
+
+impl Samples {
+    fn read(path: &Path, file: File) -> Result<Self, JournalError> {
+        let (mut read, mut points) = (Self::default(), HashSet::new());
+        each_line(path, file, &mut read.lines, |mut sample| {
+            share(&mut points, &mut sample);
+            read.samples.push(sample);
+            Ok(())
+        })?;
+        Ok(read)
+    }
+
+    /// Joins the samples with their record. `before` is the record that was read before the samples.
+    fn of(self, folder: &Path, record: RunRecord, before: &RunRecord) -> Result<Run, JournalError> {
+        let Self { samples, lines } = self;
+        for (index, sample) in samples.iter().enumerate() {
+            let path = folder.join(SAMPLES);
+            record.check_session(sample).map_err(|why| damaged(&path, index + 1, &why))?;
+        }
+        let name = |line: &String| format!("{}: {line}", folder.display());
+        let inconsistencies = lines.inconsistencies(before).iter().map(name).collect();
+        Ok(Run { folder: folder.into(), record, samples, inconsistencies })
+    }
 }
 
 /// Replaces a sample's point by an equal point of an earlier sample, which saves memory.

@@ -1,7 +1,7 @@
 //! `run.json`: the run record, with what all samples of a run share.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use machine::environment::Environment;
 use machine::file;
@@ -104,13 +104,17 @@ impl RunRecord {
     /// Returns an error if there is none, it has another format, or it is damaged.
     pub fn read(folder: &Path) -> Result<Self, JournalError> {
         let path = folder.join(RECORD);
-        let text = match file::read(&path, MAX_RECORD) {
-            Ok(text) => text,
+        match file::read(&path, MAX_RECORD) {
+            Ok(text) => Self::parse(path, &text),
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
-                return Err(JournalError::NoRun(folder.into()));
+                Err(JournalError::NoRun(folder.into()))
             }
-            Err(e) => return Err(system(&path, UNREADABLE)(e)),
-        };
+            Err(e) => Err(system(&path, UNREADABLE)(e)),
+        }
+    }
+
+    /// Parses the text of a file, which errors name.
+    pub(super) fn parse(path: PathBuf, text: &[u8]) -> Result<Self, JournalError> {
         let damaged = |e: &dyn std::fmt::Display| JournalError::Damaged {
             path: path.clone(),
             what: format!(
@@ -119,13 +123,13 @@ impl RunRecord {
             ),
         };
         // The format first, because a record of another format may differ in structure.
-        let value: serde_json::Value = serde_json::from_slice(&text).map_err(|e| damaged(&e))?;
+        let value: serde_json::Value = serde_json::from_slice(text).map_err(|e| damaged(&e))?;
         match value.get("format").and_then(serde_json::Value::as_u64) {
             Some(found) if found != FORMAT => return Err(JournalError::Format { path, found }),
             Some(_) => {}
             None => return Err(damaged(&"it has no 'format'")),
         }
-        serde_json::from_slice(&text).map_err(|e| damaged(&e))
+        serde_json::from_slice(text).map_err(|e| damaged(&e))
     }
 
     /// States where the run was measured, e.g. `host vm` or `guest plain, emulated by TCG`.

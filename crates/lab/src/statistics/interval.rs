@@ -207,7 +207,8 @@ pub(super) fn interpolated(sorted: &[f64], confidence: f64) -> (f64, f64) {
     let share = ((outer - confidence) / (outer - inner)).clamp(0.0, 1.0);
     let (n_, k) = (n as f64, rank as f64);
     let weight = (n_ - k) * share / (k + (n_ - 2.0 * k) * share);
-    let between = |outer: f64, inner: f64| (1.0 - weight) * outer + weight * inner;
+    // Exact for equal values: no interval of a constant may be wider than its value.
+    let between = |outer: f64, inner: f64| outer + weight * (inner - outer);
     let inner = rank.min(n - 1);
     (between(sorted[rank - 1], sorted[inner]), between(sorted[n - rank], sorted[n - 1 - inner]))
 }

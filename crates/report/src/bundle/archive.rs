@@ -1,5 +1,5 @@
 //! The archive of a bundle: written so that the same entries give the same bytes, and read with limits, because it may
-//! come from anybody.
+//! come from others.
 
 use std::fs::File;
 use std::io::{self, Cursor, Read as _, Seek, Write};
@@ -24,8 +24,6 @@ const FREE_BYTES: u64 = 16 << 20;
 
 /// Size of a part of an entry in memory, in bytes.
 const PART: usize = 64 << 10;
-/// Maximum size of an entry that is read into memory, in bytes.
-const MAX_IN_MEMORY: u64 = 256 << 20;
 
 /// Returns the bytes of an archive of entries, in their order.
 pub(super) fn write<'e>(entries: impl Iterator<Item = (&'e str, &'e [u8])>) -> ZipResult<Vec<u8>> {
@@ -153,13 +151,13 @@ impl<'p> Archive<'p> {
         (&self.file, self.size)
     }
 
-    /// Returns the content of an entry that fits in memory; `None` if there is no such entry.
+    /// Returns the content of an entry of at most `max` bytes; `None` if there is no such entry.
     ///
     /// # Errors
-    /// Returns an error if the entry is damaged, larger than it states, or does not fit.
-    pub(super) fn read(&mut self, name: &str) -> Result<Option<Vec<u8>>, BundleError> {
+    /// Returns an error if the entry is damaged, larger than it states, or larger than `max`.
+    pub(super) fn read(&mut self, name: &str, max: u64) -> Result<Option<Vec<u8>>, BundleError> {
         let mut bytes = Vec::new();
-        if self.zip.by_name(name).is_ok_and(|entry| entry.size() > MAX_IN_MEMORY) {
+        if self.zip.by_name(name).is_ok_and(|entry| entry.size() > max) {
             return Err(damaged(self.path, &format!("entry '{name}' is larger than it may be")));
         }
         let is_present = self.copy(name, &mut |part: &[u8]| {

@@ -1,18 +1,24 @@
-//! What of a bundle was modified, and the run in it.
+//! The modifications of a bundle, and the run in it.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fs::File;
-use std::io::Write as _;
-use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
+use std::io::{Seek as _, Write as _};
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
-use lab::journal::{self, JournalError, RECORD, Run, SAMPLES};
+use lab::journal::{self, RECORD, Run, SAMPLES};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use super::archive::{Archive, ArchiveWriter, damaged};
 use super::comparison::Comparison;
-use super::{BundleError, MANIFEST, METADATA, hexadecimal};
+use super::{BundleError, CLAIMS, MANIFEST, METADATA, PAGE, VALUES, VERIFIER, hexadecimal};
+
+/// Entries without which an archive is no bundle.
+const RUN: [&str; 2] = [RECORD, SAMPLES];
+/// Further entries of each bundle.
+const RESULTS: [&str; 5] = [METADATA, CLAIMS, VALUES, PAGE, VERIFIER];
 
 /// Result of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,7 +29,7 @@ pub struct Checked {
     pub digest: String,
     /// Modifications, one line each; empty if there is none.
     pub modifications: Vec<String>,
-    /// What is not a modification, one line each.
+    /// Remarks that state no modification, one line each.
     pub notes: Vec<String>,
 }
 
@@ -37,7 +43,13 @@ pub fn check(path: &Path, version: &str) -> Result<Checked, BundleError> {
     let mut archive = Archive::open(path)?;
     let (listed, manifest) = manifest(path, &mut archive)?;
     let names = archive.names();
+    if let Some(name) = RUN.iter().find(|name| !names.iter().any(|it| it == *name)) {
+        return Err(damaged(path, &format!("it has no {name}")));
+    }
     let mut modifications = Vec::new();
+    for name in RESULTS.iter().filter(|name| !listed.contains_key(**name)) {
+        modifications.push(format!("{name}: missing, also in {MANIFEST}"));
+    }
     for name in names.iter().filter(|name| *name != MANIFEST && !listed.contains_key(*name)) {
         modifications.push(format!("{name}: additional, not in {MANIFEST}"));
     }
@@ -45,7 +57,7 @@ pub fn check(path: &Path, version: &str) -> Result<Checked, BundleError> {
     let size = archive.file().1;
     let mut reading =
         Reading { path, archive: &mut archive, rewritten: Rewritten::new((&file, size)) };
-    let mut kept = Kept::new()?;
+    let mut kept = Kept::default();
     let mut entries: Vec<&str> = listed.keys().map(String::as_str).chain([MANIFEST]).collect();
     entries.sort_unstable();
     for name in entries {
@@ -60,8 +72,8 @@ pub fn check(path: &Path, version: &str) -> Result<Checked, BundleError> {
     if let Some(metadata) = &kept.metadata {
         modifications.extend(differing_metadata(path, metadata, &listed)?);
     }
-    if kept.files == 2 {
-        modifications.extend(open_kept(path, &kept)?.inconsistencies);
+    if let Some(run) = kept.open(path)? {
+        modifications.extend(run.inconsistencies);
     }
     let mut notes = Vec::new();
     if modifications.is_empty() {
@@ -87,10 +99,9 @@ pub fn check(path: &Path, version: &str) -> Result<Checked, BundleError> {
 pub fn open_run(path: &Path) -> Result<Run, BundleError> {
     let mut archive = Archive::open(path)?;
     let (listed, _) = manifest(path, &mut archive)?;
-    let kept = Kept::new()?;
-    let mut modified = Vec::new();
-    for name in [RECORD, SAMPLES] {
-        let mut file = kept.create(name)?;
+    let (mut kept, mut modified) = (Kept::default(), Vec::new());
+    for name in RUN {
+        let mut file = unnamed_file()?;
         let mut hasher = Sha256::new();
         let is_present = archive.copy(name, &mut |part| {
             hasher.update(part);
@@ -102,10 +113,11 @@ pub fn open_run(path: &Path) -> Result<Run, BundleError> {
         if listed.get(name) != Some(&hexadecimal(hasher)) {
             modified.push(format!("{}: {name} is not the file that was bundled", path.display()));
         }
+        kept.files.insert(name.into(), file);
     }
-    let mut run = open_kept(path, &kept)?;
+    let missing = || damaged(path, &format!("it has no {RECORD}"));
+    let mut run = kept.open(path)?.ok_or_else(missing)?;
     run.inconsistencies.extend(modified);
-    run.folder = path.into();
     Ok(run)
 }
 
@@ -125,7 +137,7 @@ impl Reading<'_, '_, '_> {
         kept: &mut Kept,
     ) -> Result<Option<&'static str>, BundleError> {
         let mut file = match name {
-            RECORD | SAMPLES => Some(kept.create(name)?),
+            RECORD | SAMPLES => Some(unnamed_file()?),
             _ => None,
         };
         let (mut hasher, mut metadata) = (Sha256::new(), Vec::new());
@@ -142,7 +154,7 @@ impl Reading<'_, '_, '_> {
         Ok(match copied {
             Ok(false) => Some("missing"),
             Ok(true) if hexadecimal(hasher) == expected => {
-                kept.files += usize::from(file.is_some());
+                kept.files.extend(file.map(|file| (name.to_owned(), file)));
                 kept.metadata = kept.metadata.take().or((name == METADATA).then_some(metadata));
                 None
             }
@@ -153,8 +165,10 @@ impl Reading<'_, '_, '_> {
     }
 }
 
-/// Maximum size of the metadata, which is the only entry in memory, in bytes.
+/// Maximum size of the metadata in memory, in bytes.
 const MAX_METADATA: usize = 64 << 20;
+/// Maximum size of the list of digests in memory, in bytes; as many entries as an archive may have take about 1 MiB.
+const MAX_MANIFEST: u64 = 4 << 20;
 
 fn check_size(path: &Path, size: usize) -> Result<(), BundleError> {
     match size > MAX_METADATA {
@@ -198,29 +212,38 @@ impl<'f> Rewritten<'f> {
     }
 }
 
-/// What is kept of the entries: the files of the run in a temporary folder, and the metadata.
+/// Content that is kept of the entries: the files of the run, and the metadata.
+#[derive(Default)]
 struct Kept {
-    folder: tempfile::TempDir,
-    /// Number of files of the run that are as bundled.
-    files: usize,
+    /// Files of the run that are as bundled, by name.
+    files: BTreeMap<String, File>,
     metadata: Option<Vec<u8>>,
 }
 
 impl Kept {
-    fn new() -> Result<Self, BundleError> {
-        // The journal is the user's only.
-        let private = std::fs::Permissions::from_mode(0o700);
-        let folder = tempfile::Builder::new().permissions(private).tempdir().map_err(no_space)?;
-        Ok(Self { folder, files: 0, metadata: None })
-    }
-
-    fn create(&self, name: &str) -> Result<File, BundleError> {
-        File::create(self.folder.path().join(name)).map_err(no_space)
+    /// Opens the run, if both of its files are kept.
+    fn open(&mut self, path: &Path) -> Result<Option<Run>, BundleError> {
+        let (record, samples) = (self.files.remove(RECORD), self.files.remove(SAMPLES));
+        let (Some(mut record), Some(mut samples)) = (record, samples) else { return Ok(None) };
+        for file in [&mut record, &mut samples] {
+            file.rewind().map_err(no_space)?;
+        }
+        let run = journal::open_files(path, record, samples);
+        run.map(Some).map_err(|why| {
+            let (why, start) = (why.to_string(), format!("{}/", path.display()));
+            let why = why.strip_prefix(&start).unwrap_or(&why).to_owned();
+            BundleError::Journal { path: path.into(), why }
+        })
     }
 }
 
+/// Creates a temporary file without a name: nothing is left of it, even if the program is killed.
+fn unnamed_file() -> Result<File, BundleError> {
+    tempfile::tempfile().map_err(no_space)
+}
+
 fn no_space(error: std::io::Error) -> BundleError {
-    let remedy = "free space in the folder for temporary files";
+    let remedy = "check the folder for temporary files (TMPDIR) and its free space";
     BundleError::System { path: std::env::temp_dir(), error, remedy }
 }
 
@@ -229,16 +252,6 @@ fn unreadable(path: &Path) -> impl Fn(std::io::Error) -> BundleError {
         let remedy = "make it a regular file with read permission";
         BundleError::System { path: path.into(), error, remedy }
     }
-}
-
-/// Opens the run whose files are kept.
-fn open_kept(path: &Path, kept: &Kept) -> Result<Run, BundleError> {
-    let folder = kept.folder.path();
-    let mut run = journal::open(folder).map_err(|why| journal_error(path, folder, &why))?;
-    // The temporary folder means nothing to the user.
-    run.inconsistencies =
-        run.inconsistencies.iter().map(|line| renamed(line, folder, path)).collect();
-    Ok(run)
 }
 
 /// Returns the SHA-256 digest of a file, without its position.
@@ -255,31 +268,23 @@ fn digest_of(file: &File, size: u64) -> std::io::Result<String> {
     Ok(hexadecimal(hasher))
 }
 
-fn journal_error(path: &Path, folder: &Path, why: &JournalError) -> BundleError {
-    let why = why.to_string();
-    let start = format!("{}/", folder.display());
-    let why = why.strip_prefix(&start).unwrap_or(&why).to_owned();
-    BundleError::Journal { path: path.into(), why }
-}
-
-fn renamed(line: &str, folder: &Path, path: &Path) -> String {
-    line.replace(&folder.display().to_string(), &path.display().to_string())
-}
-
 /// Returns the digest of each entry as listed, and the list itself.
 fn manifest(
     path: &Path,
     archive: &mut Archive<'_>,
 ) -> Result<(BTreeMap<String, String>, Vec<u8>), BundleError> {
     let wrong = || damaged(path, &format!("it has no {MANIFEST} as 'tollgate bundle' writes it"));
-    let bytes = archive.read(MANIFEST)?.ok_or_else(wrong)?;
+    let bytes = archive.read(MANIFEST, MAX_MANIFEST)?.ok_or_else(wrong)?;
     let text = str::from_utf8(&bytes).map_err(|_| wrong())?;
-    let entry = |line: &str| {
-        let (digest, name) = line.split_once("  ")?;
-        Some((name.to_owned(), digest.to_owned()))
-    };
-    let listed: Result<_, _> = text.lines().map(|line| entry(line).ok_or_else(wrong)).collect();
-    Ok((listed?, bytes))
+    let mut listed = BTreeMap::new();
+    for line in text.lines() {
+        let (digest, name) = line.split_once("  ").ok_or_else(wrong)?;
+        match listed.entry(name.to_owned()) {
+            Entry::Vacant(entry) => entry.insert(digest.to_owned()),
+            Entry::Occupied(_) => return Err(wrong()),
+        };
+    }
+    Ok((listed, bytes))
 }
 
 /// Returns a line for each entry of which the metadata states another digest, or none.

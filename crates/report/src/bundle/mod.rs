@@ -53,7 +53,7 @@ pub enum BundleError {
         remedy: &'static str,
     },
     /// The file is not a bundle, is damaged, or may harm its reader.
-    #[error("{}: {what}; name a folder of results, or get the bundle again from its source", path.display())]
+    #[error("{}: {what}; name a file of 'tollgate bundle', or get it again from its source", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,

@@ -154,7 +154,7 @@ fn metric_name(stem: &str, unit: &str) -> String {
 /// Replaces what a name may not contain by underscores.
 fn sanitised(name: &str) -> String {
     let name = name.replace(|c: char| !c.is_ascii_alphanumeric(), "_");
-    match name.starts_with(|c: char| c.is_ascii_digit()) {
+    match name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) {
         true => format!("_{name}"),
         false => name,
     }

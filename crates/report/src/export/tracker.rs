@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use lab::experiment::suite_name;
 use lab::format;
 use lab::journal::Run;
+use lab::terminal;
 use serde::Serialize;
 
 use super::ExportError;
@@ -101,5 +102,5 @@ fn extra(value: &Value, run: &Run) -> String {
     let mut parts = vec![precise(value.median), interval, format::count(value.rounds, "round")];
     parts.push(run.record.place());
     parts.extend(environment.map(|it| it.cpu.brand.clone()).filter(|cpu| !cpu.is_empty()));
-    parts.join("; ")
+    terminal::one_line(&parts.join("; ")).into_owned()
 }

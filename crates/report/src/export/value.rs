@@ -10,6 +10,7 @@ use lab::metric::{Better, MetricRecord};
 use lab::point::Point;
 use lab::statistics::{Estimate, IntervalKind};
 use lab::summary::{Row, SummaryError};
+use lab::terminal;
 use machine::cpu::CpuClock;
 use machine::proximity::Class;
 
@@ -45,7 +46,8 @@ impl Value {
         let point = Some(self.brief.to_string()).filter(|point| !point.is_empty());
         let class = self.class.map(|class| format!("proximity={}", class.name()));
         let parts = [Some(self.experiment.clone()), point, class];
-        parts.into_iter().flatten().collect::<Vec<_>>().join(" ")
+        // JSON would keep control characters of a journal, and trackers place names into comments.
+        terminal::one_line(&parts.into_iter().flatten().collect::<Vec<_>>().join(" ")).into_owned()
     }
 
     /// Returns the larger distance from the median to an end of the interval; `None` without one.

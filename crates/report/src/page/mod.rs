@@ -205,9 +205,20 @@ impl RunPage<'_> {
     }
 }
 
-/// Returns the part of an element's ID for a name: other characters than letters, digits and `-` become `-`.
+/// Returns the part of an element's ID for a name: the `/` after a suite becomes `-`, and other characters than letters,
+/// digits and `-` their codes, so that different names give different IDs.
 fn slug(name: &str) -> String {
-    name.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '-' }).collect()
+    let encoded = |text: &str, is_kept: fn(char) -> bool| -> String {
+        let part = |c: char| if is_kept(c) { c.into() } else { format!("_{:x}_", u32::from(c)) };
+        text.chars().map(part).collect()
+    };
+    let rest = |text: &str| encoded(text, |c| c.is_ascii_alphanumeric() || c == '-');
+    match name.split_once('/') {
+        Some((suite, name)) => {
+            format!("{}-{}", encoded(suite, |c| c.is_ascii_alphanumeric()), rest(name))
+        }
+        None => rest(name),
+    }
 }
 
 /// Rounds a number to six significant digits, so that its text is short.

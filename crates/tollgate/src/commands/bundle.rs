@@ -16,7 +16,7 @@ use report::table::BundleValues;
 use super::{claims, plot, repetition, report as page};
 use crate::arguments::Bundle;
 use crate::error::CliError;
-use crate::output::{print_message, print_plain};
+use crate::output::{print_message, print_plain, print_written};
 use crate::select;
 use crate::stored_run;
 
@@ -40,6 +40,7 @@ fn check(path: &Path, expected: Option<&str>) -> Result<u8, CliError> {
     let lines = checked.modifications.iter().chain(&checked.notes);
     let lines: String = lines.map(|line| format!("{line}\n")).collect();
     let found = match checked.modifications.len() {
+        0 if checked.entries == 1 => "1 entry, not modified".into(),
         0 => format!("{} entries, none modified", checked.entries),
         1 => "1 modification".into(),
         several => format!("{several} modifications"),
@@ -94,7 +95,7 @@ fn write(args: &Bundle) -> Result<u8, CliError> {
     page::save(&args.output, &bytes)?;
     let size = lab::format::precise(bytes.len() as f64, "B");
     let digest = bundle::digest(&bytes);
-    print_plain(&format!("{}: {size}; SHA-256 {digest}", args.output.display()))?;
+    print_written(&args.output, &format!("{size}; SHA-256 {digest}"))?;
     Ok(0)
 }
 

@@ -70,6 +70,12 @@ struct Explainer<'a> {
     page: Page,
 }
 
+/// Returns the capabilities of the machine that experiments may require.
+fn capabilities() -> impl Iterator<Item = Capability> {
+    let all = Capability::all().into_iter();
+    all.chain(SUITES.iter().flat_map(|suite| suite.capabilities()))
+}
+
 impl Explainer<'_> {
     /// Returns the descriptions of everything with a name.
     fn explain(&self, name: &str) -> Result<String, CliError> {
@@ -203,9 +209,7 @@ impl Explainer<'_> {
 
     /// Describes the capabilities of the machine with a name.
     fn capabilities(&self, name: &str) -> Vec<String> {
-        let all = Capability::all().into_iter();
-        let all = all.chain(SUITES.iter().flat_map(|suite| suite.capabilities()));
-        let described = all.filter(|one| one.name == name).map(|one| {
+        let described = capabilities().filter(|one| one.name == name).map(|one| {
             let state = match &one.state {
                 State::Present { detail } => format!("available: {detail}"),
                 State::Absent { reason, remedy } => format!("not available: {reason}; {remedy}"),
@@ -309,6 +313,7 @@ impl Explainer<'_> {
         let suites = SUITES.iter().map(|suite| suite.name());
         let mut names: BTreeSet<String> = of_methods.chain(suites).map(str::to_owned).collect();
         names.extend(self.terms.iter().map(|term| term.name.clone()));
+        names.extend(capabilities().map(|one| one.name));
         names.extend(self.experiments.iter().map(Experiment::id));
         names.extend(self.claims.iter().map(|claim| claim.id.clone()));
         names.extend(self.figures.iter().map(|one| one.figure.id.clone()));

@@ -12,11 +12,11 @@ use crate::suites::SUITES;
 /// Prints the experiments; if some are named, also their factors, levels, claims and figures.
 pub(crate) fn list(args: &List) -> Result<u8, CliError> {
     let catalogue = select::catalogue(&args.selection.points.files)?;
-    let experiments = if args.all {
-        catalogue.experiments(args.selection.points.profile.unwrap_or_default())?
-    } else {
-        select::select_experiments(&catalogue, &args.selection, Place::Host)?.experiments
-    };
+    let mut selection = args.selection.clone();
+    if args.all && selection.names.is_empty() && selection.claim.is_empty() {
+        selection.names = SUITES.iter().map(|suite| suite.name().to_owned()).collect();
+    }
+    let experiments = select::select_experiments(&catalogue, &selection, Place::Host)?.experiments;
     let figures = catalogue.figures()?.into_iter().map(|declared| declared.figure);
     let declared = Declared { claims: catalogue.claims()?, figures: figures.collect() };
     if args.json {

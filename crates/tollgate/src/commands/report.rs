@@ -17,7 +17,7 @@ use report::page::{ComparedSide, ComparisonPage, Repetition, RunPage, SuiteHeadl
 use super::{claims, headlines, repetition};
 use crate::arguments::Report;
 use crate::error::CliError;
-use crate::output::print_plain;
+use crate::output::print_written;
 use crate::select;
 use crate::stored_run;
 use crate::suites::SUITES;
@@ -32,7 +32,7 @@ pub(crate) fn report(args: &Report) -> Result<u8, CliError> {
     };
     save(&args.output, page.as_bytes())?;
     let size = lab::format::precise(page.len() as f64, "B");
-    print_plain(&format!("{}: {size}", args.output.display()))?;
+    print_written(&args.output, &size)?;
     Ok(0)
 }
 

@@ -68,6 +68,11 @@ function distinctNames(columns) {
   });
 }
 
+// Returns a text as a cell that no spreadsheet takes for a formula. The texts of samples are such cells already.
+function csvName(name) {
+  return csvField(/^[=+\-@\t\r']/.test(name) ? `'${name}` : name);
+}
+
 function csvField(value) {
   const text = value === null || value === undefined ? "" : String(value);
   return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
@@ -77,7 +82,7 @@ function csvField(value) {
 function samplesCsv(tables) {
   const ofTables = tables.map((table) => new Map(csvColumns(table)));
   const names = [...new Set(ofTables.flatMap((columns) => [...columns.keys()]))];
-  const lines = [names.map(csvField).join(",")];
+  const lines = [names.map(csvName).join(",")];
   tables.forEach((table, at) => {
     const cells = names.map((name) => ofTables[at].get(name) ?? (() => ""));
     for (let index = 0; index < table.point.length; index += 1) {

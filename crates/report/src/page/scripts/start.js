@@ -44,10 +44,18 @@ function watchFigures() {
   });
 }
 
+// Returns the element that the fragment of an address names, or null. A fragment may be any text.
+function targetOf(fragment) {
+  try {
+    return document.getElementById(decodeURIComponent(fragment));
+  } catch {
+    return null;
+  }
+}
+
 // Makes the target of the address visible: a claim that the filter hides, a part of closed details.
 function showTarget() {
-  const id = decodeURIComponent(location.hash.slice(1));
-  const target = id === "" ? null : document.getElementById(id);
+  const target = targetOf(location.hash.slice(1));
   if (target === null) return;
   if (target.hidden) setFilter({});
   if (target.tagName === "DETAILS") target.open = true;
