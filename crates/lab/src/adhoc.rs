@@ -157,8 +157,8 @@ impl AdhocRun<'_> {
         let each = self.experiments.iter().map(|one| plan::expected(one, self.suite));
         let time = format_duration(each.sum::<Duration>() + extra);
         print_note(&match machine::cpu::lacks_time() {
-            true => format!("measuring: about {time}, and longer because this CPU is emulated"),
-            false => format!("measuring: about {time} at most"),
+            true => format!("expected: {time}, and longer because this CPU is emulated"),
+            false => format!("expected: at most {time}"),
         });
         let request = RunRequest {
             experiments: self.experiments,

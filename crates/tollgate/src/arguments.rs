@@ -362,7 +362,7 @@ pub(crate) struct Plot {
     #[command(flatten)]
     pub(crate) results: ResultsArgs,
     /// Output folder
-    #[arg(long, value_name = "DIR", default_value = "figures")]
+    #[arg(short, long, value_name = "DIR", default_value = "figures")]
     pub(crate) output: PathBuf,
     /// Extra TOML file of figures (repeatable)
     #[arg(short = 'e', long = "experiments", value_name = "FILE")]

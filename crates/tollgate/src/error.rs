@@ -57,7 +57,7 @@ impl fmt::Display for CliError {
 impl From<JournalError> for CliError {
     fn from(error: JournalError) -> Self {
         match error {
-            JournalError::IsRun(_) => Self::usage(error),
+            JournalError::IsRun(_) | JournalError::NoRun(_) => Self::usage(error),
             _ => Self::failed(error),
         }
     }

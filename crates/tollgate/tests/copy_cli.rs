@@ -51,7 +51,7 @@ fn the_table_and_file_have_the_form_of_escape() {
     let void = text.matches("    not measured: void: in every round").count();
     assert_eq!(rows.len() + void, all.len(), "{text}");
     assert!(bench.path().join("results/adhoc").is_dir());
-    let line = bench.refused(&["show"], 1);
+    let line = bench.refused(&["show"], 2);
     assert!(line.contains("no run here"), "a suite's command adds no run to show: {line}");
 }
 

@@ -319,7 +319,7 @@ fn wrong_files_and_options_are_refused_in_one_line() {
         let line = bench.refused(&[&["import"], words, &["--results", RUN]].concat(), 2);
         assert!(line.contains(expected), "{words:?}: {line}");
     }
-    let line = bench.refused(&["import", "mbw", "other.txt"], 1);
+    let line = bench.refused(&["import", "mbw", "other.txt"], 2);
     assert!(line.contains("no run here"), "{line}");
     let line = bench.refused(&["export", "bmf", "--arch", "SKL", "--results", RUN], 2);
     assert!(line.contains("--arch: only uops-xml"), "{line}");

@@ -156,6 +156,7 @@ fn record(node: &str, seed: u64, experiment: Experiment) -> RunRecord {
         sessions: vec![SessionRecord {
             start: "2026-01-01T00:00:00Z".into(),
             boot_id: format!("boot of {node}"),
+            command: vec!["run".into()],
             written: None,
         }],
         environments: [("e1".to_owned(), environment)].into(),

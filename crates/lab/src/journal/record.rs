@@ -18,7 +18,7 @@ use crate::side::SideRecord;
 use crate::terminal;
 
 /// The version of the format that this program writes and reads.
-pub const FORMAT: u64 = 15;
+pub const FORMAT: u64 = 16;
 
 /// The record of a session: one start of the lab for a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -27,14 +27,18 @@ pub struct SessionRecord {
     pub start: String,
     /// The ID of the boot of the host that ran the lab.
     pub boot_id: String,
+    /// The words of the command line that started it, without the program.
+    pub command: Vec<String>,
     /// The lines of `samples.jsonl` that it wrote; `None` until it ends, or if it was killed until the next starts.
     pub written: Option<Written>,
 }
 
 impl SessionRecord {
-    /// Returns the record of a session that starts now.
+    /// Returns the record of a session of this process that starts now.
     pub fn starting(boot_id: String) -> Self {
-        Self { start: now(), boot_id, written: None }
+        let words = std::env::args_os().skip(1);
+        let command = words.map(|word| word.to_string_lossy().into_owned()).collect();
+        Self { start: now(), boot_id, command, written: None }
     }
 }
 

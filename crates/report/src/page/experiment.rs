@@ -199,8 +199,9 @@ pub(super) fn method(run: &Run, experiment: &Experiment) -> Markup {
             summary { "How it is measured" }
             p {
                 (experiment.about) ": method " code { (experiment.method) } " of " (experiment.suite) ", "
-                (count(experiment.points.len(), "point")) ", " (effort.min_rounds) " to " (effort.rounds)
-                " rounds of " (format_duration(effort.budget)) " per point, each in a fresh process. "
+                (count(experiment.points.len(), "point")) ", "
+                @if effort.min_rounds < effort.rounds { (effort.min_rounds) " to " }
+                (count(effort.rounds as usize, "round")) " of " (format_duration(effort.budget)) " per point, each in a fresh process. "
                 (count(experiment.twins.len(), "point"))
                 " measured twice per round as twins, which give the noise floor."
             }

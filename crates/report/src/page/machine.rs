@@ -9,11 +9,12 @@ use machine::environment::Environment;
 use maud::{Markup, html};
 
 use crate::table::lacks_of_run;
+use lab::run::is_lab_experiment;
 
 /// Renders the environments of a run, the one with most samples first and open.
 pub(super) fn environments(run: &Run) -> Markup {
     let mut samples: BTreeMap<&str, usize> = BTreeMap::new();
-    for sample in &run.samples {
+    for sample in run.samples.iter().filter(|one| !is_lab_experiment(&one.experiment)) {
         *samples.entry(&sample.environment).or_default() += 1;
     }
     let mut environments: Vec<_> = run.record.environments.iter().collect();

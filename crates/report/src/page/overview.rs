@@ -121,7 +121,7 @@ pub(super) fn repetition(page: &RunPage, id: &str) -> Markup {
     let record = &page.run.record;
     let hash = record.environments.values().find_map(|it| it.program_hash.as_deref());
     html! {
-        p { "This command measures the run again, in a new folder:" }
+        p { "This command repeats the measurement:" }
         pre { code id=(id) { (page.repetition.command) } }
         p.actions { button type="button" data-copy=(id) hidden { "Copy the command" } }
         @if !page.repetition.limits.is_empty() {

@@ -56,7 +56,7 @@ impl Mark {
             Self::Best => {
                 "best of the alternatives: each other one is resolved worse, corrected for their number"
             }
-            Self::Range => "range: too few rounds for a 95% interval",
+            Self::Range => "range: too few independent rounds for a 95% interval",
             Self::Mixed => "median over rounds with near and with far cores",
             Self::Open(OpenEnd::High) => {
                 "at least: the search or the instrument limited it, so the true value may be higher"

@@ -89,7 +89,8 @@ impl Screen<'_> {
         let below = self.lacking(page) + &self.end(page);
         let used = above.lines().count() + below.lines().count();
         let left = MAX_LINES.saturating_sub(used).max(MIN_CLAIMS);
-        above + &self.claims(left, page) + &below
+        // Without headlines, the first part is preceded by nothing.
+        (above + &self.claims(left, page) + &below).trim_start_matches('\n').to_owned()
     }
 
     fn headlines(&self, max: usize, page: Page) -> String {

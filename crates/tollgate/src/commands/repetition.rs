@@ -1,10 +1,9 @@
-//! The command that repeats a stored run, derived from its record.
+//! The commands that repeat a stored run: the one that started it, and one per experiment, derived from its record.
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use lab::catalogue::Catalogue;
-use lab::experiment::{Experiment, Profile, suite_name};
+use lab::experiment::{Experiment, Profile};
 use lab::format::count;
 use lab::guest::EMULATOR;
 use lab::journal::Run;
@@ -14,10 +13,13 @@ use lab::suite::{OptionValue, SuiteOption};
 use report::page::Repetition;
 
 use crate::error::CliError;
-use crate::select::{self, arguments_of, quoted};
+use crate::select::{arguments_of, quoted};
 use crate::suites::SUITES;
 
-/// Returns the commands that measure a run and each of its experiments again, and what they do not repeat.
+/// Options of `tollgate run` that a repetition has with another value, and whether a value follows each.
+const REPLACED: [(&str, bool); 3] = [("--fresh", false), ("--seed", true), ("--wait", false)];
+
+/// Returns the command that measures a run again, those of its experiments, and what they do not repeat.
 pub(super) fn repetition(
     run: &Run,
     catalogue: &Catalogue,
@@ -30,36 +32,34 @@ pub(super) fn repetition(
         .values()
         .filter(|one| declared.iter().any(|it| it.id() == one.id()))
         .collect();
-    let arguments = arguments(run, &measured, files);
-    let names = names(&measured, &declared);
-    Ok(Repetition {
-        command: format!("tollgate run{names}{arguments} --fresh"),
-        arguments,
-        limits: limits(run, &measured),
-    })
+    let mut commands = record.sessions.iter().map(|one| repeated(&one.command, record.seed));
+    let command = commands.next().unwrap_or_default();
+    let mut limits = limits(run, &measured);
+    limits.extend(
+        commands
+            .filter(|later| *later != command)
+            .map(|later| format!("A later session was started by: {later}")),
+    );
+    Ok(Repetition { command, arguments: arguments(run, &measured, files), limits })
 }
 
-/// Returns the names that select the measured experiments; empty if all boundaries are selected.
-fn names(measured: &[&Experiment], declared: &[Experiment]) -> String {
-    let measured: BTreeSet<String> = measured.iter().map(|one| one.id()).collect();
-    let is_boundary = |one: &&Experiment| !select::is_self_test(&one.suite);
-    if declared.iter().filter(is_boundary).all(|one| measured.contains(&one.id()))
-        && measured.iter().all(|id| !select::is_self_test(suite_name(id)))
-    {
-        return String::new();
-    }
-    let is_whole = |suite: &str| {
-        declared.iter().filter(|one| one.suite == suite).all(|one| measured.contains(&one.id()))
-    };
-    let mut names: Vec<&str> = Vec::new();
-    for id in &measured {
-        let suite = suite_name(id);
-        let name = if is_whole(suite) { suite } else { id.as_str() };
-        if !names.contains(&name) {
-            names.push(name);
+/// Returns the command of a session, for a shell. A run is made anew with its seed.
+fn repeated(words: &[String], seed: u64) -> String {
+    let is_run = words.first().is_some_and(|word| word == "run");
+    let mut command = vec!["tollgate".to_owned()];
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        let name = word.split_once('=').map_or(word.as_str(), |(name, _)| name);
+        match REPLACED.iter().find(|(replaced, _)| is_run && *replaced == name) {
+            Some((_, has_value)) if *has_value && name == word => drop(words.next()),
+            Some(_) => {}
+            None => command.push(quoted(word)),
         }
     }
-    names.iter().map(|name| format!(" {}", quoted(name))).collect()
+    if is_run {
+        command.push(format!("--seed {seed} --fresh"));
+    }
+    command.join(" ")
 }
 
 /// Returns the arguments that are common to the run and to each of its experiments.
@@ -123,18 +123,13 @@ fn limits(run: &Run, measured: &[&Experiment]) -> Vec<String> {
     let skipped: usize = measured.iter().map(|one| one.skipped.len()).sum();
     if skipped > 0 {
         limits.push(format!(
-            "The run left out {}: only machines with more cores need them, or --where, -f, --claim or --each-level, \
-             which are not recorded, did not select them.",
+            "The commands of single experiments also measure {} that the run left out.",
             count(skipped, "point")
         ));
     }
     if record.sessions.len() > 1 {
         limits.push(format!("The run has {}.", count(record.sessions.len(), "session")));
     }
-    limits.push(
-        "The time of --for and features enabled by --allow, other than code, are not recorded."
-            .into(),
-    );
     let of_suites = record.experiments.keys().filter(|id| !is_lab_experiment(id)).count();
     let unknown = of_suites - measured.len();
     if unknown > 0 {
@@ -146,4 +141,20 @@ fn limits(run: &Run, measured: &[&Experiment]) -> Vec<String> {
     let contents = record.options.keys().filter(is_content);
     limits.extend(contents.map(|name| format!("Option {name}: its value is in run.json.")));
     limits
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_is_repeated_by_its_command_with_its_seed() {
+        let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let run =
+            "run copy --where length=4 --allow code --seed 3 --for 3m --seed=4 --fresh --wait";
+        let expected = "tollgate run copy --where length=4 --allow code --for 3m --seed 7 --fresh";
+        assert_eq!(repeated(&words(run), 7), expected);
+        let words = ["copy".to_owned(), "-f".into(), "a b".into(), "--seed".into()];
+        assert_eq!(repeated(&words, 7), "tollgate copy -f 'a b' --seed");
+    }
 }

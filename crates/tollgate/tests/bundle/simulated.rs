@@ -120,6 +120,7 @@ pub(crate) fn run(seed: u64) -> Run {
         .map(|session| SessionRecord {
             start: format!("2026-01-0{session}T00:00:00Z"),
             boot_id: boot.clone(),
+            command: vec!["run".into()],
             written: None,
         })
         .collect();

@@ -59,7 +59,7 @@ fn usage_errors_are_one_line_with_status_2() {
         let errors = bench.run(arguments).stderr;
         assert_eq!(String::from_utf8_lossy(&errors).lines().count(), 1, "{arguments:?}");
     }
-    let line = bench.refused(&["show"], 1);
+    let line = bench.refused(&["show"], 2);
     assert!(line.contains("measure first"), "{line}");
     // Control characters of an argument do not reach the terminal.
     let line = bench.refused(&["run", "a\u{1b}[31m\u{7}\nb"], 2);

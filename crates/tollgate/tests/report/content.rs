@@ -72,7 +72,7 @@ fn a_page_of_a_standard_run_is_small() {
 #[test]
 fn errors_name_the_cause_and_write_no_page() {
     let bench = Bench::new();
-    let error = bench.refused(&["report"], 1);
+    let error = bench.refused(&["report"], 2);
     assert!(error.contains("results: no run here; measure first"), "{error}");
     let mut run = empty(Profile::Quick, |one| one.id() == "copy/sizes");
     measure(&mut run, 2, &metrics_shown);
