@@ -184,9 +184,12 @@ mod tests {
             ("App writes to host-heap,16,glibc_memcpy,5.785,1000\n", ":2: 5 columns"),
             (
                 "App writes to host-heap,x,glibc_memcpy,5.785,1000,0\n",
-                ":2: 'x' is not a Copy length",
+                ":2: 'x': expected a whole number in the column Copy length",
             ),
-            ("App writes to host-heap,16,glibc_memcpy,inf,1000,0\n", "'inf' is not a Throughput"),
+            (
+                "App writes to host-heap,16,glibc_memcpy,inf,1000,0\n",
+                "'inf': expected a number in the column Throughput",
+            ),
             (
                 "App writes to tape,16,glibc_memcpy,1,1000,0\n",
                 "unknown experiment 'App writes to tape'",

@@ -269,11 +269,17 @@ mod tests {
         assert_eq!(copied.stated.unwrap().value, 37_449_142_857.142_86);
         for (text, name, expected) in [
             ("0.1\n", "futex hash", "--operations is required"),
-            ("fast\n", "syscall basic", "perf.txt:1: 'fast' is not a number"),
+            ("fast\n", "syscall basic", "perf.txt:1: 'fast': expected a number of at least 0"),
+            ("-1\n", "syscall basic", "perf.txt:1: '-1': expected a number of at least 0"),
             (OUTPUT, "syscall basic", "omit --benchmark"),
         ] {
             let error = read_simple(text, name, None).unwrap_err();
             assert!(error.contains(expected), "{error}");
+        }
+        for wrong in ["-5 usecs/op", "nan usecs/op", "2.0 TB/sec", "3 weeks/op"] {
+            let text = format!("# Running 'syscall/basic' benchmark:\n{wrong}\n");
+            let error = read(&text, &ImportOptions::default()).unwrap_err();
+            assert!(error.starts_with(&format!("perf.txt:2: '{wrong}': expected ")), "{error}");
         }
         let error = read("0.031\n", &ImportOptions::default()).unwrap_err();
         assert!(error.contains("add --benchmark"), "{error}");

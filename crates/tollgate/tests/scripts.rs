@@ -216,7 +216,8 @@ fn a_run_of_levels_has_values_or_the_expected_reason() {
     write_journal(&stage, &good);
     let found = run();
     assert!(found.status.success(), "{found:?}");
-    let expected = "enclave/ecall: 1 points with values\nenclave/heap: 1 points with values\n";
+    let expected =
+        "enclave/ecall: 1 of 1 points have values\nenclave/heap: 1 of 1 points have values\n";
     assert_eq!(text(&found.stdout), expected);
     let empty = Sample { values: BTreeMap::new(), ..sample("enclave/allocation", None) };
     for (bad, why) in [

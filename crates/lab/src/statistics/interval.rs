@@ -245,3 +245,20 @@ fn rescaled(confidence: f64, factor: f64) -> f64 {
     let deviate = normal.inverse_cdf(f64::midpoint(1.0, confidence)) * factor;
     1.0 - 2.0 * normal.sf(deviate)
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn any_number_of_equal_values_has_an_interval_of_that_value(
+            value in any::<f64>().prop_filter("finite", |it| it.is_finite()),
+            count in 2usize..60,
+        ) {
+            prop_assert_eq!(interpolated(&vec![value; count], CONFIDENCE), (value, value));
+        }
+    }
+}

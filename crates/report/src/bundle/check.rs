@@ -43,7 +43,9 @@ pub fn check(path: &Path, version: &str) -> Result<Checked, BundleError> {
     let mut archive = Archive::open(path)?;
     let (listed, manifest) = manifest(path, &mut archive)?;
     let names = archive.names();
-    if let Some(name) = RUN.iter().find(|name| !names.iter().any(|it| it == *name)) {
+    let is_absent =
+        |name: &&&str| !listed.contains_key(**name) && !names.iter().any(|it| it == **name);
+    if let Some(name) = RUN.iter().find(is_absent) {
         return Err(damaged(path, &format!("it has no {name}")));
     }
     let mut modifications = Vec::new();

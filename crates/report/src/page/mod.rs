@@ -225,3 +225,17 @@ fn slug(name: &str) -> String {
 fn short(value: f64) -> f64 {
     format!("{value:.5e}").parse().unwrap_or(value)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn different_names_have_different_ids() {
+        let names =
+            ["a/b-c", "a/b_c", "a/b.c", "a/b c", "a-b/c", "a/b/c", "a/b_5f_c", "a/ä", "claim-1"];
+        let slugs: std::collections::BTreeSet<String> = names.map(slug).into_iter().collect();
+        assert_eq!(slugs.len(), names.len(), "{slugs:?}");
+        assert_eq!(slug("copy/throughput"), "copy-throughput");
+    }
+}

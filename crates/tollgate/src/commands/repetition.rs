@@ -152,7 +152,8 @@ mod tests {
         let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
         let run =
             "run copy --where length=4 --allow code --seed 3 --for 3m --seed=4 --fresh --wait";
-        let expected = "tollgate run copy --where length=4 --allow code --for 3m --seed 7 --fresh";
+        let expected =
+            "tollgate run copy --where 'length=4' --allow code --for 3m --seed 7 --fresh";
         assert_eq!(repeated(&words(run), 7), expected);
         let words = ["copy".to_owned(), "-f".into(), "a b".into(), "--seed".into()];
         assert_eq!(repeated(&words, 7), "tollgate copy -f 'a b' --seed");

@@ -75,3 +75,40 @@ fn no_truncated_bundle_or_other_file_is_read() {
     write(&bench.path().join("bad.zip"), all);
     refused(&bench, "has no manifest-sha256.txt");
 }
+
+#[test]
+fn an_archive_without_a_run_is_no_bundle() {
+    let bench = Bench::new();
+    write(&bench.path().join("bad.zip"), [("manifest-sha256.txt", &b""[..])]);
+    refused(&bench, "it has no run.json");
+    // A small archive whose list would take gigabytes, and a list that states two digests of one name.
+    for lines in ["a  b\n".repeat(1 << 20), "a  b\nc  b\n".into()] {
+        write(&bench.path().join("bad.zip"), [("manifest-sha256.txt", lines.as_bytes())]);
+        let error = bench.refused(&["bundle", "--check", "bad.zip"], 2);
+        assert!(error.contains("manifest-sha256.txt"), "{error}");
+    }
+}
+
+#[test]
+fn results_that_are_missing_everywhere_are_named() {
+    let bench = measured();
+    bench.ok(&["bundle"]);
+    let mut entries = read(&bench.path().join("bundle.zip"));
+    let manifest = "manifest-sha256.txt";
+    let lines = String::from_utf8(entries[manifest].clone()).unwrap();
+    for name in ["claims.json", "ro-crate-metadata.json"] {
+        entries.remove(name);
+    }
+    let kept =
+        lines.lines().filter(|line| !line.ends_with("claims.json") && !line.contains("ro-crate"));
+    let kept = kept.collect::<Vec<_>>().join("\n") + "\n";
+    entries.insert(manifest.into(), kept.into_bytes());
+    let all = entries.iter().map(|(name, bytes)| (name.as_str(), bytes.as_slice()));
+    write(&bench.path().join("b.zip"), all);
+    let output = bench.run(&["bundle", "--check", "b.zip"]);
+    let lines = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{lines}");
+    for name in ["claims.json", "ro-crate-metadata.json"] {
+        assert!(lines.contains(&format!("{name}: missing, also in {manifest}\n")), "{lines}");
+    }
+}

@@ -9,7 +9,7 @@ fn usage_errors_are_one_line_with_status_2() {
     let bench = Bench::new();
     let wrong = UserFile::new(&bench, "wrong.toml", "[[experiment]]\nname = 3\n");
     let huge = UserFile::new(&bench, "huge.toml", &"# \n".repeat(400_000));
-    let cases: [(&[&str], &str); 13] = [
+    let cases: [(&[&str], &str); 15] = [
         (&["run", "nothing"], "unknown suite or experiment 'nothing'"),
         (&["run", "--where", "colour=red"], "unknown factor 'colour'"),
         (&["run", "planted/search", "--where", "edge"], "not FACTOR=LEVEL"),
@@ -28,6 +28,8 @@ fn usage_errors_are_one_line_with_status_2() {
             "factor 'edge' is named twice",
         ),
         (&["run", "planted/search", "--resolve", "nan"], "--resolve: 'nan' is not a share"),
+        (&["list", "--all", "nowhere"], "'nowhere'"),
+        (&["list", "--all", "--where", "colour=red"], "colour"),
         (&["claims", "nobody"], "unknown claim, source or suite 'nobody'"),
     ];
     for (arguments, why) in cases {

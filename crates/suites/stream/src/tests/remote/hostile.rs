@@ -289,7 +289,16 @@ fn a_reused_pipe_has_no_rules() {
     Request::FreePipe(0).send(hostile.socket(), None, SOON).unwrap();
     let device = Device::new(&sound.port(), SIZES).unwrap();
     until(|| found.nic.counters().rules == 1, "the rule was set");
-    let mut other = device.rx_pipe().unwrap();
+    // The request takes a moment; until then another pipe is allocated.
+    let mut other = None;
+    until(
+        || {
+            other = device.rx_pipe().ok().filter(|other| other.id() == pipe.id());
+            other.is_some()
+        },
+        "the pipe is allocated again",
+    );
+    let mut other = other.unwrap();
     other.bind(flow(1)).unwrap();
     other.bind(flow(2)).unwrap();
     std::mem::forget(pipe);
