@@ -167,7 +167,8 @@ impl Reading<'_, '_, '_> {
     }
 }
 
-/// Maximum size of the metadata in memory, in bytes.
+/// Maximum size of the metadata in bytes. Only the metadata and the manifest are kept in memory; of other entries a part
+/// at a time is.
 const MAX_METADATA: usize = 64 << 20;
 /// Maximum size of the list of digests in memory, in bytes; as many entries as an archive may have take about 1 MiB.
 const MAX_MANIFEST: u64 = 4 << 20;
