@@ -67,8 +67,8 @@ impl Input {
     }
 }
 
-/// Reader that computes the digest of what passes, and refuses a file that is too large or whose parts between two
-/// delimiters are: a parser keeps such a part in memory.
+/// Reader that computes the digest of the bytes that pass it. It refuses a file that is too large, and a part between two
+/// delimiters that is too large, because a parser keeps such a part in memory.
 pub(crate) struct DigestingReader<R> {
     inner: R,
     hasher: Sha256,

@@ -11,8 +11,8 @@ use crate::input::Input;
 use crate::source::{ForeignValue, Format, Import, Source, Stated};
 
 const MIB: f64 = 1_048_576.0;
-/// Maximum size of mbw's arrays in MiB: 1 PiB.
-const MAX_MEBIBYTES: f64 = 1e9;
+/// Maximum size of mbw's arrays in MiB: 2^30 MiB are 1 PiB.
+const MAX_MEBIBYTES: f64 = (1 << 30) as f64;
 
 /// Method and size of the array, in MiB.
 type Test = (String, u64);

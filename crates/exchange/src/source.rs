@@ -107,35 +107,35 @@ impl Stated {
     }
 }
 
-/// Imported value with what finds its counterpart.
+/// Imported value with the properties by which its counterpart is found.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ForeignValue {
     /// Name in the file, e.g. `MEMCPY 256 MiB`.
     pub name: String,
-    /// What it is in the data of counterparts, e.g. `MEMCPY`.
+    /// Name of its kind in the data of counterparts, e.g. `MEMCPY`.
     pub key: String,
-    /// Levels of our factors that it states.
+    /// Levels of tollgate's factors that the file states.
     pub levels: BTreeMap<String, String>,
-    /// Our metric.
+    /// Metric of tollgate to which the value corresponds.
     pub metric: &'static str,
-    /// Unit, as that of our metric.
+    /// Unit of the value, that of `metric`.
     pub unit: &'static str,
-    /// The value; `None` if the source states none, e.g. `inf`.
+    /// The value; `None` if the file states no number, e.g. `inf`.
     pub stated: Option<Stated>,
-    /// Why it says little or nothing.
+    /// Reason why the value is hard to compare or missing.
     pub remark: Option<String>,
 }
 
-/// Content of a file.
+/// Content of a file of another program.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Import {
-    /// Source.
+    /// Program, machine and conditions that the file states.
     pub source: Source,
     /// Values in the order of the file.
     pub values: Vec<ForeignValue>,
     /// Latency and throughput of instruction forms; empty for other formats.
     pub(crate) forms: Vec<ForeignForm>,
-    /// The CPU that measured.
+    /// CPU on which the values were measured.
     pub(crate) cpu: ForeignCpu,
 }
 
