@@ -42,7 +42,7 @@ pub(crate) enum Command {
     Doctor(Doctor),
     /// List experiments with levels and expected times, claims and figures
     List(List),
-    /// Describe a claim, experiment, figure, metric, factor, capability or term
+    /// Describe a suite, experiment, claim, figure, headline, metric, factor, capability or term
     Explain(Explain),
     /// Run experiments or resume a run; end with headlines and verdicts
     Run(Run),
@@ -322,7 +322,7 @@ pub(crate) struct Run {
 
 #[derive(Args)]
 pub(crate) struct Explain {
-    /// ID of a claim, experiment, figure or headline, or name of a suite, metric, factor, capability or term
+    /// Name of a suite, experiment, claim, figure, headline, metric, factor, capability or term
     #[arg(required = true)]
     pub(crate) names: Vec<String>,
     /// Also print the declaration in TOML
