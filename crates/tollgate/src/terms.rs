@@ -1,4 +1,4 @@
-//! Terms of the method, from `terms.toml`.
+//! Terms of the method and of the screens, from `terms.toml`.
 
 use lab::data::{DataError, read_toml};
 use serde::Deserialize;
@@ -77,6 +77,31 @@ mod tests {
             };
         }
         found
+    }
+
+    #[test]
+    fn names_are_singular_and_in_lower_case() {
+        for term in terms().unwrap() {
+            let name = term.name.as_str();
+            assert_eq!(name, name.to_lowercase());
+            // `leans` is a verb, and `with voids` the title of a column.
+            let is_plural = name.ends_with('s') && !name.ends_with("ss");
+            assert!(!is_plural || ["leans", "with voids"].contains(&name), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_vocabulary_and_the_words_of_the_screens_are_explained() {
+        let terms = terms().unwrap();
+        let vocabulary = "suite method experiment factor level covariate point round session sample trial order link worker \
+            probe role artefact journal search capability claim promise verdict figure headline catalogue";
+        let screens = "bundle drift environment fleet host lab MAD median noise pass profile run seed stall";
+        for name in vocabulary.split_whitespace().chain(screens.split_whitespace()) {
+            assert!(find(&terms, name).is_some(), "'{name}' is not in terms.toml");
+        }
+        for plural in ["curves", "Alternatives", "classes", "suites"] {
+            assert!(find(&terms, plural).is_some(), "{plural}");
+        }
     }
 
     #[test]

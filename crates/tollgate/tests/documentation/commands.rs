@@ -194,3 +194,15 @@ fn every_command_and_option_in_the_documentation_exists() {
     assert!(unknown.is_empty(), "{unknown:#?}");
     assert!(checked > 100, "only {checked} commands");
 }
+
+#[test]
+fn one_list_states_what_explain_describes() {
+    let help = Bench::new().ok(&["explain", "--help"]);
+    let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+    let list = help.strip_prefix("Describe a ").unwrap().split(" Usage:").next().unwrap();
+    assert!(list.ends_with(" or term"), "{list}");
+    assert!(help.contains(&format!("Name of a {list}")), "{help}");
+    let pages = page::all();
+    let commands = pages.iter().find(|page| page.path.ends_with("commands.md")).unwrap();
+    assert!(commands.text.contains(&format!("describe a {list}")), "{list}");
+}
