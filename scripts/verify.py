@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Computes the intervals and verdicts of a bundle again from its journal, without code of tollgate, as docs/method.md states.
+"""Computes the intervals and verdicts of a bundle again from its journal, without code of tollgate, as docs/method.md and
+docs/claims.md state.
 
 usage: verify.py BUNDLE.zip
 

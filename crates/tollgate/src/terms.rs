@@ -95,7 +95,8 @@ mod tests {
         let terms = terms().unwrap();
         let vocabulary = "suite method experiment factor level covariate point round session sample trial order link worker \
             probe role artefact journal search capability claim promise verdict figure headline catalogue";
-        let screens = "bundle drift environment fleet host lab MAD median noise pass profile run seed stall";
+        let screens =
+            "bundle drift environment fleet host lab MAD median noise pass profile run seed stall";
         for name in vocabulary.split_whitespace().chain(screens.split_whitespace()) {
             assert!(find(&terms, name).is_some(), "'{name}' is not in terms.toml");
         }
@@ -106,7 +107,9 @@ mod tests {
 
     #[test]
     fn each_term_of_the_method_is_explained() {
-        let italics = italics(include_str!("../../../docs/method.md"));
+        let pages =
+            [include_str!("../../../docs/method.md"), include_str!("../../../docs/claims.md")];
+        let italics = italics(&pages.join("\n\n"));
         for late in ["noise floor", "lag-1 correlation", "blocking"] {
             assert!(italics.iter().any(|name| name == late), "{late}: {italics:?}");
         }

@@ -180,7 +180,7 @@ impl Interval {
 
 /// Returns the coverage of the interval of a value that is looked at for the `looks`-th time, each time with more
 /// rounds. If all looks together were to be wrong in 5%, each may be in the share `1 / looks` of it (Bonferroni). The
-/// earlier ones had larger shares, but the looks are correlated; docs/method.md gives the resulting rate.
+/// earlier ones had larger shares, but the looks are correlated; docs/claims.md states the resulting rate.
 pub fn confidence_of_look(looks: usize) -> f64 {
     1.0 - (1.0 - CONFIDENCE) / looks.max(1) as f64
 }

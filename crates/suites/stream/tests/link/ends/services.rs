@@ -53,9 +53,9 @@ fn lines_of_logger_match_if_they_report_a_failure() {
     assert_eq!(counts, [Some(5), Some(3)], "{result}");
 }
 
-/// Writes the client of docs/applications.md to a folder.
+/// Writes the client of docs/clients.md to a folder.
 pub(crate) fn client(folder: &Path) -> PathBuf {
-    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/applications.md");
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/clients.md");
     let page = std::fs::read_to_string(page).unwrap();
     let (_, rest) = page.split_once("```python\n").expect("the page contains the client");
     let (text, _) = rest.split_once("```\n").unwrap();
