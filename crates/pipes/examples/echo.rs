@@ -15,7 +15,7 @@ fn echo(socket: &Path, pipes: u32) -> Result<u64, Box<dyn Error>> {
     let (ring, notifications) = (sizes.ring, sizes.notifications);
     let config = InterfaceConfig::Pipes { notify: Notify::Reactively, ring, notifications };
     let nic = Connection::open(socket, config)?;
-    // Each thread has a device of its own.
+    // Each thread has a separate device.
     let device = Device::new(&nic.port(), sizes)?;
     let mut pipes = (0..pipes)
         .map(|index| {

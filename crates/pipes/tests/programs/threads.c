@@ -25,7 +25,7 @@ static void *other_thread(void *unused) {
     return NULL;
 }
 
-/* Receives packets of a flow by a device of its own. */
+/* Receives packets of a flow by a separate device. */
 static void *receiver(void *address) {
     tg_device *device;
     OK(tg_device_create(socket_path, 0, &device));
