@@ -5,7 +5,7 @@ use std::mem;
 /// Maximum number of packets that an application takes before it returns the first of them.
 pub const MAX_AHEAD: usize = 32;
 
-/// What happens to a packet after the application's work.
+/// Treatment of a packet after the application's work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
     /// It is sent with its addresses, possibly with other rewritten fields.

@@ -18,7 +18,7 @@ use crate::output::{ComparedValue, Counterpart, ImportOutput, OurValue, RunOutpu
 use crate::source::{ForeignCpu, ForeignValue, Format, Import, Stated};
 use crate::uops_info::Architectures;
 
-/// What holds for every import.
+/// Remark on every import.
 const NOT_PAIRED: &str = "The imported values are another source's: not samples of this run, so ratios are not paired by rounds, have no interval and no verdict.";
 
 /// Places imported values next to those of a run.

@@ -23,7 +23,7 @@ pub(crate) struct Counterparts {
     apart: Vec<Apart>,
 }
 
-/// What a program does.
+/// Method by which a program measures.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Method {

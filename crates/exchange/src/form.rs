@@ -5,7 +5,7 @@
 
 /// Maximum length of a text that is parsed as a form.
 const MAX_TEXT: usize = 200;
-/// Mnemonics with an encoding of their own for a count of one.
+/// Mnemonics with a special encoding for a count of one.
 const SHIFTS: [&str; 7] = ["SHL", "SHR", "SAR", "ROL", "ROR", "RCL", "RCR"];
 /// Prefixes that are part of a mnemonic.
 const PREFIXES: [&str; 5] = ["LOCK", "REP", "REPE", "REPNE", "REPNZ"];

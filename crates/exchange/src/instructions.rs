@@ -80,7 +80,7 @@ impl Latencies {
 #[derive(Debug, Default)]
 pub(crate) struct Variants<'a>(Vec<&'a ForeignForm>);
 
-/// Returns the forms by key. Those with a longer encoding are omitted if there are others, because ours have the shortest.
+/// Returns the forms by key. Forms with a longer encoding are omitted if there are others, because ours have the shortest.
 pub(crate) fn by_key(forms: &[ForeignForm]) -> BTreeMap<&FormKey, Variants<'_>> {
     let mut all: BTreeMap<&FormKey, Variants<'_>> = BTreeMap::new();
     for form in forms {
@@ -100,8 +100,8 @@ impl<'a> Variants<'a> {
         self.0.iter().copied().min_by_key(|form| form.registers)
     }
 
-    /// Returns the form whose latency counts: the longest one. What breaks a dependency, e.g. equal registers of `xor`
-    /// or distinct ones of `movsx`, makes it shorter.
+    /// Returns the form whose latency counts: the longest one. A property that breaks a dependency, e.g. equal registers
+    /// of `xor` or distinct ones of `movsx`, makes it shorter.
     pub(crate) fn for_latency(&self, chain: &str) -> Option<&'a ForeignForm> {
         let latency = |form: &ForeignForm| form.latencies.of_chain(chain).map(|stated| stated.high);
         let longest = |known: &'a ForeignForm, form: &'a ForeignForm| {

@@ -33,7 +33,7 @@ use std::path::Path;
 
 use input::Input;
 
-/// What a file does not state itself.
+/// Properties that a file does not state.
 #[derive(Debug, Clone, Default)]
 pub struct ImportOptions {
     /// Benchmark of `perf bench --format simple`, e.g. `syscall basic`.

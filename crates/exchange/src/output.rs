@@ -1,4 +1,4 @@
-//! What `tollgate import` prints as JSON.
+//! JSON output of `tollgate import`.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ pub struct ImportOutput {
     pub values: Vec<ComparedValue>,
     /// Number of values by agreement; empty unless they are of instructions.
     pub agreement: Vec<AgreementCount>,
-    /// What holds for all values.
+    /// Remarks on all values.
     pub notes: Vec<String>,
 }
 
@@ -67,7 +67,7 @@ pub struct ComparedValue {
     pub agreement: Option<Agreement>,
     /// Known reason of a difference.
     pub reason: Option<String>,
-    /// What makes the values hard to compare, or why one is missing.
+    /// Reasons why the values are hard to compare, or why one is missing.
     pub remarks: Vec<String>,
 }
 

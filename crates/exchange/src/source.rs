@@ -1,4 +1,4 @@
-//! What a file of another program states: its source, its conditions and its values.
+//! Content of a file of another program: its source, its conditions and its values.
 
 use std::collections::BTreeMap;
 
@@ -66,7 +66,7 @@ pub struct Source {
     pub bytes: u64,
     /// SHA-256 digest of the file.
     pub sha256: String,
-    /// What the file states of its conditions, and how its values are read. None of it is verified.
+    /// Conditions that the file states, and how its values are read. None of it is verified.
     pub conditions: Vec<Condition>,
 }
 

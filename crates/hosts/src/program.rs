@@ -28,7 +28,7 @@ pub struct Program {
 pub struct Installed {
     /// The path there.
     pub path: String,
-    /// What it states of itself, e.g. `tollgate 0.1.0`.
+    /// Name and version that it reports, e.g. `tollgate 0.1.0`.
     pub version: String,
     /// The system and architecture of the host, e.g. `Linux x86_64`.
     pub system: String,

@@ -169,7 +169,7 @@ impl Connection {
 
     fn start_master(&self) -> Result<Master, HostError> {
         let mut command = self.ssh("yes");
-        // -N: no command of its own.
+        // -N: no command.
         command.args(["-N", "--", &self.host.ssh]);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         // Ctrl-C reaches this program only.

@@ -84,7 +84,7 @@ impl Measured {
     }
 }
 
-/// What a suite's command prints as JSON.
+/// JSON output of a suite's command.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct MeasuredOutput<'a> {
     /// Folder of the run.

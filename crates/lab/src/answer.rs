@@ -7,7 +7,7 @@ use crate::proximity::ROUND_TRIP;
 use crate::sample::{Failure, MAX_ATTEMPTS, Sample};
 use crate::search::DURATION;
 
-/// What a sample may contain.
+/// Permitted content of a sample.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Permitted<'m> {
     /// The metrics of its method.

@@ -138,7 +138,7 @@ fn prepare_in(cache: &Path, recipe: &Recipe, max_wait: Duration) -> Result<PathB
     };
     let lock_path = lock_of(cache, OsStr::new(&name));
     let lock = file::append(&lock_path).and_then(|lock| lock_within(lock, max_wait));
-    // Nobody can make or repair it in a read-only cache.
+    // No process can make or repair it in a read-only cache.
     if lock.as_ref().is_err_and(is_read_only) && manifest::is_intact(&place) {
         checked().insert(place.clone());
         return Ok(place);

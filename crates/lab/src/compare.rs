@@ -145,7 +145,7 @@ pub enum Difference {
     /// No class of the cores has rounds on both sides: they were e.g. near in all runs of one side and far in those of
     /// the other.
     OtherClass,
-    /// So many rounds of a side failed that the others are not compared, because slow rounds may fail more often.
+    /// Too many rounds of a side failed: the others are not compared, because slow rounds may fail more often.
     TooManyFailed {
         /// Failed rounds of A and of B.
         failed: [usize; 2],

@@ -187,11 +187,11 @@ pub(crate) fn difference(before: &[HostRecord], now: &[HostRecord]) -> Option<St
     ))
 }
 
-/// What a worker on another host is told when it starts: the argument of `tollgate worker --remote`, in JSON.
+/// Description of the run for a worker on another host: the argument of `tollgate worker --remote`, in JSON.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RemoteOptions {
-    /// What the run does, for others that want the lock of the machine.
+    /// Purpose of the run, for others that request the lock of the machine.
     pub purpose: String,
     /// Whether this worker takes the lock of the machine, for all workers of the run there.
     pub takes_lock: bool,

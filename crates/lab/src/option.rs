@@ -94,8 +94,8 @@ pub fn read(
     read_inside(suites, allow, set, of_guest.as_deref())
 }
 
-/// Parses the values for a guest that this process starts. Those of a guest in which it runs name the devices of that guest,
-/// and allow access to them only.
+/// Parses the values for a guest that this process starts. Values of a guest in which it runs name the devices of that
+/// guest, and allow access to them only.
 ///
 /// # Errors
 /// As [`read`].

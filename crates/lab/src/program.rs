@@ -92,7 +92,7 @@ pub fn find(name: &str) -> Option<PathBuf> {
     files.find(|file| file.is_file())
 }
 
-/// What to do about a program that does not end.
+/// Remedy for a program that does not end.
 const DIRECTLY: &str = "run it directly to see what it waits for";
 
 /// Runs a program with this input and returns its output.

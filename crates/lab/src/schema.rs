@@ -15,7 +15,7 @@ const ID: &str = "urn:tollgate:schema";
 pub trait JsonOutput: Serialize + JsonSchema {
     /// Name of its schema on the command line.
     const NAME: &'static str;
-    /// What writes it, e.g. `tollgate show --json`.
+    /// Command that writes it, e.g. `tollgate show --json`.
     const WRITTEN_BY: &'static str;
     /// Version of the schema. Any change of the schema but of its descriptions raises it.
     const VERSION: u64;
@@ -26,7 +26,7 @@ pub trait JsonOutput: Serialize + JsonSchema {
 pub struct OutputSchema {
     /// Name on the command line.
     pub name: &'static str,
-    /// What writes the output.
+    /// Command that writes the output.
     pub written_by: &'static str,
     /// Version.
     pub version: u64,

@@ -51,7 +51,7 @@ fn is_zero(number: &usize) -> bool {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EncodedLoop {
-    /// What it repeats, e.g. `independent, 48 copies`.
+    /// Name of the repeated code, e.g. `independent, 48 copies`.
     pub name: String,
     /// Offset of its first byte from the start of a page, in the recorded sample.
     pub page_offset: usize,
@@ -84,7 +84,7 @@ impl EncodedLoop {
         if self.bytes > MAX_BYTES {
             return Err(format!("a loop of {} bytes, more than {MAX_BYTES}", self.bytes));
         }
-        // Whatever is encoded in more characters is longer than the limit of a point.
+        // Code that is encoded in more characters is longer than the limit of a point.
         if self.code.len() > 2 * MAX_BYTES {
             return Err("a loop is too long".into());
         }

@@ -289,7 +289,7 @@ fn runs_of_one_machine_have_common_limits_of_near_and_far_cores() {
     let rows = comparison.rows.iter();
     let rows: Vec<_> = rows.map(|row| (row.class, row.difference)).collect();
     assert_eq!(rows, [(None, Difference::Unresolved); 2]);
-    // Those of another machine have limits of their own.
+    // Runs of another machine have separate limits.
     b.iter_mut().for_each(|run| run.record.host = "there".into());
     let differences: Vec<_> = compared(&a, &b).rows.iter().map(|row| row.difference).collect();
     assert_eq!(differences, [Difference::OtherClass; 2]);

@@ -134,7 +134,7 @@ fn bounds_state_enabled() -> bool {
     low >> 3 & 3 == 3
 }
 
-/// What the clock of a CPU, or of a guest's CPUs, shows.
+/// Meaning of the clock of a CPU, or of a guest's CPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum CpuClock {
@@ -183,7 +183,8 @@ impl CpuClock {
     }
 }
 
-/// Environment variable that declares this CPU emulated: whoever starts an emulator knows it, even if the emulator hides.
+/// Environment variable that declares this CPU emulated: the program that starts an emulator sets it, even if the
+/// emulator hides.
 pub const EMULATED_VARIABLE: &str = "TOLLGATE_EMULATED";
 /// Value of [`EMULATED_VARIABLE`] if times are measured nevertheless.
 const PLANTED_CLOCK: &str = "planted-clock";

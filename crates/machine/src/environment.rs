@@ -92,7 +92,7 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// Captures the environment, in some tens of milliseconds. What the system does not report stays empty.
+    /// Captures the environment, in some tens of milliseconds. Fields that the system does not report stay empty.
     pub fn capture() -> Self {
         let uname = rustix::system::uname();
         let text = |name: &CStr| name.to_string_lossy().into_owned();
@@ -126,9 +126,9 @@ impl Environment {
         }
     }
 
-    /// Returns whether `other` is the same machine and program in another boot. What the kernel's command line
-    /// selects at boot may differ: the mitigations, and the feature flags and reports of vulnerabilities that
-    /// follow from them. Settings that can change without a boot are equal.
+    /// Returns whether `other` is the same machine and program in another boot. Properties that the kernel's
+    /// command line selects at boot may differ: the mitigations, and the feature flags and reports of vulnerabilities
+    /// that follow from them. Settings that can change without a boot are equal.
     pub fn is_another_boot(&self, other: &Self) -> bool {
         let of_all_boots = |one: &Self| {
             let mut one = one.stable();

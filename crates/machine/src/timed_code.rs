@@ -14,7 +14,7 @@ pub const MAX_BYTES: usize = 1 << 20;
 /// A generated loop that was timed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TimedLoop {
-    /// What it repeats, e.g. `chain, 48 copies`.
+    /// Name of the repeated code, e.g. `chain, 48 copies`.
     pub name: String,
     /// Offset of its first byte from the start of a page.
     pub page_offset: usize,

@@ -102,7 +102,7 @@ pub(crate) enum Command {
 /// Returns the clap command of the program, with the commands of the suites.
 pub(crate) fn command() -> clap::Command {
     let commands = SUITES.iter().filter_map(|suite| suite.command());
-    // What 'run' always takes, 'compare' takes with --run only.
+    // 'run' always takes these options, 'compare' with --run only.
     let of_run = |group: clap::ArgGroup| group.requires("run");
     // Without a guest there is nothing that an accelerator or a device's file belongs to.
     let how_requires = |other: &'static str| {
@@ -174,7 +174,7 @@ pub(crate) struct GuestArgs {
 /// How a guest runs.
 #[derive(Args)]
 pub(crate) struct GuestHow {
-    /// What executes the guest's instructions; emulation by tcg reports no times
+    /// Accelerator that executes the guest's instructions; emulation by tcg reports no times
     #[arg(long, value_enum, default_value = "tcg")]
     pub(crate) accelerator: Accelerator,
     /// Folder of the files that are the memory of the guest's devices [default: in memory]

@@ -230,7 +230,7 @@ pub(crate) fn failure_line(sample: &Sample, experiment: Option<&Experiment>) -> 
 
 /// Headlines of a run in progress.
 struct LiveHeadlines {
-    /// Those that are not known yet.
+    /// Headlines that are not known yet.
     pending: Vec<Headline>,
     /// The run so far: samples of the experiments that the headlines use, without histograms.
     run: Option<Run>,

@@ -277,7 +277,7 @@ fn long_the_clock_experiment_finds_a_planted_clock() {
     // The core clock is a quarter. So the system call takes four times as many ticks, and the same number of cycles.
     assert!(near(ratio("time"), 4.0) && near(ratio("ticks"), 4.0), "{short:?} {long:?}");
     assert!(near(ratio("cycles"), 1.0), "{short:?} {long:?}");
-    // 2^3 ticks per instruction, and a chain has 66 instructions for 64 of its own.
+    // 2^3 ticks per instruction, and a chain has 66 instructions for 64 copies.
     assert!(near(short["core_clock"], 1e9 / 8.0 * 64.0 / 66.0), "{short:?}");
 }
 

@@ -396,7 +396,7 @@ const FUNCTIONS: [&str; 8] = [
     "rep-aligned",
 ];
 
-/// Checks that a backing file has all pages of a copy. Those of a NUMA node may be anywhere in it.
+/// Checks that a backing file has all pages of a copy. The pages of a NUMA node may be anywhere in it.
 #[track_caller]
 fn has_all_pages(file: &Path, expected: &[u8]) {
     let bytes = fs::read(file).unwrap();

@@ -283,7 +283,7 @@ fn osaca_reads_the_exported_table() {
         lines.lines().filter_map(|line| line.split_once(' ')).collect();
     let forms: usize = latencies["forms"].parse().unwrap();
     assert!(forms > 300, "{lines}");
-    // What OSACA's model has for an instruction in its own assembler text is what we measured.
+    // OSACA's model has our value for an instruction in its assembler text.
     let ours = our_forms(&bench);
     for (text, form) in [("imulq", "imul R64 R64"), ("vaddpd", "vaddpd YMM YMM YMM")] {
         let latency: f64 = latencies[text].parse().unwrap();

@@ -161,7 +161,7 @@ fn a_run_until_claims_are_decided_ends_when_they_are() {
     assert!(screen.contains("reproduced    planted-correlated-rounds: "), "{screen}");
     let rounds = |run: &Run| run.samples.iter().map(|sample| sample.round).max().unwrap() + 1;
     let first = rounds(&bench.journal());
-    // What is decided needs no more rounds than the first check takes.
+    // A decided verdict needs no more rounds than the first check takes.
     bench.ok(&run);
     assert!(rounds(&bench.journal()) <= 2 * first, "{first}");
 }

@@ -1,4 +1,4 @@
-//! Copies between two hosts on one memory: two processes on a file, and two emulated guests. Whatever the guests report
+//! Copies between two hosts on one memory: two processes on a file, and two emulated guests. All that the guests report
 //! is also checked in the files that back their memory.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]

@@ -38,7 +38,7 @@ pub(super) const KEY: usize = 16;
 
 const NAME: [u8; 2] = *b"KV";
 
-/// What became of a request.
+/// Result of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Status {

@@ -250,7 +250,7 @@ mod tests {
 
     #[test]
     fn the_newest_items_of_a_log_are_kept() {
-        // So many buckets that none is full.
+        // With this number of buckets none is full.
         let mut partition = Partition::new(Size { buckets: 4096, log: 64 }).unwrap();
         for key in 0..500 {
             set(&mut partition, key, key + 1);

@@ -138,7 +138,7 @@ fn with_prefix(prefix: &str, expression: &str) -> String {
     }
 }
 
-/// Values of a file and those it includes, by name. Those of `[Definition]` precede others.
+/// Values of a file and those it includes, by name. Values of `[Definition]` precede others.
 #[derive(Debug, Default)]
 struct Values {
     of_definition: HashMap<String, String>,
@@ -189,7 +189,7 @@ impl Values {
         for name in includes {
             self.add_file(&name, &include(&name)?, include, depth + 1)?;
         }
-        // Those of the file itself replace those that it includes.
+        // Values of the file itself replace those that it includes.
         self.of_definition.extend(own.of_definition);
         self.others.extend(own.others);
         Ok(())

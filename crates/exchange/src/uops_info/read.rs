@@ -189,7 +189,7 @@ impl Reading<'_> {
             is_zeroing: is_set("zeroing")?,
             address: address.as_deref(),
         };
-        // Embedded rounding and suppressed exceptions are forms of their own.
+        // Embedded rounding and suppressed exceptions are separate forms.
         let is_plain = !is_set("roundc")? && !is_set("sae")? && !string.contains("_SAE");
         let key = FormKey::of_uops_info(&asm, &string, attributes).filter(|_| is_plain);
         self.instruction = Some(Instruction { key, string, ..Instruction::default() });

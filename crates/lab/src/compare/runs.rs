@@ -9,7 +9,7 @@ use crate::journal::{Run, RunRecord, SessionRecord};
 use crate::option;
 use crate::summary::{Limits, Samples, Summary, SummaryError, Unit, summarise_samples};
 
-/// Summarises an experiment in each run. Runs of one machine have common limits: with limits of its own, the rounds of
+/// Summarises an experiment in each run. Runs of one machine have common limits: with separate limits, the rounds of
 /// a run could be of another class or state than equal rounds of another run.
 ///
 /// # Errors

@@ -28,7 +28,7 @@ pub struct Fleet {
     pub outliers: Vec<Outlier>,
     /// Settings that differ between the nodes.
     pub settings: Vec<SettingValues>,
-    /// What was not judged.
+    /// Parts that were not judged.
     pub unjudged: Unjudged,
     /// Names of the nodes without a judged value.
     pub nodes_not_judged: Vec<String>,
@@ -44,7 +44,7 @@ impl JsonOutput for Fleet {
     const VERSION: u64 = 1;
 }
 
-/// What of a fleet was not judged.
+/// Parts of a fleet that were not judged.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Unjudged {
     /// Number of points that too few nodes measured.
@@ -191,7 +191,7 @@ struct Comparison<'r> {
     judged: Vec<usize>,
     failed: Vec<usize>,
     selection: Selection,
-    /// Those that may be rejected, by node and point.
+    /// Deviations that may be rejected, by node and point.
     deviations: HashMap<(u32, u32), Deviation>,
     unjudged: Unjudged,
 }

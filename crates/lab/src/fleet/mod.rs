@@ -1,6 +1,6 @@
 //! Comparison of many nodes: which of them differs from the others, at which points, and in which setting.
 //!
-//! Each node has a journal of its own, which its lab writes to a shared folder; results of several people and days may be
+//! Each node has a separate journal, which its lab writes to a shared folder; results of several people and days may be
 //! copied together. Journals are reduced to estimates as they are read ([`read`](collect::read)), so that the memory
 //! depends on the number of nodes and points, not on that of samples.
 //!

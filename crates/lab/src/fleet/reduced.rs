@@ -152,7 +152,7 @@ impl Group {
 /// # Errors
 /// Returns an error if the run has another format or is damaged.
 pub(super) fn read(folder: &Path, is_cancelled: &AtomicBool) -> Result<Reduced, JournalError> {
-    // First, because a session that starts meanwhile adds itself to the record before its samples.
+    // First, because a session that starts concurrently adds itself to the record before its samples.
     let path = folder.join(SAMPLES);
     let opened = machine::file::open(&path);
     let mut record = RunRecord::read(folder)?;

@@ -22,7 +22,7 @@ use crate::summary::{Floors, Observed, Rounds, Samples, Unit, alike, chosen_stat
 pub(super) struct NodeRun {
     /// Host name of the node.
     pub(super) node: String,
-    /// What copies of the run have in common.
+    /// Identity that copies of the run have in common.
     pub(super) identity: String,
     pub(super) folder: PathBuf,
     /// Number of lines of its journal: of two copies, the longer one was made later.

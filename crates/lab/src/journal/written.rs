@@ -1,5 +1,5 @@
-//! What each session wrote to `samples.jsonl`: the number of its lines and their hash. A journal whose lines differ
-//! from it was edited, and its values and verdicts may depend on the edit.
+//! Lines that each session wrote to `samples.jsonl`: their number and their hash. A journal whose lines differ from them
+//! was edited, and its values and verdicts may depend on the edit.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -75,7 +75,7 @@ impl Lines {
         Written { lines, digest: hasher.finalize().to_hex().to_string() }
     }
 
-    /// Returns one line per session that wrote other lines. What the last session wrote is unknown while it writes, and
+    /// Returns one line per session that wrote other lines. The lines of the last session are unknown while it writes, and
     /// after it was killed until the next one starts.
     pub(super) fn inconsistencies(&self, record: &RunRecord) -> Vec<String> {
         let last = record.last_session();

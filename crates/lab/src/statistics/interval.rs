@@ -20,7 +20,7 @@ pub const INTERVAL_ROUNDS: usize = 6;
 /// Factor of the probability of error above which an interval is called a range: one of 95% that covers less than 90%.
 const MAX_ERROR: f64 = 2.0;
 
-/// What the ends of an interval are.
+/// Meaning of the ends of an interval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum IntervalKind {
@@ -73,7 +73,7 @@ pub struct Interval {
     /// Upper end; `null` in JSON if it is open.
     #[schemars(with = "Option<f64>")]
     pub high: f64,
-    /// What the ends are.
+    /// Meaning of the ends.
     pub kind: IntervalKind,
     /// Probability (0 to 1) that such an interval contains the true median: that [requested](estimate_at), by default
     /// 0.95, or less if even the extremes cover it with less. It accounts for the correlation of the rounds, and is 0

@@ -108,7 +108,8 @@ impl<'a> Samples<'a> {
         let mut all: Vec<&Sample> = run.samples.iter().filter(is_in).collect();
         let mut superseded = BTreeSet::new();
         if has_boots {
-            // What one boot lacks does not replace the values of another; nor does a fault, which counts all the same.
+            // A point that one boot lacks does not replace the values of another; nor does a fault, which counts all the
+            // same.
             let valid = all.iter().filter(|s| s.is_valid());
             let measured: BTreeSet<_> = valid.map(|s| &s.point).collect();
             let is_absence = |s: &Sample| s.error.as_ref().is_some_and(|it| !it.kind.is_fault());
@@ -298,7 +299,7 @@ impl<'a> Samples<'a> {
     }
 }
 
-/// What limited the value of a metric in a sample, so that the true one may be better.
+/// Cause that limited the value of a metric in a sample, so that the true one may be better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Limit {

@@ -1,4 +1,4 @@
-//! What the rules for void samples change: estimates with void samples, and rates of void samples by
+//! Effects of the rules for void samples: estimates with void samples, and rates of void samples by
 //! level.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -53,8 +53,8 @@ impl VoidCount {
     }
 }
 
-/// A level whose rate of void samples differs from that of the other levels of its factor. What is void
-/// should not depend on what is measured: otherwise the estimate of the valid samples is biased.
+/// A level whose rate of void samples differs from that of the other levels of its factor. Whether
+/// a sample is void should not depend on its level: otherwise the estimate of the valid samples is biased.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct VoidDifference {
     /// ID of the experiment.

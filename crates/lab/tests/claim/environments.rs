@@ -98,7 +98,7 @@ fn failures_in_an_earlier_environment_count() {
     assert_kind(NEVER, &one, Inconclusive);
     // One sample with the claimed value is enough.
     assert_kind(&NEVER.replace("never = { below", "sometimes = { above"), &all, Reproduced);
-    // What the earlier environment could not measure is no failure.
+    // A point that the earlier environment could not measure is not a failure.
     let absent = after(20, |sample| {
         fail(sample);
         sample.error = Some(Failure::unavailable("no unit", "buy one"));

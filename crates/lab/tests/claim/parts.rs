@@ -55,7 +55,7 @@ fn one_length_of_three_is_not_every_length() {
     assert_kind(never, &part, Inconclusive);
     let trend = "where = { function = 'apex' }\nexpect = { shape = 'falls', along = 'length' }";
     assert_kind(trend, &part, Inconclusive);
-    // What the other lengths cannot change is decided.
+    // A verdict that the other lengths cannot change is decided.
     assert_kind(&ratio("at_least = 1.7"), &part, Contradicted);
     assert_kind(&ratio("at_least = 1.3, hold = 'some'"), &part, Reproduced);
     // Nor does a claim about this length depend on them.

@@ -119,7 +119,7 @@ fn run(order: OrderOfRound, effect: f64, seed: u64) -> Observed {
     }
 }
 
-/// What became of a comparison of two points in all replications.
+/// Results of a comparison of two points in all replications.
 #[derive(Default)]
 struct Tally {
     /// Rounds with two values in one state.

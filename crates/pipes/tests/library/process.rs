@@ -51,7 +51,7 @@ impl Running {
     }
 
     pub(crate) fn signal(&self, signal: i32) {
-        // SAFETY: the process is a child for which nobody has waited.
+        // SAFETY: the process is a child for which no thread has waited.
         assert_eq!(unsafe { libc::kill(self.child.id() as i32, signal) }, 0);
     }
 

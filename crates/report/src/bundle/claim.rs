@@ -33,11 +33,11 @@ struct BundleClaim<'a> {
     declared: Value,
     /// Command that measures it again.
     command: String,
-    /// What its samples took in this run; `null` if there are none.
+    /// Number, duration and size of its samples in this run; `null` if there are none.
     took: Option<Took>,
 }
 
-/// What the samples of a claim took in a run, those of all sessions.
+/// Number, duration and size of the samples of a claim in a run, those of all sessions.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, JsonSchema)]
 struct Took {
     /// Number of samples, twins and repeated attempts included.

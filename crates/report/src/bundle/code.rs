@@ -34,7 +34,7 @@ pub struct MethodCode {
     pub files: BTreeSet<String>,
 }
 
-/// What the listings are made from.
+/// Sources of the listings.
 pub struct CodeSources<'a> {
     /// The run.
     pub run: &'a Run,

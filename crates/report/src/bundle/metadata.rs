@@ -11,7 +11,7 @@ const CONFORMS_TO: &str = "https://w3id.org/ro/crate/1.1";
 /// The profile of the provenance.
 const PROFILE: &str = "https://w3id.org/ro/wfrun/process/0.5";
 
-/// Who measured, as the user states it.
+/// Author of the measurement, as the user states it.
 #[derive(Debug, Clone, Default)]
 pub struct Author {
     /// Name of the author; `None` if not stated.
@@ -20,7 +20,7 @@ pub struct Author {
     pub licence: Option<String>,
 }
 
-/// What the metadata describes apart from the files.
+/// Subject of the metadata apart from the files.
 pub struct Crate<'a> {
     /// The run.
     pub run: &'a Run,

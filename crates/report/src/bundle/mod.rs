@@ -57,7 +57,7 @@ pub enum BundleError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The fault.
         what: String,
     },
     /// The journal in the bundle cannot be read.

@@ -98,7 +98,7 @@ fn settings(fleet: &Fleet) -> String {
     text
 }
 
-/// What an export of a fleet wrote.
+/// Result of an export of a fleet.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Partitions {
     /// Hosts.

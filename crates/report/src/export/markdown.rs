@@ -30,7 +30,7 @@ pub struct Summary<'a> {
     pub headlines: &'a [Filled],
     /// Claims on the experiments of the run, with their verdicts.
     pub judged: &'a [(Claim, Verdict)],
-    /// What shows that the journal was edited, and contradictions between values, one line each.
+    /// Signs that the journal was edited, and contradictions between values, one line each.
     pub inconsistencies: &'a [String],
 }
 

@@ -76,7 +76,7 @@ fn describe(left_out: &LeftOut) -> String {
     }
 }
 
-/// What `tollgate export json` writes.
+/// Output of `tollgate export json`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct SamplesOutput<'a> {
     runs: Vec<ExportedRun<'a>>,

@@ -28,7 +28,7 @@ pub(super) struct Experiments {
     pub(super) figures: Vec<FigureData>,
 }
 
-/// What the scripts show of an experiment when a reader opens it.
+/// Content of an experiment that the scripts show when a reader opens it.
 #[derive(Serialize)]
 pub(super) struct ExperimentData {
     pub(super) id: String,

@@ -82,7 +82,7 @@ pub struct Repetition {
     pub command: String,
     /// Arguments that follow the ID in the command of one experiment, with a space before each.
     pub arguments: String,
-    /// What the commands do not repeat, one line each.
+    /// Parts of the run that the commands do not repeat, one line each.
     pub limits: Vec<String>,
 }
 

@@ -28,7 +28,7 @@ pub fn compare(comparisons: &[Comparison], first: &Run, page: Page) -> String {
     comparisons.iter().map(table).collect::<Vec<_>>().join("\n")
 }
 
-/// What `tollgate compare` prints as JSON.
+/// JSON output of `tollgate compare`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct CompareOutput<'a> {
     /// A comparison per experiment.

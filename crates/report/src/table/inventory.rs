@@ -126,7 +126,7 @@ pub fn list(
     text.trim_end_matches('\n').to_string() + "\n"
 }
 
-/// What `tollgate list` prints as JSON.
+/// JSON output of `tollgate list`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct ListOutput<'a> {
     suites: Vec<ListedSuite<'a>>,
@@ -312,7 +312,7 @@ pub fn describe(title: &str, suites: &[&Suite], experiment: &Experiment, page: P
     text + &page.table(&headers, factors(experiment).iter().map(row).collect())
 }
 
-/// What this machine lacks for points of claims.
+/// Requirement of points of claims that this machine lacks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Lack {
     /// The cause, e.g. `this CPU has no MPX`.
@@ -374,12 +374,12 @@ pub fn options(known: &[SuiteOption], page: Page) -> String {
         + &page.table(&headers, known.iter().map(row).collect())
 }
 
-/// What `tollgate doctor` prints as JSON.
+/// JSON output of `tollgate doctor`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct DoctorOutput<'a> {
     /// Capabilities of the machine, then those that each suite needs in addition.
     groups: Vec<CapabilityGroup<'a>>,
-    /// What the machine lacks for points of claims, the cause of most claims first.
+    /// Requirements of points of claims that the machine lacks, the cause of most claims first.
     lacks: &'a [Lack],
     /// Opt-in features.
     options: Vec<OptionOutput>,

@@ -29,7 +29,7 @@ pub(crate) struct RowOrder<'a> {
     key: SortKey<'a>,
 }
 
-/// What the rows of an experiment are sorted by.
+/// Key by which the rows of an experiment are sorted.
 enum SortKey<'a> {
     /// The metric of the table.
     Value,

@@ -45,7 +45,7 @@ pub struct Screen<'a> {
     pub failures: &'a [String],
     /// Contradictions between values of the run, one line each.
     pub inconsistencies: &'a [String],
-    /// What was measured in this session, and the files, one line each with a label.
+    /// Number of samples of this session, and the files, one line each with a label.
     pub facts: &'a [(&'a str, String)],
     /// Commands to continue, each with its purpose.
     pub commands: &'a [(String, &'a str)],

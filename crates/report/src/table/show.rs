@@ -74,7 +74,7 @@ pub fn show(
     Ok(shown.collect::<Result<Vec<_>, _>>()?.join("\n"))
 }
 
-/// What `tollgate show` prints as JSON.
+/// JSON output of `tollgate show`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct ShowOutput {
     /// Name of the run.

@@ -41,7 +41,7 @@ pub fn sides(comparisons: &[SideComparison], run: &Run, page: Page) -> String {
     text
 }
 
-/// What `tollgate compare --run` prints as JSON.
+/// JSON output of `tollgate compare --run`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct SidesOutput<'a> {
     /// Name of the run.

@@ -121,7 +121,7 @@ pub struct JudgedClaim<'a> {
     verdict: VerdictKind,
     /// Reason in words.
     why: String,
-    /// What the machine or the run lacks, if that is why there is no verdict.
+    /// Requirement that the machine or the run lacks, if there is no verdict because of it.
     cause: Option<String>,
     /// How the judgements combine.
     quantifier: Quantifier,

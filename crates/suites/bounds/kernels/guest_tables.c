@@ -88,7 +88,7 @@ static void use_kernel(void) {
     if (prctl(PR_MPX_ENABLE_MANAGEMENT, directory, 0, 0, 0)) fail("PR_MPX_ENABLE_MANAGEMENT");
 }
 
-/* What the process found, in memory that it shares with init. */
+/* Results of the process, in memory that it shares with init. */
 struct result {
     /* Pointers stored, tables that existed after their stores, and at the end, with the right bounds. */
     int stored, made, tables, bounds;

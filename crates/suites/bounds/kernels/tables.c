@@ -13,7 +13,7 @@
 
 enum { MAX_COUNT = 30000, COVERED = 1 << 20 };
 
-/* What guest_tables.c adds to the program. */
+/* Hooks that guest_tables.c adds to the program. */
 #ifndef STORED
 #define STORED(slot)
 #endif

@@ -33,7 +33,7 @@ const STEP: f64 = 26.0;
 /// Times per sample read from this counter.
 const READINGS: u32 = 100;
 
-/// What the modelled machine does to samples.
+/// Behaviour of the modelled machine.
 #[derive(Clone, Copy, LevelType)]
 enum Behaviour {
     /// Samples are independent.

@@ -18,7 +18,7 @@ pub struct CoreStats {
     pub core_hertz: Option<f64>,
     /// Whether the loop has learnt what its packets cost.
     pub has_learnt: bool,
-    /// What the application has counted.
+    /// Counts of the application.
     pub counts: Vec<Count>,
     /// Ticks per packet that the application needs alone, on packets in memory: the lower of the measurements at the last two
     /// requests, before and after a trial. `None` if that was not measured.
@@ -28,7 +28,7 @@ pub struct CoreStats {
     pub engine: Option<(Engine, f64)>,
 }
 
-/// What an application calls for the content of its packets, and what can work without them.
+/// Component that an application calls for the content of its packets, and that can work without them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Engine {
     /// The partition of the key-value store.
@@ -72,7 +72,7 @@ impl CoreUse {
     /// Returns the use of `elapsed` ticks, given the mean duration of an iteration without packets.
     pub fn of(iterations: &LoopTimes, elapsed: u64, empty_iteration: Option<f64>) -> Self {
         let LoopTimes { working, packets, busy, interrupted, .. } = *iterations;
-        // What is left in the queues at the end is work that belongs to the time before.
+        // Packets left in the queues at the end are work that belongs to the time before.
         let available = elapsed.saturating_sub(interrupted).max(busy).max(1) as f64;
         let looks = working as f64 * empty_iteration.unwrap_or(0.0);
         let busy = busy as f64;
@@ -153,7 +153,7 @@ mod tests {
         let stalled = LoopTimes { interrupted: 50_000, ..iterations(100, 10) };
         let with = use_of(&stalled, 150_200);
         assert_eq!(with, use_of(&iterations(100, 10), 100_200));
-        // What is left in the queues at the end is processed later.
+        // Packets left in the queues at the end are processed later.
         assert_eq!(use_of(&iterations(100, 10), 90_000).busy, 1.0);
         assert_eq!(CoreUse::of(&LoopTimes::default(), 0, None).packets_per_iteration, None);
     }

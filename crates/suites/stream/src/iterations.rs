@@ -27,7 +27,7 @@ pub struct StallThreshold {
     base: u64,
     /// Allowance per packet.
     allowed: u64,
-    /// What a packet needs.
+    /// Time that a packet needs.
     cost: u64,
 }
 
@@ -84,7 +84,7 @@ pub struct LoopTimes {
     pub longest: u64,
     /// Duration of the stalled iterations that count, in ticks.
     pub interrupted: u64,
-    /// What those iterations took more than their packets need, in ticks.
+    /// Time of those iterations beyond that of their packets, in ticks.
     pub stalled: u64,
     /// The same of the longest of them.
     pub longest_stall: u64,

@@ -18,14 +18,14 @@ use crate::output::{print, print_json, print_plain};
 use crate::select;
 use crate::stored_run;
 
-/// What `tollgate claims` prints as JSON.
+/// JSON output of `tollgate claims`.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct ClaimsOutput<'a> {
     /// Claims with their verdicts.
     claims: Vec<JudgedClaim<'a>>,
     /// Guests in which the run was measured; `null` for the host, or without a run.
     guests: Option<&'a GuestsRecord>,
-    /// What shows that the journal was edited, and contradictions between values of the run, one line each.
+    /// Signs that the journal was edited, and contradictions between values of the run, one line each.
     inconsistencies: Vec<String>,
 }
 

@@ -35,7 +35,7 @@ use crate::stored_run;
 /// Share of samples with a busy SMT sibling above which the screen states it.
 const MAX_SHARED: f64 = 0.1;
 
-/// What the catalogue declares about results.
+/// Declarations of the catalogue about results.
 pub(super) struct Declared {
     /// All claims, or those that the user selected.
     pub(super) claims: Vec<Claim>,
@@ -79,7 +79,7 @@ struct Results<'a> {
     judged: Vec<(Claim, Verdict)>,
 }
 
-/// What `tollgate run` prints as JSON.
+/// JSON output of `tollgate run`.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct RunOutput<'a> {
     /// Folder of the run.
@@ -93,7 +93,7 @@ pub(crate) struct RunOutput<'a> {
     tables: ShowOutput,
     claims: Vec<JudgedClaim<'a>>,
     figures: PlotOutput<'a>,
-    /// What shows that the journal was edited, and contradictions between values of the run, one line each.
+    /// Signs that the journal was edited, and contradictions between values of the run, one line each.
     inconsistencies: Vec<String>,
 }
 

@@ -49,7 +49,7 @@ fn program() -> Result<Arc<Program>, CliError> {
     program.map(Arc::new).map_err(|why| CliError::failed(format!("read this program: {why}")))
 }
 
-/// What `tollgate hosts check` prints as JSON.
+/// JSON output of `tollgate hosts check`.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct HostsOutput {
     hosts: Vec<HostOutput>,

@@ -30,7 +30,7 @@ pub(super) struct Figures {
     error: Option<CliError>,
 }
 
-/// What `tollgate plot` prints as JSON.
+/// JSON output of `tollgate plot`.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct PlotOutput<'a> {
     /// Paths of the files written.

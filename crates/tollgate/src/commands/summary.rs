@@ -28,7 +28,7 @@ pub(crate) struct SummaryOutput<'a> {
     headlines: &'a [Filled],
     /// Claims on the measured experiments.
     claims: Vec<JudgedClaim<'a>>,
-    /// What shows that the journal was edited, and contradictions between values of the run, one line each.
+    /// Signs that the journal was edited, and contradictions between values of the run, one line each.
     inconsistencies: Vec<String>,
 }
 

@@ -14,7 +14,7 @@ pub(crate) struct Job {
     pub(crate) exit: String,
 }
 
-/// What became of a job.
+/// Outcome of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// It has not ended.

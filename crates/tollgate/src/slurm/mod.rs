@@ -19,7 +19,7 @@ use client::{max_array_size, scancel, scontrol};
 /// Folder of the logs of jobs in the results folder.
 const LOGS: &str = "slurm";
 
-/// What to submit.
+/// Jobs to submit.
 pub(crate) struct Request<'a> {
     /// Absolute path of this program.
     pub(crate) program: PathBuf,

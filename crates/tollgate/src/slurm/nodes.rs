@@ -34,7 +34,7 @@ impl Node {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Chosen {
     pub(super) nodes: Vec<String>,
-    /// Those that cannot run jobs now, with their states.
+    /// Nodes that cannot run jobs now, with their states.
     pub(super) waiting: Vec<String>,
 }
 
@@ -94,7 +94,7 @@ pub(super) fn expand(list: &str) -> Result<Vec<String>, SlurmError> {
     Ok(names)
 }
 
-/// Chooses the named nodes. Those that cannot run jobs get a job too, which waits for them.
+/// Chooses the named nodes. Nodes that cannot run jobs get a job too, which waits for them.
 pub(super) fn named(known: &[Node], names: &[String]) -> Result<Chosen, SlurmError> {
     let find = |name: &String| known.iter().find(|node| node.name == *name);
     let unknown: Vec<&str> =

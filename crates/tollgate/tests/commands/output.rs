@@ -1,4 +1,4 @@
-//! What commands print: capabilities, experiments, tables, terms and comparisons.
+//! Output of commands: capabilities, experiments, tables, terms and comparisons.
 
 use crate::harness::Bench;
 use crate::{keep_last_attempts, masked, measured};

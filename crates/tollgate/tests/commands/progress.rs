@@ -1,4 +1,4 @@
-//! What a user sees while `run` measures: the display on terminals of 80 and of 40 columns, and plain lines without one.
+//! Progress of `run` as a user sees it: the display on terminals of 80 and of 40 columns, and plain lines without one.
 
 use std::fs::File;
 use std::io::Read;
@@ -20,7 +20,7 @@ const ROWS: u16 = 24;
 const SILENCE: Duration = Duration::from_millis(3);
 const HEADLINE: &str = "planted: A search finds the edge at 70 in ";
 
-/// What a program showed on a terminal.
+/// Output of a program on a terminal.
 struct Seen {
     columns: usize,
     /// The rows of the screen after each change, without spaces at their ends.
@@ -60,7 +60,7 @@ fn seen(
             Ok(0) | Err(_) => break,
             Ok(count) => {
                 for byte in &chunk[..count] {
-                    // What the system does otherwise.
+                    // The terminal driver of the system usually does this.
                     parser.process(if *byte == b'\n' {
                         b"\r\n"
                     } else {

@@ -180,7 +180,7 @@ fn every_command_and_option_in_the_documentation_exists() {
                 unknown.push(place);
                 continue;
             };
-            // What follows -- belongs to another command.
+            // Words after -- belong to another command.
             let options = words.iter().take_while(|word| **word != "--");
             for option in options.filter(|word| word.starts_with("--")) {
                 let name = option.split(['=', '|', ',', ')']).next().unwrap();

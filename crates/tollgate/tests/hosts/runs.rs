@@ -35,7 +35,7 @@ fn a_check_installs_the_program_once_and_clean_removes_it() {
         assert_eq!((&host["name"], &host["error"]), (&"dut".into(), &Value::Null));
         assert_eq!(host["system"], "Linux x86_64");
         assert_eq!(host["program"]["is_new"], is_new);
-        // What doctor finds missing here is missing there: it is the same machine.
+        // Features that doctor finds missing here are missing there: it is the same machine.
         let doctor: Value = serde_json::from_str(&bench.ok(&["doctor", "--json"])).unwrap();
         let machine = doctor["groups"][0]["capabilities"].as_array().unwrap();
         let absent = machine.iter().filter(|one| one["state"]["state"] == "absent").count();

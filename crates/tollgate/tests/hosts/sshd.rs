@@ -31,7 +31,7 @@ fi
 exec "$SSHD" -D -e -f "$FOLDER/sshd_config"
 "#;
 
-/// What differs between servers.
+/// Differences between servers.
 #[derive(Default)]
 pub(crate) struct Options<'a> {
     /// Lines of its configuration.

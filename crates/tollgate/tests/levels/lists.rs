@@ -97,7 +97,7 @@ pub(crate) const ABSENT: &[Absence] = &[
     absent("crossing/", "load=other-core", "the core clock by only"),
     absent("crossing/", "load=slow-clock", "does not control the core clock"),
     absent("enclave/", "kind=sgx", "has no SGX"),
-    // Built and tested by `scripts/test --full` in a step of its own.
+    // Built and tested by `scripts/test --full` in a separate step.
     absent("enclave/", "kind=wasm", "this build of tollgate has no WebAssembly"),
     absent("bounds/", "mechanism=", "Linux does not manage tables of bounds"),
     absent("bounds/", "mechanism=", "/proc/cpuinfo has no flag lam"),
@@ -131,5 +131,5 @@ pub(crate) const WITHOUT_A_LEVEL: [&str; 2] = ["crossing/one-way", "crossing/one
 /// Hardware and programs that no experiment runs, with the reasons.
 pub(crate) const NEVER: [(&str, &str); 1] = [(
     "stream: a real NIC",
-    "the NIC is a program on a core of its own; docs/stream.md states what that shows of hardware",
+    "the NIC is a program on a separate core; docs/stream.md states what that shows of hardware",
 )];

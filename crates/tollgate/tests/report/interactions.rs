@@ -1,4 +1,4 @@
-//! What a reader does with a page, in a browser.
+//! Actions of a reader on a page, in a browser.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! What Slurm refuses, and what tollgate refuses before: one line each, and no job is left.
+//! Refusals by Slurm, and by tollgate before it: one line each, and no job is left.
 
 use std::process::Command;
 

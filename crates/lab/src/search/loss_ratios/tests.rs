@@ -276,7 +276,7 @@ fn the_third_void_trial_counts_by_its_loss() {
     assert_eq!(failed.goals[0], GoalResult { valid: nothing, strict: nothing });
 }
 
-/// A ring that cannot ride out a stall, and one that can.
+/// A ring that loses packets in a stall, and one that does not.
 #[test]
 fn a_small_ring_that_loses_packets_in_stalls_has_a_lower_strict_bound() {
     let search = LossRatios { goals: vec![NDR], ..search() };

@@ -38,7 +38,7 @@ const TIME_PER_POINTER: Duration = Duration::from_micros(200);
 /// Time limit of the guest, within that of the experiment: on a busy machine a boot takes many times as long.
 const LIMIT: Duration = Duration::from_secs(15 * 60);
 
-/// What makes the tables.
+/// Part of the system that makes the tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, LevelType)]
 pub(super) enum TableMaker {
     /// Nothing: MPX is off.

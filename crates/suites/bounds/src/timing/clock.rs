@@ -27,7 +27,7 @@ const MAX_ATTEMPTS: usize = 3;
 /// Two loops over copies of the measured code, with the initial registers and memory. The time of the copies is the
 /// difference between the loop over all and the loop over half of them, which excludes the loop itself, entry and exit.
 pub(crate) struct Body<'a> {
-    /// What the copies are, for the record of timed code.
+    /// Name of the copies in the record of timed code.
     name: Cow<'static, str>,
     pub(crate) whole: TimingLoop,
     half: TimingLoop,

@@ -1,4 +1,4 @@
-//! What a reader sees of a copy while another host makes it.
+//! Bytes of a copy that a reader sees while another host makes it.
 
 use crate::pattern::Pattern;
 

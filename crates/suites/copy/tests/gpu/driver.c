@@ -20,7 +20,7 @@ static struct { char *start; size_t bytes; } pinned[COUNT];
 static int initialised, retained;
 static __thread int current;
 
-// What the program has not given back.
+// Number of objects that the program has not freed.
 int outstanding(void) {
     int count = retained;
     for (int i = 0; i < COUNT; i++) count += (memory[i].start != NULL) + (pinned[i].start != NULL);

@@ -1,4 +1,4 @@
-//! What every image does in an enclave, on SGX hardware and on an emulated CPU.
+//! Contract of every image in an enclave, on SGX hardware and on an emulated CPU.
 
 use enclave_interface::Enter as _;
 

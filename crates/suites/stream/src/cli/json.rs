@@ -1,4 +1,4 @@
-//! What the commands print as JSON.
+//! JSON output of the commands.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -93,7 +93,7 @@ pub(super) struct PortOutput {
     pub(super) dropped: BTreeMap<&'static str, u64>,
 }
 
-/// What an application did.
+/// Results of an application.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct ApplicationOutput<'a> {
     /// Name of the application.
@@ -102,7 +102,7 @@ pub(super) struct ApplicationOutput<'a> {
     pub(super) options: String,
     /// Packets of all cores.
     pub(super) packets: u64,
-    /// What the application has counted on all cores, by name.
+    /// Counts of the application on all cores, by name.
     pub(super) counts: BTreeMap<&'static str, u64>,
     /// How each core spent its time.
     pub(super) core_use: Vec<CoreOutput>,
@@ -140,7 +140,7 @@ impl JsonOutput for ApplicationOutput<'_> {
 pub(super) struct GeneratorOutput<'a> {
     /// Configuration of the software NIC; `null` if no program connected.
     pub(super) nic: Option<String>,
-    /// What was modelled of PCIe; `null` without the software NIC.
+    /// Modelled properties of PCIe; `null` without the software NIC.
     pub(super) modelled: Option<String>,
     /// Packets sent.
     pub(super) sent: u64,

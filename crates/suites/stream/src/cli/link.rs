@@ -35,7 +35,7 @@ pub(super) struct LinkWatch {
     before: [u64; 2],
 }
 
-/// What a command reports of its link.
+/// Report of a command on its link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct LinkSummary {
     name: String,

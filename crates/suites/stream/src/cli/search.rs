@@ -211,8 +211,8 @@ impl Options {
     }
 }
 
-/// Describes a load that failed, e.g. `lowest load that failed: 62.10 Gbps; NIC core busy 91%, ...`. What testpmd does not
-/// report is left out.
+/// Describes a load that failed, e.g. `lowest load that failed: 62.10 Gbps; NIC core busy 91%, ...`. Values that
+/// testpmd does not report are left out.
 fn failed_load(trial: &Trial) -> String {
     let value = |name: &str| trial.values.get(name).copied();
     let shares = |what: &str, of: [&str; 2]| {

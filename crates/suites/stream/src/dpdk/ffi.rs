@@ -34,7 +34,7 @@ pub(crate) struct Packet {
     pub(crate) length: u32,
 }
 
-/// What DPDK reports of a port.
+/// Properties of a port as DPDK reports them.
 #[repr(C)]
 pub(super) struct Description {
     pub(super) name: [u8; NAME],

@@ -3,7 +3,7 @@
 //! The feature `dpdk` links DPDK's libraries. Its functions that are inline in C, and structures whose layout depends on its
 //! version, are in `shim.c`.
 
-// What DPDK reports may be any number, and this crate is compiled without overflow checks.
+// A number that DPDK reports may have any value, and this crate is compiled without overflow checks.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
 mod eal;

@@ -1,4 +1,4 @@
-//! What DPDK prints while it starts: its usage to standard output, and its messages to standard error.
+//! Output of DPDK while it starts: its usage to standard output, and its messages to standard error.
 //!
 //! DPDK reports the cause of an error only there, and some of its options, e.g. the one for help, end the process.
 

@@ -26,7 +26,7 @@ unsafe impl Send for Port {}
 // SAFETY: as above.
 unsafe impl Sync for Port {}
 
-/// What DPDK reports of a port.
+/// Properties of a port as DPDK reports them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortDescription {
     /// Its name, e.g. `0000:3b:00.0`.

@@ -33,7 +33,7 @@ pub(super) unsafe fn missing<const AT: usize>(
     if !is_balanced::<AT>(packet) {
         return None;
     }
-    // What the answer would be if each value that it reports missing were; with its mark.
+    // The answer that is expected if each value that it reports missing is missing; with its mark.
     let mut answer = [0; MAX_LENGTH];
     let answer = &mut answer[..length];
     answer.copy_from_slice(image);

@@ -87,7 +87,7 @@ impl Checked {
             Expectation::Same => (false, 0),
             Expectation::Byte => (false, TOUCH),
             Expectation::Images | Expectation::Answers => (true, 0),
-            // What returns is not compared.
+            // Returned packets are not compared.
             Expectation::Nothing => return,
         };
         self.word = traffic.word().filter(|_| has_images).unwrap_or(WORD);
@@ -151,7 +151,7 @@ impl Checked {
         }
     }
 
-    /// Verifies contiguous packets, by a specialised loop for each kind of check. The loops are functions of their own,
+    /// Verifies contiguous packets, by a specialised loop for each kind of check. The loops are separate functions,
     /// because the NIC calls them from several places.
     ///
     /// # Safety

@@ -1,5 +1,5 @@
-//! What returns is verified against each expectation: every changed bit is found, and so are lost, repeated and overtaken
-//! packets, wherever the marks are.
+//! Returned packets are verified against each expectation: every changed bit is found, and so are lost, repeated and
+//! overtaken packets, wherever the marks are.
 
 use applications::kv::format::{self, HEADER, Operation, REQUEST, Request, STATUS, Status};
 use applications::kv::{key_of, value_of};

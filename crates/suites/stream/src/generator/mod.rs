@@ -1,8 +1,8 @@
 //! The generator at the other end of the wire: it sends packets at a given pace and verifies the returned ones.
 //!
 //! Each packet has a [mark](crate::wire::mark) by which it is recognised: its index in the traffic, its number in its sequence
-//! (its flow, unless the traffic states another one), and its sending time. What it should contain when it returns follows from
-//! the traffic and the [expectation](Expectation) of the trial, never from what was returned before.
+//! (its flow, unless the traffic states another one), and its sending time. The expected content of a returned packet
+//! follows from the traffic and the [expectation](Expectation) of the trial, never from returned packets.
 
 // A new level of a factor must not compile until every match defines it.
 #![deny(clippy::wildcard_enum_match_arm)]

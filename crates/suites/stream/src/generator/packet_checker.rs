@@ -30,7 +30,7 @@ pub enum Check {
     All,
 }
 
-/// What the application returns.
+/// Packets that the application returns.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Expectation {
     /// Each packet, unchanged.

@@ -26,7 +26,7 @@ pub struct Trial {
     pub drain: u64,
     /// How much of each packet is verified besides its identity.
     pub check: Check,
-    /// What the application returns.
+    /// Packets that the application returns.
     pub expectation: Expectation,
     /// Whether round-trip times are measured, of all packets or of one in several.
     pub times: bool,
@@ -60,7 +60,7 @@ pub struct Report {
     pub sent: u64,
     /// Sent packets for which the NIC had no space.
     pub dropped: u64,
-    /// What the application was expected to return.
+    /// Packets that the application was expected to return.
     pub expectation: Expectation,
     /// Echoed packets; see [`consumed_by`](Self::consumed_by).
     pub received: u64,
@@ -89,7 +89,7 @@ pub struct Report {
     pub iterations: LoopTimes,
     /// Mean duration of an iteration before the trial, without packets, in ticks; `None` if there was no wait.
     pub empty_iteration: Option<f64>,
-    /// What a packet sent or received costs in the loop, in ticks; `None` if it was not to be learnt.
+    /// Cost of a packet sent or received in the loop, in ticks; `None` if it was not to be learnt.
     pub packet_cost: Option<u64>,
     /// Core clock of the loop at the end, in Hz; `None` if it is doubtful.
     pub core_hertz: Option<f64>,

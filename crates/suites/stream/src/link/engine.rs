@@ -14,7 +14,7 @@ use crate::nic::{ClientId, Region};
 use crate::wire::vector::Vector;
 use crate::wire::{List, PacketRef, PacketRun, RxBurst, Wire, packet};
 
-/// What other threads see of a link.
+/// State of a link that other threads read.
 #[derive(Debug, Default)]
 pub struct LinkStatus {
     stray: AtomicU64,
@@ -45,7 +45,7 @@ impl LinkStatus {
     }
 }
 
-/// The engine of a link. What the NIC receives from the wire is sent through the interface; its counters are named
+/// The engine of a link. Packets that the NIC receives from the wire are sent through the interface; its counters are named
 /// accordingly.
 pub struct LinkEngine {
     link: Box<dyn Link>,

@@ -4,7 +4,7 @@
 //! else, the generator with its order, pacing, checks and round-trip times, and the NIC's thread, is the same as for the other
 //! interfaces: [`LinkEngine`] is an engine of the NIC.
 
-// What the kernel reports may be any number, and this crate is compiled without overflow checks.
+// A number that the kernel reports may have any value, and this crate is compiled without overflow checks.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
 mod af_packet;

@@ -11,7 +11,7 @@ use std::cell::Cell;
 use super::doorbell_mapping::DoorbellMapping;
 use super::sync::{CREDIT, Ordering, spin_loop};
 
-/// What is modelled of doorbells.
+/// Modelled properties of doorbells.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct DoorbellDelays {
     /// Whether they carry their time, because they arrive later.

@@ -1,4 +1,4 @@
-//! What crosses PCIe: the bytes of each operation with their overhead, and the modelled durations and rate of a link.
+//! Traffic on PCIe: the bytes of each operation with their overhead, and the modelled durations and rate of a link.
 //!
 //! Each packet of the transaction layer (TLP) has headers: of a write and a read request 24 bytes (framing, sequence number,
 //! CRC, and a header with a 64-bit address), of a completion 20 (Neugebauer et al., SIGCOMM '18, section 3). A write or a

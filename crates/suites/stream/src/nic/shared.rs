@@ -32,7 +32,7 @@ pub(super) struct Shared<O> {
     pipes: IdAllocator,
     /// Client of each pipe.
     pub(super) owners: Arc<Owners>,
-    /// What memory of this process was registered, and its pages.
+    /// Kinds of memory of this process that were registered, with their pages.
     pages: Mutex<BTreeSet<(&'static str, Pages)>>,
 }
 

@@ -31,7 +31,7 @@ const UPDATES_PER_SECOND: f64 = 1000.0;
 pub struct NicParams {
     /// CPU of the thread.
     pub cpu: usize,
-    /// What is modelled of PCIe.
+    /// Modelled properties of PCIe.
     pub pcie: PcieModel,
     /// The order in which the packets of a burst are written to memory.
     pub placement: PlacementOrder,

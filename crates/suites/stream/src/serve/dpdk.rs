@@ -1,6 +1,6 @@
 //! Queues of a DPDK port: packets are sent from the buffers into which the card has received them.
 
-// What the card reports may be any number, and this crate is compiled without overflow checks.
+// A number that the card reports may have any value, and this crate is compiled without overflow checks.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
 use std::sync::Arc;

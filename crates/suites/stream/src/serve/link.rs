@@ -1,6 +1,6 @@
 //! Links: packets are processed in the frames into which they were received; those that are sent are copied to free frames.
 
-// What the kernel reports may be any number, and this crate is compiled without overflow checks.
+// A number that the kernel reports may have any value, and this crate is compiled without overflow checks.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
 use std::net::Ipv4Addr;

@@ -25,8 +25,8 @@ use crate::wire::vector::prefetch_to_write;
 
 /// An interface on one application core.
 pub trait Server {
-    /// Polls once: takes received packets and passes them to the application. Those that it decides to send are sent, in order;
-    /// the memory of others is freed. Returns the number of packets, 0 if there were none.
+    /// Polls once: takes received packets and passes them to the application. Packets that it decides to send are sent,
+    /// in order; the memory of others is freed. Returns the number of packets, 0 if there were none.
     ///
     /// # Errors
     /// Returns [`NicClosed`] if the NIC has stopped.

@@ -33,7 +33,8 @@ pub trait Wire: Send + 'static {
     /// Returns the traffic, and a number that changes with it.
     fn packets(&self) -> (u64, &[Packet]);
 
-    /// Returns the flows with which packets may return, if an application changes them. Those of the packets are others.
+    /// Returns the flows with which packets may return, if an application changes them. The flows of the sent packets
+    /// are others.
     fn returning_flows(&self) -> Vec<Flow> {
         Vec::new()
     }

@@ -59,7 +59,7 @@ pub struct Traffic {
     images: Option<Images>,
 }
 
-/// What an application returns for the packets of a traffic.
+/// Packets that an application returns for those of a traffic.
 #[derive(Debug)]
 struct Images {
     /// The images, each at the offset of its packet.

@@ -232,7 +232,7 @@ impl ApplicationTraffic {
             let pipe = |packet: &Packet| number(&packet.flow).checked_rem(self.pipes);
             traffic.packets().iter().map(pipe).map(|pipe| pipe.unwrap_or(0)).collect()
         };
-        // What goes to one pipe returns in order, so all packets of a pipe are a sequence.
+        // Packets to one pipe return in order, so all packets of a pipe are a sequence.
         match self.steering {
             Steering::Rules => {
                 let pipes = by(destination);

@@ -22,7 +22,7 @@ fn each_application_processes_all_packets_and_prints_its_counts() {
     }
     let _alone = alone();
     let folder = folder();
-    // What the generator sends are no requests.
+    // The generator's packets are not requests.
     for (words, name, received) in [
         ("maglev 1 2", "maglev", 1000),
         ("maglev 1 2 --enso --backends 10 --interface descriptors", "maglev-enso", 1000),

@@ -32,7 +32,7 @@ fn run(words: &[String]) -> Result<i32, Box<dyn std::error::Error + Send + Sync>
 }
 
 #[test]
-#[ignore = "what the other tests start in a process of its own"]
+#[ignore = "what the other tests start in a separate process"]
 fn the_command() {
     let Ok(words) = std::env::var(WORDS) else { return };
     let words: Vec<String> = words.split('\n').map(String::from).collect();
@@ -79,7 +79,7 @@ impl Running {
     }
 
     fn signal(&self, signal: i32) {
-        // SAFETY: the process is a child that nobody has waited for.
+        // SAFETY: the process is a child that no thread has waited for.
         assert_eq!(unsafe { libc::kill(self.child.id() as i32, signal) }, 0);
     }
 

@@ -151,7 +151,7 @@ fn a_log_monitor_returns_nothing_and_finds_the_matching_lines() {
         let sent = generator.ends_with_json();
         let of = ["sent", "received", "dropped", "corrupted"].map(|name| number(&sent, name));
         assert_eq!(of, [PACKETS, 0, 0, 0], "{sent}");
-        // What the application has not read is unknown here.
+        // The number of packets that the application has not read is unknown here.
         assert!(sent["lost"].is_null(), "{sent}");
         assert!(sent["lost_by_cause"].get("not echoed").is_none(), "{sent}");
         let line = output.lines().find(|line| line.starts_with('{')).unwrap();

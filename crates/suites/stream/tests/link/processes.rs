@@ -20,7 +20,7 @@ const WORDS: &str = "TOLLGATE_TEST_WORDS";
 const NO_RIGHTS: &str = "TOLLGATE_TEST_NO_RIGHTS";
 
 #[test]
-#[ignore = "what the other tests start in a process of its own"]
+#[ignore = "what the other tests start in a separate process"]
 fn the_command() {
     let Ok(words) = std::env::var(WORDS) else { return };
     if std::env::var_os(NO_RIGHTS).is_some() {
@@ -113,7 +113,7 @@ impl Running {
         Self::spawn(&mut command, namespace)
     }
 
-    /// Starts an ignored test in a process of its own, with an environment variable.
+    /// Starts an ignored test in a separate process, with an environment variable.
     pub(crate) fn start_test(name: &str, (variable, value): (&str, &Path)) -> Self {
         Self::spawn(test(name).env(variable, value), None)
     }

@@ -12,7 +12,7 @@ use stream::application::{
 /// Number of keys of the store, half of which are requested.
 const KEYS: usize = 1000;
 
-/// What became of packets.
+/// Outcomes of packets.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Outcome {
     /// The packets that were sent, in order.

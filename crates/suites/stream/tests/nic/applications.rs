@@ -45,7 +45,7 @@ impl<const AHEAD: usize> Application for Planned<'_, AHEAD> {
             for packet in group {
                 let packet = take(packet);
                 packet[CHANGED] = packet[CHANGED].wrapping_add(1);
-                // Those that the test adds at the end have higher numbers.
+                // Packets that the test adds at the end have higher numbers.
                 let is_sent = self.is_sent.get(number(packet) as usize) == Some(&true);
                 self.consumed += u64::from(!is_sent);
                 done(packet, if is_sent { Decision::Send } else { Decision::Consume });
@@ -110,7 +110,7 @@ fn check_groups<const AHEAD: usize>(
         }
         wired.arrive(packets);
         process(server, &mut application, group.len());
-        // Those of a queue leave in order.
+        // Packets of a queue leave in order.
         for _ in 0..expected.iter().map(Vec::len).sum() {
             let packet = wired.departed().bytes;
             let of_queue = &mut expected[usize::from(packet[33])];
@@ -203,7 +203,7 @@ fn rings_wrap_around_between_sent_and_consumed_packets() {
     check_descriptors::<1>(32, &groups);
 }
 
-/// What the interfaces of this test are, for packets of all flows.
+/// Interfaces of this test, for packets of all flows.
 enum Over {
     Pipes,
     Descriptors,

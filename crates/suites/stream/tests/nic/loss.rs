@@ -10,7 +10,7 @@ use stream::wire::traffic::Traffic;
 const CASES: u64 = 2 * 3 * 3;
 
 /// Ring sizes and packets in flight. A packet takes up to 24 flits. All packets in flight may have returned
-/// since the program last freed memory, plus those of one chunk of 256 flits that it sent meanwhile; rings still
+/// since the program last freed memory, plus those of one chunk of 256 flits that it sent concurrently; rings still
 /// never fill up.
 const RINGS: [(usize, u64); 2] = [(2 << 20, 650), (64 << 10, 15)];
 

@@ -1,4 +1,4 @@
-//! What is counted of PCIe, for operations whose bytes are computed by hand.
+//! Counts of PCIe, for operations whose bytes this test computes.
 
 use crate::testbed::cable::{Wired, flow, frame, of_flits, settle, until};
 use crate::testbed::{TestParams, alone};

@@ -78,7 +78,7 @@ fn unfreed_messages_keep_their_space_and_a_pipe_notifies_on_request() {
     wired.arrive((10..70).map(|it| frame(0, 60, it)).collect());
     settle(&device);
     while device.next().is_some() {}
-    assert!(pipe.peek().is_empty(), "nobody moved the head");
+    assert!(pipe.peek().is_empty(), "no call moved the head");
     pipe.prefetch();
     until(&device, || !pipe.peek().is_empty());
     let came: Vec<_> = pipe.recv().packets().map(|packet| number(packet)).collect();

@@ -163,7 +163,7 @@ impl Both {
         }
     }
 
-    /// What is freed follows what may still be sent.
+    /// Frees packets that follow those that may still be sent.
     fn consume(&mut self, pipe: usize, sent: usize, freed: usize) {
         let model = &mut self.models[pipe];
         let sent: usize = model.held.iter().take(sent).map(|one| flits(one)).sum();

@@ -1,4 +1,4 @@
-//! The allocators written in Rust, each confined to the heap that it is given. Those written in C or C++ define the
+//! The allocators written in Rust, each confined to the heap that it is given. Allocators in C or C++ define the
 //! interface themselves, e.g. in snmalloc/ and rpmalloc/.
 //!
 //! dlmalloc requests memory from its system, which here provides the whole heap at once. Buddy, rlsf and talc take a

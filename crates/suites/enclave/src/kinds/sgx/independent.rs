@@ -89,7 +89,7 @@ impl SgxRsaOps for Rsa {
 
 static KEY: LazyLock<Rsa> = LazyLock::new(|| Rsa(key::generate().unwrap()));
 
-/// What a driver received: structures of `sgx-isa`, and a stream of `sgxs` with all pages.
+/// Data that a driver received: structures of `sgx-isa`, and a stream of `sgxs` with all pages.
 #[derive(Default)]
 struct Received {
     secs: sgx_isa::Secs,

@@ -110,7 +110,7 @@ pub(crate) struct Options {
     /// Interface of Linux, e.g. veth0, through which packets are sent and received instead of the NIC
     #[arg(long, value_name = "NAME", conflicts_with_all = ["application", "nic", "modelled_doorbell", "modelled_transfer", "modelled_mmio", "modelled_link"])]
     interface: Option<String>,
-    /// What the program at the other end of the interface changes in each packet; byte is what 'stream echo' does
+    /// Change of each packet by the program at the other end of the interface; byte is that of 'stream echo'
     #[arg(long, value_enum, requires = "interface")]
     modification: Option<Expectation>,
     #[command(flatten)]
@@ -360,7 +360,7 @@ struct Run<'a> {
     testbed: &'a Testbed,
     live: &'a LiveCounters,
     pace: Pace,
-    /// What the program returns.
+    /// Packets that the program returns.
     expectation: Expectation,
     /// The link, if there is one in place of programs.
     link: Option<&'a LinkWatch>,

@@ -178,7 +178,7 @@ pub(super) struct RunResult {
     pub(super) hertz: f64,
     /// Configuration of the NIC; `None` if no program connected.
     pub(super) config: Option<InterfaceConfig>,
-    /// What was modelled of PCIe.
+    /// Modelled properties of PCIe.
     pub(super) modelled: PcieModel,
     /// The application of which the traffic was; `None` if it came from a file.
     pub(super) application: Option<ApplicationTraffic>,

@@ -1,4 +1,4 @@
-//! What `generate` sends: the packets of a file, or the traffic of an application.
+//! Packets that `generate` sends: those of a file, or the traffic of an application.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -170,7 +170,7 @@ fn unreceived(of: &ApplicationTraffic) -> Option<String> {
     })
 }
 
-/// What is sent, and what is known of it.
+/// Packets to send, and the properties known of them.
 pub(super) struct Source {
     pub(super) traffic: Traffic,
     /// The application of which it is the traffic; `None` if it comes from a file.

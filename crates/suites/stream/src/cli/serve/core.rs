@@ -179,7 +179,7 @@ impl WithApplication for OverLink<'_> {
     }
 }
 
-/// What a core did from its first packet to its last one.
+/// Work of a core from its first packet to its last one.
 #[derive(Debug, Clone, Default)]
 pub(super) struct CoreRecord {
     pub(super) stats: CoreStats,

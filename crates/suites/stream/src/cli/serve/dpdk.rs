@@ -25,7 +25,7 @@ use crate::steering::Steering;
 const MAX_QUEUES: u32 = 1024;
 const MAX_DEPTH: u32 = 32_768;
 
-/// What a command reports of its port.
+/// Report of a command on its port.
 pub(super) struct PortSummary {
     port: PortDescription,
     queues: usize,
@@ -131,7 +131,7 @@ fn queues(options: &ServeOptions) -> Result<(u16, u16), Error> {
     Ok((queues as u16, options.depth as u16))
 }
 
-/// What a core receives from.
+/// Port from which a core receives.
 struct CorePort {
     queues: Vec<Queue>,
     status: Arc<LinkStatus>,

@@ -67,6 +67,6 @@ pub(super) fn main(
     let record = core.join().map_err(|_| "the application stopped early; start it again")??;
     let run = Run { spec, packets: shared.each(), records: &[record], seconds };
     print_link(options.json, &run, &summary)?;
-    // What was processed is printed in any case.
+    // The processed packets are printed in any case.
     failure.map_or(Ok(0), |why| Err(why.into()))
 }

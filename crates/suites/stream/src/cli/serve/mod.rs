@@ -142,7 +142,7 @@ fn connect(
     }
 }
 
-/// Selects a CPU for each core, none of them the NIC's. Those that share the NIC's core come last.
+/// Selects a CPU for each core, none of them the NIC's. CPUs that share the NIC's core are last.
 fn cpus(nic: usize, cores: usize) -> Result<Vec<usize>, Error> {
     let topology = machine::topology::Topology::detect();
     let mut cpus = machine::topology::allowed_cpus();

@@ -76,7 +76,7 @@ pub(crate) struct ServeOptions {
     pub(super) json: bool,
 }
 
-/// What an application receives from.
+/// Interface from which an application receives.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ServeInterface {
     /// An interface of the software NIC.

@@ -1,4 +1,4 @@
-//! What the commands of the applications print.
+//! Output of the commands of the applications.
 
 use std::io::Write;
 
@@ -13,7 +13,7 @@ use crate::cli::link::LinkSummary;
 use crate::nic::InterfaceConfig;
 use crate::steering::Steering;
 
-/// What an application did.
+/// Results of an application.
 pub(super) struct Run<'a> {
     pub(super) spec: &'a ApplicationSpec,
     /// Packets of each core.

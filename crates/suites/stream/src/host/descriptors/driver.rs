@@ -11,7 +11,7 @@ use crate::nic::descriptor::{Descriptor, LongDescriptor, RxDescriptor, RxSize};
 pub trait Driver: 'static {
     /// The descriptors to receive into.
     type Rx: RxDescriptor;
-    /// What the driver keeps for each buffer.
+    /// Record that the driver keeps for each buffer.
     type Mbuf: Mbuf;
     /// Whether the driver frees the buffers of sent packets in every burst, and not only if few descriptors are free.
     const CLEANS_EVERY_BURST: bool;
@@ -38,7 +38,7 @@ pub enum TxCleaning {
     EveryBurst,
 }
 
-/// What the driver keeps for each buffer.
+/// Record that the driver keeps for each buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, LevelType)]
 pub enum MbufKind {
     /// A header of two cache lines before it, as DPDK's `rte_mbuf`.
@@ -54,7 +54,7 @@ pub struct DriverKind {
     pub size: RxSize,
     /// When it frees the buffers of sent packets.
     pub cleaning: TxCleaning,
-    /// What it keeps for each buffer.
+    /// Record that it keeps for each buffer.
     pub mbuf: MbufKind,
 }
 

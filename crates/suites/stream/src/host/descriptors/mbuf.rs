@@ -1,4 +1,4 @@
-//! What a driver keeps for each buffer: a header before it, as DPDK does, or nothing.
+//! Record that a driver keeps for each buffer: a header before it, as DPDK does, or nothing.
 //!
 //! The header has the layout of DPDK 20.11's `rte_mbuf`, and the driver accesses in it what the vectorised drivers of i40e
 //! and ice access: it reads the buffer's address to fill a receive descriptor; it writes 32 bytes per received packet; it
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::nic::descriptor::{BUFFER, BUFFER_SPACE, Descriptor, received_bytes};
 use crate::nic::layout::FLIT;
 
-/// What a driver keeps for each buffer.
+/// Record that a driver keeps for each buffer.
 ///
 /// # Safety
 /// All functions require that `object` is the start of an object of the pool's, in mapped memory, which belongs to the

@@ -83,8 +83,8 @@ impl Shared {
         Some(pipe)
     }
 
-    /// Takes notifications without returning their pipes, which stay ready. Those of a pipe that is ready are merged, so
-    /// that a program that only polls needs no more memory.
+    /// Takes notifications without returning their pipes, which stay ready. Notifications of a pipe that is ready are
+    /// merged, so that a program that only polls needs no more memory.
     #[inline(always)]
     pub(in crate::host) fn poll(&self) {
         self.complete();

@@ -8,7 +8,7 @@ mod ring_model;
 #[cfg(test)]
 mod ring_tests;
 
-/// What the rings consist of, which the loom tests replace.
+/// Parts of the rings that the loom tests replace.
 mod sync {
     pub(super) use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -45,7 +45,7 @@ use ring::{Descriptor, Ring};
 /// Frames for receiving, and for sending: entries of each ring.
 const RX: u32 = 4096;
 const TX: u32 = 2048;
-/// Bytes of all frames. Those for receiving come first.
+/// Bytes of all frames. Frames for receiving are first.
 const MEMORY: usize = (RX + TX) as usize * FRAME;
 
 /// Time in which the kernel releases a queue after its socket was closed.

@@ -44,7 +44,7 @@ impl Pipes {
         per_packet.clear();
     }
 
-    /// Writes the due notifications after all packets of the iteration. Those without space stay due.
+    /// Writes the due notifications after all packets of the iteration. Notifications without space stay due.
     #[inline(always)]
     pub(super) fn notify_due(&mut self, nic: &mut EngineContext) {
         if self.due.is_empty() {

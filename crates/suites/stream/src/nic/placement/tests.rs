@@ -226,7 +226,7 @@ impl Case {
     }
 }
 
-/// What a NIC with one of the orders did.
+/// Result of a NIC with one of the orders.
 #[derive(Debug, PartialEq)]
 struct Outcome {
     memory: Vec<CacheLine>,
@@ -290,7 +290,7 @@ fn context(placement: PlacementOrder) -> EngineContext {
     }
 }
 
-/// What packets do to the queues, one after the other.
+/// Model of the queues that takes one packet after the other.
 struct Model<'a> {
     case: &'a Case,
     are_contiguous: bool,

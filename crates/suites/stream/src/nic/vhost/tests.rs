@@ -36,8 +36,8 @@ const GET_VRING_BASE: u32 = 11;
 const SET_VRING_KICK: u32 = 12;
 const SET_VRING_ENABLE: u32 = 18;
 
-/// What the device offers: version 1, protocol features, mergeable buffers, packed rings, used in order, several queues
-/// with a control queue.
+/// Features that the device offers: version 1, protocol features, mergeable buffers, packed rings, used in order,
+/// several queues with a control queue.
 const FEATURES: u64 = 0xd_4000_8000 | 1 << 22 | 1 << 17;
 /// Flag of the index of a ring's message: no descriptor is attached.
 const NO_FD: u64 = 1 << 8;

@@ -266,7 +266,7 @@ impl DeviceRing for SplitRing {
     }
 }
 
-/// What driver and device share: the ring, and the content of the buffers.
+/// State that driver and device share: the ring, and the content of the buffers.
 struct Shared<R> {
     ring: R,
     buffers: [UnsafeCell<u32>; SLOTS],

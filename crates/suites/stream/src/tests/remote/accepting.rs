@@ -21,7 +21,7 @@ const PATH: &str = "the NIC is at ";
 const DESCRIPTORS: u64 = 256;
 
 #[test]
-#[ignore = "what another test starts in a process of its own"]
+#[ignore = "what another test starts in a separate process"]
 fn the_nic_without_descriptors() {
     if std::env::var_os(PART).is_none() {
         return;

@@ -121,7 +121,7 @@ fn incomplete_messages_and_unread_replies_end_only_their_connection() {
     while Request::AllocPipe.send(&deaf.0, None, SOON).is_ok() {
         assert!(
             start.elapsed() < SOON,
-            "nobody reads the answers, and the NIC goes on writing them"
+            "no thread reads the answers, and the NIC goes on writing them"
         );
     }
     found.still_serves();

@@ -276,7 +276,7 @@ pub(crate) fn settle(device: &Device) {
     }
 }
 
-/// Waits for a condition and receives notifications meanwhile.
+/// Receives notifications until a condition is true.
 pub(crate) fn until(device: &Device, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
     loop {
