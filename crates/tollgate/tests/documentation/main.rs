@@ -10,4 +10,5 @@ mod guests;
 mod harness;
 mod links;
 mod page;
+mod prose;
 mod tutorials;
