@@ -141,9 +141,9 @@ pub enum Classes {
 }
 
 impl Classes {
-    /// Finds the classes of the valid samples of a machine by the gaps between their round trips: the two sides of a
-    /// gap differ by a factor of 1.5 or more, at most 1% of the samples are in it, and at least 6 samples and 5% of
-    /// them on each side of it, up to the next gap. The limits are in the middle of the first and the last gap on a
+    /// Finds the classes of the valid samples of a machine by the gaps between their round trips. The two sides of a
+    /// gap differ by a factor of 1.5 or more. At most 1% of the samples are in it, and at least 6 samples and 5% of them
+    /// on each side of it, up to the next gap. The limits are in the middle of the first and the last gap on a
     /// logarithmic scale. Without a gap there is one class: near if the median is below 250 ns.
     pub fn of<'a>(samples: impl Iterator<Item = &'a Sample>) -> Self {
         let on_two_cores =

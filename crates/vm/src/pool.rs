@@ -1,9 +1,13 @@
 //! A pool of memory that several hosts share behind an address filter, as ESCAPE's hosts share the memory of an FPGA.
 //!
-//! Each range of the pool is a backing file, and each host has its own devices for the ranges: memory on the file if it
-//! may read and write, read-only memory on the file if it may read, a private copy whose stores are forwarded if it may
-//! write, and no device if it may do neither. The ranges are at consecutive physical addresses of every host. No
-//! instruction of a guest changes what its devices are.
+//! Each range of the pool is a backing file, and each host has its own device for a range:
+//!
+//! - memory on the file if it may read and write,
+//! - read-only memory on the file if it may read,
+//! - a private copy whose stores are forwarded if it may write, and
+//! - no device if it may do neither.
+//!
+//! The ranges are at consecutive physical addresses of every host. No instruction of a guest changes its devices.
 
 use std::sync::Arc;
 

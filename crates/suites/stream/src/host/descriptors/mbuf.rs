@@ -1,9 +1,12 @@
 //! Record that a driver keeps for each buffer: a header before it, as DPDK does, or nothing.
 //!
-//! The header has the layout of DPDK 20.11's `rte_mbuf`, and the driver accesses in it what the vectorised drivers of i40e
-//! and ice access: it reads the buffer's address to fill a receive descriptor; it writes 32 bytes per received packet; it
-//! reads address, offset and length to fill a transmit descriptor; and it reads counts and the pointer to the next
-//! segment, in the second cache line, before it frees a buffer.
+//! The header has the layout of DPDK 20.11's `rte_mbuf`, and the driver accesses the same fields as the vectorised drivers
+//! of i40e and ice:
+//!
+//! - It reads the buffer's address to fill a receive descriptor.
+//! - It writes 32 bytes per received packet.
+//! - It reads address, offset and length to fill a transmit descriptor.
+//! - It reads counts and the pointer to the next segment, in the second cache line, before it frees a buffer.
 //!
 //! The header is in memory that the NIC's process can write. So nothing here trusts it: the address of a packet is that of
 //! its buffer, and offset and length are limited.
