@@ -26,7 +26,8 @@ EXTREME = sys.float_info.max / 4  # in place of an unknown value of a censored r
 TOLERANCE = 1e-9
 MAX_BYTES = 4 << 30  # of an entry
 REPRODUCED, CONTRADICTED = "reproduced", "contradicted"
-INCONCLUSIVE, INCOMPARABLE, UNMEASURABLE = "inconclusive", "incomparable", "unmeasurable"
+INCONCLUSIVE, NOT_MEASURED = "inconclusive", "not-measured"
+INCOMPARABLE, UNMEASURABLE = "incomparable", "unmeasurable"
 STATES = ("alone", "shared", "changed")  # of the core, by its SMT sibling
 NORMAL = NormalDist()
 
@@ -39,11 +40,11 @@ Ratio = namedtuple("Ratio", "ratio interval lag_1 rounds lost")
 
 
 class Lack(Exception):
-    """Why there is no value: the result, and whether more rounds may give one."""
+    """Why there is no value: the result, whether more rounds may give one, and whether none was measured."""
 
-    def __init__(self, kind=INCONCLUSIVE, few=False):
+    def __init__(self, kind=INCONCLUSIVE, few=False, unmeasured=False):
         super().__init__(kind)
-        self.kind, self.few = kind, few
+        self.kind, self.few, self.unmeasured = kind, few or unmeasured, unmeasured
 
 
 def rescaled(confidence, factor):
@@ -641,7 +642,7 @@ class Value:
         self.kind, self.value, self.rounds, self.cls = kind, value, rounds, cls
         self.sides, self.baselines = sides, []
         self.interval = interval if rounds > 1 else None
-        self.few, self.below_floor = few, below_floor
+        self.few, self.below_floor, self.unmeasured = few, below_floor, False
 
 
 class Judgement:
@@ -652,7 +653,9 @@ class Judgement:
 
 
 def missing(lack):
-    return Value(lack.kind, few=lack.few)
+    value = Value(lack.kind, few=lack.few)
+    value.unmeasured = lack.unmeasured
+    return value
 
 
 def inside(at_least, at_most, low, high, is_clear=lambda bound: True):
@@ -852,7 +855,7 @@ class Evidence:
         if found and all(sample is not None for sample in found):
             few = bool(self.cls) and self.is_of_other_class(found[0])
             return Lack(UNMEASURABLE, few)
-        return Lack(few=True)
+        return Lack(unmeasured=True)
 
     def missing(self, is_wanted):
         """Whether some points have no value although the machine may give one, as a Lack, and the number left out."""
@@ -970,7 +973,7 @@ class Evidence:
         if claim.kind is None:
             return self.judge_published() if claim.published else []
         if not self.known:
-            return [Judgement([missing(Lack(few=True))])]
+            return [Judgement([missing(Lack(unmeasured=True))])]
         if claim.kind == "value":
             return [self.by_class(lambda part, point=point: Judgement([part.point_value(point, claim.bounds)]))
                     for point in self.known]
@@ -989,7 +992,7 @@ class Evidence:
         if claim.kind not in judges:
             raise NotImplementedError(claim.kind)
         if any(not any(matches(one, point) for point in self.known) for one in self.compared_filters()):
-            return [Judgement([missing(Lack(few=True))])]
+            return [Judgement([missing(Lack(unmeasured=True))])]
         combinations = self.combinations()
         if not combinations:
             return [Judgement([missing(Lack())])]
@@ -1031,7 +1034,7 @@ class Evidence:
         bounds = published["value"] - difference, published["value"] + difference
         setup, elsewhere = applies_to(self.claim, self.samples.machine)
         if not self.known:
-            return [Judgement([missing(Lack(INCOMPARABLE) if elsewhere else Lack(few=True))])]
+            return [Judgement([missing(Lack(INCOMPARABLE) if elsewhere else Lack(unmeasured=True))])]
         where = filter_of(setup.get("where"))
         def judged(part, point):
             value = part.point_value(point, bounds)
@@ -1243,7 +1246,7 @@ class Evidence:
         for a in above:
             row = [(a, b, *(ratio_of_all(self.points[a], self.points[b], one) for one in confidences)) for b in below]
             if any(None in one for one in row):
-                raise Lack(few=True)
+                raise Lack(unmeasured=True)
             with_lost.append(row)
         centre, ratio = self.of_best(rows)
         lost = most_lost(lost_of(one[2]) for row in rows for one in row)
@@ -1660,8 +1663,8 @@ class Run:
         if declared["requires"] and machine and unmet(declared["requires"], machine):
             return UNMEASURABLE
         if declared["profile"] and declared["profile"] != record["profile"]:
-            return INCOMPARABLE if applies_to(claim, machine)[1] else INCONCLUSIVE
-        return INCONCLUSIVE if environment is None else None
+            return INCOMPARABLE if applies_to(claim, machine)[1] else NOT_MEASURED
+        return NOT_MEASURED if environment is None else None
 
     def has_emulated_sample(self, claim, environment):
         """Whether an emulator executed a selected sample of a real CPU: in a guest of the point, a role, or the probe."""
@@ -1684,7 +1687,8 @@ class Run:
                 where = preferred
         claim = Claim(declared, where)
         kind, evidence = self.without_evidence(claim, environment), None
-        judgements = [Judgement([missing(Lack(kind))])] if kind else None
+        lack = Lack(unmeasured=True) if kind == NOT_MEASURED else Lack(kind)
+        judgements = [Judgement([missing(lack)])] if kind else None
         if judgements is None:
             try:
                 evidence = Evidence(claim, self.of(claim.experiment, environment))
@@ -1698,6 +1702,9 @@ class Run:
             kind = INCONCLUSIVE if kind in (REPRODUCED, CONTRADICTED) and kind != decided else kind
         if declared["one_sided"] is not None and kind == CONTRADICTED:
             kind = INCOMPARABLE
+        if kind == INCONCLUSIVE and judgements and all(
+                one.values and all(value.unmeasured for value in one.values) for one in judgements):
+            kind = NOT_MEASURED
         return kind, [value for one in judgements for value in one.values if value.value is not None]
 
 

@@ -143,7 +143,7 @@ fn has_enough_rounds(judgement: &Judgement, needed: usize) -> bool {
     match judgement.kind {
         VerdictKind::Reproduced | VerdictKind::Contradicted => true,
         VerdictKind::Incomparable => values.iter().all(|value| value.rounds >= needed),
-        VerdictKind::Inconclusive | VerdictKind::Unmeasurable => {
+        VerdictKind::Inconclusive | VerdictKind::NotMeasured | VerdictKind::Unmeasurable => {
             let of_values = values.iter().flat_map(|value| &value.reasons);
             !of_values.chain(&judgement.reasons).any(is_lack_of_rounds)
         }

@@ -12,7 +12,7 @@ use super::evidence::Evidence;
 use super::measured::WithLost;
 use super::ratio::within_bounds;
 use super::reason::{NoVerdict, Reason};
-use super::verdict::{Judgement, MeasuredValue, Statistic, combine};
+use super::verdict::{Judgement, MeasuredValue, Statistic, combine, of_open};
 use super::{
     Bounds, CarriesOver, Claim, Condition, Published, Quantifier, Setup, Unmet, Verdict,
     VerdictKind,
@@ -111,6 +111,9 @@ impl<'r> Judge<'r> {
         }
         if let (Ok(evidence), VerdictKind::Inconclusive) = (&evidence, kind) {
             evidence.project(&mut judgements);
+        }
+        if kind == VerdictKind::Inconclusive {
+            kind = of_open(&mut judgements);
         }
         let published = claim.published.clone();
         let (elsewhere, doubt) = (Vec::new(), None);

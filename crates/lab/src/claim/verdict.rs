@@ -19,8 +19,10 @@ pub enum VerdictKind {
     Reproduced,
     /// The claim is false on this machine.
     Contradicted,
-    /// The samples do not decide, or there are none.
+    /// The samples do not decide.
     Inconclusive,
+    /// This run did not measure it.
+    NotMeasured,
     /// An absolute value that does not apply to this machine, not judged.
     Incomparable,
     /// This machine cannot measure it.
@@ -28,12 +30,13 @@ pub enum VerdictKind {
 }
 
 impl VerdictKind {
-    /// Returns the name in tables and JSON.
+    /// Returns the name in tables; in JSON its words are joined by hyphens.
     pub fn name(self) -> &'static str {
         match self {
             Self::Reproduced => "reproduced",
             Self::Contradicted => "contradicted",
             Self::Inconclusive => "inconclusive",
+            Self::NotMeasured => "not measured",
             Self::Incomparable => "incomparable",
             Self::Unmeasurable => "unmeasurable",
         }
@@ -44,7 +47,10 @@ impl VerdictKind {
         match (self, quantifier) {
             (Self::Contradicted, Quantifier::All) | (Self::Reproduced, Quantifier::Some) => self,
             (Self::Reproduced | Self::Contradicted, _) => Self::Inconclusive,
-            (Self::Inconclusive | Self::Incomparable | Self::Unmeasurable, _) => self,
+            (
+                Self::Inconclusive | Self::NotMeasured | Self::Incomparable | Self::Unmeasurable,
+                _,
+            ) => self,
         }
     }
 
@@ -250,9 +256,24 @@ impl Judgement {
 
     /// Returns whether none of its points has a sample.
     pub(super) fn is_not_measured(&self) -> bool {
-        let is_only =
-            |value: &MeasuredValue| matches!(value.reasons[..], [Reason::NotMeasured { .. }]);
+        self.has_only(|reason| matches!(reason, Reason::NotMeasured { .. }))
+    }
+
+    /// Returns whether it is open because the run did not measure it: not its points, or with another profile.
+    fn is_unmeasured(&self) -> bool {
+        self.has_only(|it| matches!(it, Reason::NotMeasured { .. } | Reason::OtherProfile { .. }))
+    }
+
+    /// Returns whether each of its values has one reason, which matches a predicate.
+    fn has_only(&self, is_wanted: impl Fn(&Reason) -> bool) -> bool {
+        let is_only = |value: &MeasuredValue| matches!(&value.reasons[..], [one] if is_wanted(one));
         !self.values.is_empty() && self.values.iter().all(is_only)
+    }
+
+    /// States that the run did not measure it.
+    fn set_not_measured(&mut self) {
+        self.kind = VerdictKind::NotMeasured;
+        self.values.iter_mut().for_each(|value| value.kind = VerdictKind::NotMeasured);
     }
 }
 
@@ -286,6 +307,15 @@ pub(super) fn combine(judgements: &[Judgement], quantifier: Quantifier) -> Verdi
         Quantifier::Some if any(Unmeasurable) => Inconclusive,
         Quantifier::Some => Contradicted,
     }
+}
+
+/// Returns the result of judgements that leave a claim open: not measured if the run has values for none of them.
+pub(super) fn of_open(judgements: &mut [Judgement]) -> VerdictKind {
+    if judgements.is_empty() || !judgements.iter().all(Judgement::is_unmeasured) {
+        return VerdictKind::Inconclusive;
+    }
+    judgements.iter_mut().for_each(Judgement::set_not_measured);
+    VerdictKind::NotMeasured
 }
 
 /// Returns the smallest count that is at least a share of `all`. In floating point the product of

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use lab::claim::VerdictKind::{Inconclusive, Reproduced};
+use lab::claim::VerdictKind::{Inconclusive, NotMeasured, Reproduced};
 use lab::claim::{Reason, Statistic};
 use lab::journal::Run;
 use lab::sample::Sample;
@@ -91,13 +91,13 @@ fn settings_that_change_without_a_boot_do_not_make_more_boots() {
         environment.boot_id.clone_from(&boots[0]);
         environment.governor = Some(format!("governor {number}"));
     }
-    let verdict = assert_kind(KEYS, &run, Inconclusive);
+    let verdict = assert_kind(KEYS, &run, NotMeasured);
     assert_eq!(verdict.elsewhere.len(), 12, "{:?}", verdict.elsewhere);
     // Boots with another setting are other machines.
     for (environment, boot) in run.record.environments.values_mut().zip(&boots) {
         environment.boot_id.clone_from(boot);
     }
-    let verdict = assert_kind(KEYS, &run, Inconclusive);
+    let verdict = assert_kind(KEYS, &run, NotMeasured);
     let other = &verdict.elsewhere[0].environment;
     assert_eq!((verdict.elsewhere.len(), other.rounds), (12, 8));
     assert_eq!(other.differences, ["boot", "governor"]);

@@ -1,6 +1,8 @@
 //! Values against bounds and published values, and the verdicts that need no values.
 
-use lab::claim::VerdictKind::{Contradicted, Incomparable, Inconclusive, Reproduced, Unmeasurable};
+use lab::claim::VerdictKind::{
+    Contradicted, Incomparable, Inconclusive, NotMeasured, Reproduced, Unmeasurable,
+};
 use lab::claim::{Reason, judge};
 use lab::experiment::Profile;
 use lab::journal::Run;
@@ -145,12 +147,12 @@ fn the_cores_are_those_of_the_machine_that_measured() {
 fn an_unmeasured_claim_names_the_command() {
     let keys = "expect = { at_least = 9e9 }";
     let unmeasured = judge(&claim(keys), None, 4);
-    assert_eq!(unmeasured.kind, Inconclusive);
+    assert_eq!(unmeasured.kind, NotMeasured);
     let why = r#""reasons":[{"reason":"not-measured","command":"tollgate run --claim it"}]"#;
     assert!(reasons(&unmeasured).contains(why), "{unmeasured:?}");
     let mut run = two_lengths().run(|_| 10e9);
     let elsewhere = verdict("where = { length = \"1 KiB\" }\nexpect = { at_least = 1 }", &run);
-    assert_eq!(elsewhere.kind, Inconclusive);
+    assert_eq!(elsewhere.kind, NotMeasured);
     assert_eq!(elsewhere.judgements, unmeasured.judgements);
     run.samples.clear();
     assert_eq!(verdict(keys, &run).judgements, unmeasured.judgements);
@@ -160,7 +162,7 @@ fn an_unmeasured_claim_names_the_command() {
 fn only_runs_of_the_profile_count() {
     let mut made_up = two_lengths();
     let keys = "profile = \"full\"\nexpect = { at_least = 9e9 }";
-    let verdict = assert_kind(keys, &made_up.run(|_| 10e9), Inconclusive);
+    let verdict = assert_kind(keys, &made_up.run(|_| 10e9), NotMeasured);
     assert!(reasons(&verdict).contains("--claim it --profile full"), "{verdict:?}");
     made_up.profile = Profile::Full;
     assert_kind(keys, &made_up.run(|_| 10e9), Reproduced);

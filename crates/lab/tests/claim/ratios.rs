@@ -1,7 +1,9 @@
 //! Ratios within rounds, and rankings.
 
 use lab::claim::Statistic;
-use lab::claim::VerdictKind::{Contradicted, Incomparable, Inconclusive, Reproduced, Unmeasurable};
+use lab::claim::VerdictKind::{
+    Contradicted, Incomparable, Inconclusive, NotMeasured, Reproduced, Unmeasurable,
+};
 use lab::sample::{Failure, Sample};
 use lab::statistics::LostRounds;
 
@@ -134,7 +136,7 @@ fn overheads_are_compared_by_their_baselines() {
     assert_kind(&keys("b-plain", "at_most = 1.2"), &run, Contradicted);
     // Both by one baseline: the plain ratio.
     assert_kind(&keys("a-plain", "at_most = 0.8"), &run, Reproduced);
-    let missing = assert_kind(&keys("c-plain", "at_most = 0.8"), &run, Inconclusive);
+    let missing = assert_kind(&keys("c-plain", "at_most = 0.8"), &run, NotMeasured);
     assert!(reasons(&missing).contains("not-measured"), "{missing:?}");
 }
 

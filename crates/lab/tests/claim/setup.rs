@@ -1,7 +1,7 @@
 //! Published values that apply to some machines and points, and claims that require a machine.
 
 use lab::claim::VerdictKind::{
-    self, Contradicted, Incomparable, Inconclusive, Reproduced, Unmeasurable,
+    self, Contradicted, Incomparable, Inconclusive, NotMeasured, Reproduced, Unmeasurable,
 };
 use lab::guest::GuestsRecord;
 use lab::journal::Run;
@@ -76,8 +76,8 @@ fn a_point_without_a_value_matters_only_where_the_value_applies() {
     assert_kind(&format!("where = {{ function = \"gone\" }}\n{elsewhere}"), &run, Incomparable);
     assert_kind(&format!("profile = \"full\"\n{elsewhere}"), &run, Incomparable);
     let here = value_of("{ cpu = \"Intel family 6\" }", "10e9");
-    assert_kind(&format!("where = {{ function = \"gone\" }}\n{here}"), &run, Inconclusive);
-    assert_kind(&format!("profile = \"full\"\n{here}"), &run, Inconclusive);
+    assert_kind(&format!("where = {{ function = \"gone\" }}\n{here}"), &run, NotMeasured);
+    assert_kind(&format!("profile = \"full\"\n{here}"), &run, NotMeasured);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use lab::journal::Run;
 use lab::run::is_lab_experiment;
 use lab::terminal::is_control;
 
-use crate::table::{LackOfRun, NOT_MEASURED, VERDICT_KINDS, lacks_of_run, verdict_name, why};
+use crate::table::{LackOfRun, VERDICT_KINDS, lacks_of_run, why};
 
 /// Maximum number of rows of a table.
 const MAX_ROWS: usize = 20;
@@ -80,11 +80,11 @@ impl Summary<'_> {
         if self.judged.is_empty() {
             return String::new();
         }
-        let kinds = VERDICT_KINDS.into_iter().map(VerdictKind::name).chain([NOT_MEASURED]);
+        let kinds = VERDICT_KINDS.into_iter().map(VerdictKind::name);
         let row = |name: &str| {
             let number = |is_promise: bool| {
                 let of_part = self.judged.iter().filter(|it| it.0.is_promise() == is_promise);
-                of_part.filter(|(_, verdict)| verdict_name(verdict) == name).count().to_string()
+                of_part.filter(|(_, verdict)| verdict.kind.name() == name).count().to_string()
             };
             vec![name.to_owned(), number(false), number(true)]
         };

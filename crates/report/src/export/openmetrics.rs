@@ -11,7 +11,6 @@ use machine::environment::Environment;
 
 use super::ExportError;
 use super::value::{Value, Values};
-use crate::table::verdict_name;
 
 /// Labels that are not factors. A factor of such a name gets a prefix.
 const LABELS: [&str; 4] = ["experiment", "environment", "run", "cores"];
@@ -257,11 +256,11 @@ fn claims(run: &Run, judged: &[(Claim, Verdict)]) -> String {
         return String::new();
     }
     let mut text = head(CLAIMS, "gauge", "", "Number of claims by verdict");
-    let kinds: BTreeSet<_> = judged.iter().map(|(_, verdict)| verdict_name(verdict)).collect();
+    let kinds: BTreeSet<_> = judged.iter().map(|(_, verdict)| verdict.kind.name()).collect();
     for (source, is_promise) in [("published", false), ("tollgate", true)] {
         for kind in &kinds {
             let is_counted = |(claim, verdict): &&(Claim, Verdict)| {
-                claim.is_promise() == is_promise && verdict_name(verdict) == *kind
+                claim.is_promise() == is_promise && verdict.kind.name() == *kind
             };
             let number = judged.iter().filter(is_counted).count();
             let labels = [("run", run.record.name.as_str()), ("source", source), ("verdict", kind)];

@@ -9,10 +9,7 @@ use lab::summary::TwinAlarm;
 use maud::{Markup, html};
 
 use super::slug;
-use crate::table::{
-    NOT_MEASURED, VERDICT_ORDER, attribution, elsewhere, value_with_interval, verdict_name, why,
-    with_cores,
-};
+use crate::table::{VERDICT_ORDER, attribution, elsewhere, value_with_interval, why, with_cores};
 
 /// Number of values of a claim that are visible at once.
 const VISIBLE_VALUES: usize = 3;
@@ -35,13 +32,13 @@ impl<'a> JudgedClaim<'a> {
 
     /// Returns whether the verdicts of the sides differ.
     fn differs(&self) -> bool {
-        let mut names = self.verdicts.iter().map(|(_, verdict)| verdict_name(verdict));
+        let mut names = self.verdicts.iter().map(|(_, verdict)| verdict.kind.name());
         let first = names.next();
         names.any(|name| Some(name) != first)
     }
 
     fn has(&self, name: &str) -> bool {
-        self.verdicts.iter().any(|(_, verdict)| verdict_name(verdict) == name)
+        self.verdicts.iter().any(|(_, verdict)| verdict.kind.name() == name)
     }
 
     /// Returns the position in the list: claims whose verdicts differ first, then decided ones.
@@ -75,7 +72,7 @@ pub(super) fn section(mut judged: Vec<JudgedClaim>, experiments: &[String]) -> M
 fn filter(judged: &[JudgedClaim]) -> Markup {
     let suites: BTreeSet<&str> =
         judged.iter().map(|one| suite_name(&one.claim.experiment)).collect();
-    let verdicts = VERDICT_ORDER.into_iter().map(VerdictKind::name).chain([NOT_MEASURED]);
+    let verdicts = VERDICT_ORDER.into_iter().map(VerdictKind::name);
     let present = |name: &&str| judged.iter().any(|one| one.has(name));
     let is_comparison = judged.iter().any(|one| one.verdicts.len() > 1);
     let choice = |id: &str, label: &str, options: Vec<(String, &str)>| {
@@ -108,7 +105,7 @@ fn filter(judged: &[JudgedClaim]) -> Markup {
 fn item(judged: &JudgedClaim, experiments: &[String]) -> Markup {
     let JudgedClaim { claim, verdicts } = judged;
     let kind = if claim.is_promise() { "promises" } else { "published" };
-    let names: BTreeSet<String> = verdicts.iter().map(|(_, it)| slug(verdict_name(it))).collect();
+    let names: BTreeSet<String> = verdicts.iter().map(|(_, it)| slug(it.kind.name())).collect();
     let names = names.into_iter().collect::<Vec<_>>().join(" ");
     let id = slug(&claim.id);
     html! {
@@ -139,7 +136,7 @@ fn item(judged: &JudgedClaim, experiments: &[String]) -> Markup {
 }
 
 fn badge(side: &str, verdict: &Verdict) -> Markup {
-    let name = verdict_name(verdict);
+    let name = verdict.kind.name();
     html! {
         span class={ "verdict " (slug(name)) } { @if !side.is_empty() { (side) ": " } (name) }
     }

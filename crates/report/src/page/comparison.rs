@@ -22,9 +22,7 @@ use super::merged::merged;
 use super::samples::EmbeddedSamples;
 use super::tables::TableData;
 use super::{MAX_BYTES, PageData, PageError, RunPage, machine, overview, slug};
-use crate::table::{
-    NOT_MEASURED, VERDICT_KINDS, compared_cells, compared_tables, comparison_counts, verdict_name,
-};
+use crate::table::{VERDICT_KINDS, compared_cells, compared_tables, comparison_counts};
 
 /// Maximum number of resolved differences in the list at the top; the tables have all.
 const MAX_RESOLVED: usize = 200;
@@ -179,9 +177,9 @@ impl ComparisonPage<'_> {
     }
 
     fn verdicts(&self) -> Markup {
-        let names = || VERDICT_KINDS.into_iter().map(|kind| kind.name()).chain([NOT_MEASURED]);
+        let names = || VERDICT_KINDS.into_iter().map(|kind| kind.name());
         let number = |side: &ComparedSide, name: &str| {
-            side.newest.judged.iter().filter(|(_, verdict)| verdict_name(verdict) == name).count()
+            side.newest.judged.iter().filter(|(_, verdict)| verdict.kind.name() == name).count()
         };
         html! {
             section aria-labelledby="verdicts" {

@@ -10,7 +10,7 @@ use maud::{Markup, html};
 
 use super::samples::EmbeddedSamples;
 use super::{RunPage, SuiteHeadlines, slug};
-use crate::table::{NOT_MEASURED, VERDICT_KINDS, verdict_name};
+use crate::table::VERDICT_KINDS;
 
 /// Renders the name of the run, where and when it was measured, and how much.
 pub(super) fn header(run: &Run) -> Markup {
@@ -57,10 +57,10 @@ pub(super) fn verdicts(judged: &[(Claim, Verdict)], unlisted: usize) -> Markup {
     }
     let parts =
         [("published", "published claims", false), ("promises", "promises of tollgate", true)];
-    let kinds = VERDICT_KINDS.into_iter().map(VerdictKind::name).chain([NOT_MEASURED]);
+    let kinds = VERDICT_KINDS.into_iter().map(VerdictKind::name);
     let number = |is_promise: bool, name: &str| {
         let of_part = judged.iter().filter(|(claim, _)| claim.is_promise() == is_promise);
-        of_part.filter(|(_, verdict)| verdict_name(verdict) == name).count()
+        of_part.filter(|(_, verdict)| verdict.kind.name() == name).count()
     };
     let total = |is_promise| judged.iter().filter(|it| it.0.is_promise() == is_promise).count();
     html! {

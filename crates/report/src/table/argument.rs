@@ -106,6 +106,7 @@ fn counted(judgements: &[Judgement]) -> String {
         (VerdictKind::Contradicted, "contradicted"),
         (VerdictKind::Incomparable, "incomparable"),
         (VerdictKind::Inconclusive, "inconclusive"),
+        (VerdictKind::NotMeasured, "not measured"),
         (VerdictKind::Unmeasurable, "not measurable here"),
     ] {
         if count(kind) > 0 {

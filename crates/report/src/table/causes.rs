@@ -13,9 +13,6 @@ use super::reasons::reason;
 /// Maximum number of claims of a cause that are named.
 const MAX_NAMED: usize = 3;
 
-/// Words for an inconclusive claim without values in this run.
-pub(crate) const NOT_MEASURED: &str = "not measured";
-
 /// Claims without a verdict for one cause.
 pub(crate) struct Cause<'a> {
     /// The cause, e.g. `this CPU has no MPX`.
@@ -50,16 +47,6 @@ pub(crate) fn causes<'a>(judged: &[&'a (Claim, Verdict)]) -> Vec<Cause<'a>> {
 /// if the samples decide the verdict.
 pub(super) fn cause_of(verdict: &Verdict) -> Option<String> {
     cause(verdict.kind, deciding(verdict)?)
-}
-
-/// Returns whether a claim is inconclusive only because this run did not measure it.
-pub(crate) fn is_unmeasured(verdict: &Verdict) -> bool {
-    verdict.kind == VerdictKind::Inconclusive && cause_of(verdict).is_some()
-}
-
-/// Returns the name of a verdict; claims that this run did not measure have a separate one.
-pub(crate) fn verdict_name(verdict: &Verdict) -> &'static str {
-    if is_unmeasured(verdict) { NOT_MEASURED } else { verdict.kind.name() }
 }
 
 /// Points and claims that a machine cannot measure for one cause.
@@ -110,12 +97,8 @@ pub(super) fn table(causes: &[Cause], page: Page) -> String {
             None => cause.text.clone(),
         }];
         lines.extend((names.len() <= MAX_NAMED).then(|| names.join(", ")));
-        let verdict = match cause.kind {
-            VerdictKind::Inconclusive => NOT_MEASURED,
-            kind => kind.name(),
-        };
         vec![
-            TableCell::from(verdict),
+            TableCell::from(cause.kind.name()),
             names.len().to_string().into(),
             TableCell::from_lines(&lines),
         ]

@@ -9,7 +9,7 @@ use lab::statistics::INTERVAL_ROUNDS;
 use lab::table::{Emphasis, Page};
 
 use super::argument::{stated, why};
-use super::causes::{NOT_MEASURED, causes, is_unmeasured, lacks};
+use super::causes::{causes, lacks};
 use super::verdicts::{counts, emphasis};
 
 /// Maximum number of lines on a page of at least 100 columns.
@@ -155,7 +155,7 @@ impl Screen<'_> {
         let is_whole = self.selects_claims && claims.len() <= MAX_WHOLE;
         let mut text = String::new();
         for (claim, verdict) in &claims[..shown] {
-            let label = if is_unmeasured(verdict) { NOT_MEASURED } else { verdict.kind.name() };
+            let label = verdict.kind.name();
             let line = match self.selects_claims {
                 true if is_whole => format!("{}: {}", claim.id, why(verdict)),
                 true => shortened(&format!("{}: {}", claim.id, why(verdict)), "", columns(page)),

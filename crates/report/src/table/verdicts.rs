@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::argument::{stated, why};
-use super::causes::{NOT_MEASURED, cause_of, causes, is_unmeasured};
+use super::causes::{cause_of, causes};
 use super::notes::others_left_out;
 use super::statistic::with_cores;
 use lab::format;
@@ -21,18 +21,20 @@ use lab::table::{ColumnHeader, Emphasis, Page, TableCell};
 /// Maximum number of measured values shown per claim; JSON has all.
 const MAX_VALUES: usize = 4;
 /// All verdicts in the order of the summary line.
-pub(crate) const KINDS: [VerdictKind; 5] = [
+pub(crate) const KINDS: [VerdictKind; 6] = [
     VerdictKind::Reproduced,
     VerdictKind::Contradicted,
     VerdictKind::Inconclusive,
     VerdictKind::Incomparable,
     VerdictKind::Unmeasurable,
+    VerdictKind::NotMeasured,
 ];
 /// All verdicts in the order of the list.
-pub(crate) const ORDER: [VerdictKind; 5] = [
+pub(crate) const ORDER: [VerdictKind; 6] = [
     VerdictKind::Contradicted,
     VerdictKind::Reproduced,
     VerdictKind::Inconclusive,
+    VerdictKind::NotMeasured,
     VerdictKind::Incomparable,
     VerdictKind::Unmeasurable,
 ];
@@ -163,16 +165,11 @@ pub fn judged_claims(judged: &[(Claim, Verdict)]) -> Vec<JudgedClaim<'_>> {
         .collect()
 }
 
-/// Counts the verdicts, e.g. `12 reproduced, 1 contradicted`. Claims without values in this run are not counted as
-/// inconclusive.
+/// Counts the verdicts, e.g. `12 reproduced, 1 contradicted`.
 pub(super) fn counts(judged: &[&(Claim, Verdict)]) -> String {
-    let count = |kind| {
-        let of_kind = judged.iter().filter(|(_, verdict)| verdict.kind == kind);
-        of_kind.filter(|(_, verdict)| !is_unmeasured(verdict)).count()
-    };
-    let unmeasured = judged.iter().filter(|(_, verdict)| is_unmeasured(verdict)).count();
+    let count = |kind| judged.iter().filter(|(_, verdict)| verdict.kind == kind).count();
     let counts = KINDS.into_iter().map(|kind| (kind.name(), count(kind)));
-    let counts = counts.chain([(NOT_MEASURED, unmeasured)]).filter(|(_, count)| *count > 0);
+    let counts = counts.filter(|(_, count)| *count > 0);
     counts.map(|(name, count)| format!("{count} {name}")).collect::<Vec<_>>().join(", ")
 }
 
@@ -207,7 +204,9 @@ pub(super) fn emphasis(kind: VerdictKind) -> Emphasis {
         VerdictKind::Reproduced => Emphasis::Good,
         VerdictKind::Contradicted => Emphasis::Bad,
         VerdictKind::Inconclusive => Emphasis::Doubtful,
-        VerdictKind::Incomparable | VerdictKind::Unmeasurable => Emphasis::Faint,
+        VerdictKind::NotMeasured | VerdictKind::Incomparable | VerdictKind::Unmeasurable => {
+            Emphasis::Faint
+        }
     }
 }
 

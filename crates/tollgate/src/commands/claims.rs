@@ -32,7 +32,7 @@ pub(crate) struct ClaimsOutput<'a> {
 impl JsonOutput for ClaimsOutput<'_> {
     const NAME: &'static str = "claims";
     const WRITTEN_BY: &'static str = "tollgate claims --json";
-    const VERSION: u64 = 1;
+    const VERSION: u64 = 2;
 }
 
 /// Prints each published value next to the measured one, with the verdict.
@@ -133,16 +133,19 @@ pub(super) fn cores_of(run: Option<&Run>) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use VerdictKind::{Contradicted, Incomparable, Inconclusive, Reproduced, Unmeasurable};
+    use VerdictKind::{
+        Contradicted, Incomparable, Inconclusive, NotMeasured, Reproduced, Unmeasurable,
+    };
 
     #[test]
     fn check_status_depends_on_verdicts_and_requirement() {
         let required = [None, Some(Requirement::Decided), Some(Requirement::Reproduced)];
-        let cases: [(&[VerdictKind], [u8; 3]); 6] = [
+        let cases: [(&[VerdictKind], [u8; 3]); 7] = [
             (&[], [3, 3, 3]),
-            (&[Inconclusive, Incomparable, Unmeasurable], [3, 3, 3]),
+            (&[Inconclusive, NotMeasured, Incomparable, Unmeasurable], [3, 3, 3]),
             (&[Reproduced], [0, 0, 0]),
             (&[Reproduced, Inconclusive], [0, 1, 1]),
+            (&[Reproduced, NotMeasured], [0, 1, 1]),
             (&[Reproduced, Contradicted], [1, 1, 1]),
             (&[Contradicted, Unmeasurable], [1, 1, 1]),
         ];
