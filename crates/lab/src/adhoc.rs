@@ -169,6 +169,7 @@ impl AdhocRun<'_> {
             time: None,
             min_rounds: BTreeMap::new(),
             is_enough: None,
+            lacking: None,
             sides: Vec::new(),
             guests: None,
             hosts: None,

@@ -46,6 +46,15 @@ impl RoundOrder {
         Self { id: experiment.id(), couples }
     }
 
+    /// Returns the items of all couples that have one of some items, as indices. Together they are ordered as in a whole
+    /// round.
+    pub fn with_couples(&self, is_wanted: impl Fn(usize) -> bool) -> BTreeSet<usize> {
+        let items = |couple: &Couple| couple.iter().flatten().flatten().copied().collect();
+        let couples = self.couples.iter().map(items);
+        let has_some = |items: &Vec<usize>| items.iter().any(|item| is_wanted(*item));
+        couples.filter(has_some).flatten().collect()
+    }
+
     /// Returns the order of the items in one round, as indices.
     pub fn of_round(&self, round: u32, seed: u64) -> Vec<usize> {
         let shuffled = |count, name: &str| {
@@ -218,6 +227,19 @@ mod tests {
             firsts.len() == ten.len() && firsts.values().all(|times| *times == 2),
             "{firsts:?}"
         );
+    }
+
+    #[test]
+    fn items_are_measured_again_with_all_that_are_next_to_them() {
+        let order = RoundOrder::new(&experiment());
+        let all: Vec<usize> = order.couples[0].iter().flatten().flatten().copied().collect();
+        // An item of the first track, and one of the second.
+        for wanted in [35, 20] {
+            let items = order.with_couples(|item| item == wanted);
+            assert_eq!(items, all.iter().copied().collect(), "{wanted}");
+        }
+        assert_eq!(order.with_couples(|_| true), (0..43).collect());
+        assert_eq!(order.with_couples(|_| false), BTreeSet::new());
     }
 
     #[test]

@@ -253,7 +253,8 @@ pub(crate) struct MeasureArgs {
     /// Exact number of rounds per point
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) rounds: Option<u32>,
-    /// Add rounds for this time, e.g. 3m [default: the profile's rounds; 3m for 'tollgate run' without arguments]
+    /// Add rounds for this time, e.g. 3m, the last ones for claims that lack rounds [default: the profile's rounds; 3m for
+    /// 'tollgate run' without arguments]
     #[arg(long = "for", value_name = "TIME", conflicts_with = "rounds", value_parser = duration)]
     pub(crate) time: Option<Duration>,
     /// Start a new run instead of resuming

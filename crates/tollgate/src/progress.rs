@@ -41,7 +41,7 @@ pub(crate) struct Progress {
     experiment: Option<Experiment>,
     /// Round of it, from 0.
     round: u32,
-    /// The pass through all experiments, e.g. `round 3 of 10`.
+    /// The pass through all experiments, e.g. `round 3 of 10`, or `further rounds for 5 claims`.
     pass: String,
     /// Samples so far, and in total.
     samples: (u64, u64),
@@ -159,6 +159,15 @@ impl RunObserver for Progress {
                 (self.experiment, self.round) = (Some(experiment.clone()), round);
                 let of = passes.map(|passes| format!(" of {passes}")).unwrap_or_default();
                 self.pass = format!("round {}{of}", pass + 1);
+                self.show_state();
+            }
+            Event::FurtherRound { experiment, round, claims } => {
+                self.show_headlines();
+                (self.experiment, self.round) = (Some(experiment.clone()), round);
+                let pass = format!("further rounds for {}", count(claims, "claim"));
+                if std::mem::replace(&mut self.pass, pass) != self.pass {
+                    self.last_line = None;
+                }
                 self.show_state();
             }
             Event::Preparing(artefact) => {

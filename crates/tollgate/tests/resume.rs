@@ -170,6 +170,68 @@ fn a_run_for_a_time_adds_rounds_and_ends_in_time() {
     assert!(!other.path().join("results").exists(), "a run was created");
 }
 
+/// An experiment of 40 points, of which a claim requires more rounds of one than there is time for rounds of all.
+const MANY: &str = r#"
+[[experiment]]
+name = "mine"
+suite = "planted"
+method = "delay"
+about = "many points"
+metric = "time"
+baseline = { effect = "0%" }
+sweeps = [["effect"]]
+twins = [{ effect = "0%" }]
+rounds = 2
+min_rounds = 2
+budget = "20 ms"
+[experiment.factors]
+effect = [EFFECTS]
+
+[[claim]]
+id = "always-a-time"
+says = "Each time is positive"
+source = "me"
+experiment = "planted/mine"
+where = { effect = "7%" }
+rounds = 16
+expect = { always = { at_least = 0 } }
+"#;
+
+#[test]
+fn a_claim_that_lacks_rounds_gets_further_ones() {
+    let bench = Bench::new();
+    let effects = (0..40).map(|effect| format!("\"{effect}%\"")).collect::<Vec<_>>().join(", ");
+    std::fs::write(bench.path().join("mine.toml"), MANY.replace("EFFECTS", &effects)).unwrap();
+    let words = ["run", "-e", "mine.toml", "planted/mine", "--for", "10s", "--quiet"];
+    let output = bench.run(&words);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.contains("further rounds for 1 claim, planted/mine"), "{errors}");
+    let run = bench.journal();
+    let further = &run.record.sessions[0].further_rounds["planted/mine"];
+    assert!(!further.is_empty());
+    let items_of = |round: u32| -> BTreeSet<(String, bool)> {
+        let of_round = run.samples.iter().filter(|one| one.round == round);
+        let of_round = of_round.filter(|one| one.experiment == "planted/mine");
+        of_round.map(|one| (one.point.text("effect").to_owned(), one.twin)).collect()
+    };
+    for round in 0..*further.first().unwrap() {
+        assert_eq!(items_of(round).len(), 41, "round {round}");
+    }
+    // The claimed point with the one next to it; the twin, because it may be the nearest.
+    for round in further {
+        let items = items_of(*round);
+        assert!(items.contains(&("7%".into(), false)) && items.len() <= 5, "{items:?}");
+    }
+    let claims = bench.json(&["claims", "always-a-time", "-e", "mine.toml", "--json"]);
+    let claim = &claims["claims"][0];
+    let rounds = claim["judgements"][0]["values"][0]["rounds"].as_u64().unwrap();
+    match rounds {
+        16.. => assert_eq!(claim["verdict"], "reproduced", "{claim}"),
+        _ => machine::untested::note("enough further rounds", &"too many samples are void"),
+    }
+    assert!(run.samples.last().unwrap().at - run.samples[0].at < 13.0);
+}
+
 #[test]
 fn a_session_measures_the_rounds_of_another_selection_whole() {
     let bench = Bench::new();

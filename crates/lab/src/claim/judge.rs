@@ -134,7 +134,10 @@ fn join_unmeasured(judgements: &mut Vec<Judgement>, lacks_levels: bool, evidence
 }
 
 /// Returns the claim about its preferred points only, if the samples have a value of one of them.
-fn preferred<'a>(claim: &Claim, samples: impl Fn() -> Option<Rc<Samples<'a>>>) -> Option<Claim> {
+pub(super) fn preferred<'a>(
+    claim: &Claim,
+    samples: impl Fn() -> Option<Rc<Samples<'a>>>,
+) -> Option<Claim> {
     let filter = claim.filter.with(claim.prefer.as_ref()?);
     let is_measured = samples()?.all().any(|one| one.is_valid() && filter.matches(&one.point));
     is_measured.then(|| Claim { filter, ..claim.clone() })

@@ -46,7 +46,7 @@ pub(super) fn check_distinct<'r>(runs: impl Iterator<Item = &'r Run>) -> Result<
     let mut known: BTreeMap<String, &Path> = BTreeMap::new();
     for run in runs {
         let marks = |one: &'r SessionRecord| {
-            let SessionRecord { start, boot_id, command: _, written } = one;
+            let SessionRecord { start, boot_id, written, .. } = one;
             let samples = written.as_ref().filter(|written| written.lines > 0);
             let start = format!("{} {start} {boot_id}", run.record.seed);
             [Some(start), samples.map(|written| written.digest.clone())].into_iter().flatten()

@@ -155,9 +155,7 @@ fn record(node: &str, seed: u64, experiment: Experiment) -> RunRecord {
         hosts: Vec::new(),
         sessions: vec![SessionRecord {
             start: "2026-01-01T00:00:00Z".into(),
-            boot_id: format!("boot of {node}"),
-            command: vec!["run".into()],
-            written: None,
+            ..SessionRecord::starting(format!("boot of {node}"))
         }],
         environments: [("e1".to_owned(), environment)].into(),
         experiments: [("copy/throughput".to_owned(), experiment)].into(),

@@ -1,6 +1,6 @@
 //! `run.json`: the run record, with what all samples of a run share.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use machine::environment::Environment;
@@ -31,6 +31,10 @@ pub struct SessionRecord {
     pub command: Vec<String>,
     /// The lines of `samples.jsonl` that it wrote; `None` until it ends, or if it was killed until the next starts.
     pub written: Option<Written>,
+    /// Rounds by experiment ID that measured only the points of claims that lacked rounds for a verdict, and those next to
+    /// them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub further_rounds: BTreeMap<String, BTreeSet<u32>>,
 }
 
 impl SessionRecord {
@@ -38,7 +42,7 @@ impl SessionRecord {
     pub fn starting(boot_id: String) -> Self {
         let words = std::env::args_os().skip(1);
         let command = words.map(|word| word.to_string_lossy().into_owned()).collect();
-        Self { start: now(), boot_id, command, written: None }
+        Self { start: now(), boot_id, command, written: None, further_rounds: BTreeMap::new() }
     }
 }
 

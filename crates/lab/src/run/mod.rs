@@ -6,6 +6,7 @@
 
 mod dispatcher;
 mod execution;
+mod further;
 mod import;
 mod location;
 mod machine_lock;
@@ -25,6 +26,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use crate::claim::LackingRounds;
 use crate::experiment::{Experiment, Profile};
 use crate::guest::Guests;
 use crate::host::Hosts;
@@ -62,6 +64,9 @@ pub struct RunRequest<'a> {
     /// With a time to spend: whether the run in a folder is precise enough to end before. It is asked after fixed
     /// numbers of rounds only (the experiments' own, then twice as many, and so on), and points do not stop before.
     pub is_enough: Option<&'a dyn Fn(&Path) -> bool>,
+    /// With a time to spend: the rounds that claims lack for a verdict, given the folder of the run. A share of the time is
+    /// reserved for them.
+    pub lacking: Option<&'a dyn Fn(&Path) -> Vec<LackingRounds>>,
     /// The two sides of a comparison, with which the experiments are crossed ([`cross`](crate::side::cross)); empty
     /// without one.
     pub sides: Vec<Side>,
@@ -112,6 +117,15 @@ pub enum Event<'a> {
         pass: u32,
         /// The number of passes; `None` if rounds continue until the time is used up.
         passes: Option<u32>,
+    },
+    /// A round of a part of an experiment starts, because claims lack rounds for a verdict.
+    FurtherRound {
+        /// The experiment.
+        experiment: &'a Experiment,
+        /// The round, from 0.
+        round: u32,
+        /// The number of claims for which further rounds are measured.
+        claims: usize,
     },
     /// A host makes an artefact with this name.
     Preparing(&'a str),

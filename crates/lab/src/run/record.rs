@@ -296,6 +296,7 @@ mod tests {
             time: None,
             min_rounds: BTreeMap::new(),
             is_enough: None,
+            lacking: None,
             sides: Vec::new(),
             guests: None,
             hosts: None,

@@ -1,9 +1,12 @@
 //! Which points of an experiment are measured in which round, and when a point has been measured enough.
 
+use std::collections::BTreeSet;
+
 use crate::experiment::{Effort, Experiment, MAX_ROUNDS};
 use crate::journal::Settled;
 use crate::link::Origin;
 use crate::plan::{self, RoundOrder};
+use crate::point::Point;
 use crate::sample::Item;
 use crate::side;
 use crate::statistics::{self, INTERVAL_ROUNDS};
@@ -47,7 +50,10 @@ pub(super) struct Scheduler<'a> {
     stop: Stop,
     items: Vec<ScheduledItem>,
     order: RoundOrder,
+    /// The round after the last one that this session visited.
+    next_round: u32,
     is_complete: bool,
+    is_stopped: bool,
 }
 
 struct ScheduledItem {
@@ -55,6 +61,8 @@ struct ScheduledItem {
     /// The values of the experiment's metric, one per valid round.
     values: Vec<f64>,
     void_rounds: u32,
+    /// Rounds with a final sample.
+    settled_rounds: u32,
     /// Whether its interval was narrow at the last check.
     is_narrow: bool,
     /// The number of rounds that it is expected to take.
@@ -73,6 +81,7 @@ impl<'a> Scheduler<'a> {
             item,
             values: Vec::new(),
             void_rounds: 0,
+            settled_rounds: 0,
             is_narrow: false,
             rounds: max_rounds,
             is_complete: false,
@@ -86,7 +95,23 @@ impl<'a> Scheduler<'a> {
             Extent::Rounds => Stop::Each,
         };
         let order = RoundOrder::new(experiment);
-        Self { experiment, id, origins, max_rounds, stop, items, order, is_complete: false }
+        Self {
+            experiment,
+            id,
+            origins,
+            max_rounds,
+            stop,
+            items,
+            order,
+            next_round: 0,
+            is_complete: false,
+            is_stopped: false,
+        }
+    }
+
+    /// Returns the ID of the experiment.
+    pub(super) fn id(&self) -> &str {
+        &self.id
     }
 
     pub(super) fn experiment(&self) -> &'a Experiment {
@@ -95,22 +120,50 @@ impl<'a> Scheduler<'a> {
 
     /// Returns whether no further round is to be measured.
     pub(super) fn is_complete(&self) -> bool {
-        self.is_complete
+        self.is_complete || self.is_stopped
     }
 
-    /// Ends the experiment in this session.
+    /// Stops the experiment, because there is no time for another round.
     pub(super) fn stop(&mut self) {
-        self.is_complete = true;
+        self.is_stopped = true;
+    }
+
+    /// Continues the experiment unless it is complete, because there is time again.
+    pub(super) fn resume(&mut self) {
+        self.is_stopped = false;
+    }
+
+    /// Returns the round after the last one that this session visited.
+    pub(super) fn next_round(&self) -> u32 {
+        self.next_round
+    }
+
+    /// Returns the items to measure again for some points: those that are measured next to theirs too, so that the order
+    /// is that of a whole round. Empty if this machine cannot measure one of the points, or if no round is left.
+    pub(super) fn items_with(&self, is_wanted: impl Fn(&Point) -> bool) -> BTreeSet<usize> {
+        let is_open = |item: &ScheduledItem| !item.is_complete && is_wanted(&item.item.point);
+        match self.next_round < self.max_rounds {
+            true => self.order.with_couples(|index| is_open(&self.items[index])),
+            false => BTreeSet::new(),
+        }
     }
 
     /// Returns the items that this session still has to measure in a round, each with its position in the round's
     /// order. A round is complete if one session measured every item of it, because only values of one session are
     /// paired; otherwise this session measures all of it. Points that the earlier session found unavailable are tried
-    /// again; if one is available now, the round is not complete.
-    pub(super) fn pending(&self, round: u32, sink: &JournalSink) -> Vec<(u32, Item)> {
+    /// again; if one is available now, the round is not complete. `only` are the items of a further round; `None` for all.
+    pub(super) fn pending(
+        &self,
+        round: u32,
+        only: Option<&BTreeSet<usize>>,
+        sink: &JournalSink,
+    ) -> Vec<(u32, Item)> {
         let current = sink.session();
-        let wanted = |item: &ScheduledItem| {
-            !item.is_complete && !self.is_unavailable(&item.item, current, sink)
+        let wanted = |index: usize| {
+            let item = &self.items[index];
+            only.is_none_or(|only| only.contains(&index))
+                && !item.is_complete
+                && !self.is_unavailable(&item.item, current, sink)
         };
         let is_measured = |item: &Item, session| match self.settled(item, round, session, sink) {
             Some(Settled::Failed) => session == current,
@@ -120,12 +173,13 @@ impl<'a> Scheduler<'a> {
                     && self.settled(item, round, current, sink).is_none()
             }
         };
-        let items = self.items.iter().filter(|item| wanted(item));
-        let is_complete = |session: &u32| items.clone().all(|one| is_measured(&one.item, *session));
+        let items = || (0..self.items.len()).filter(|index| wanted(*index));
+        let is_complete =
+            |session: &u32| items().all(|index| is_measured(&self.items[index].item, *session));
         let session = (1..=current).rev().find(is_complete).unwrap_or(current);
         let is_pending = |index: &usize| {
-            let item = &self.items[*index];
-            wanted(item) && self.settled(&item.item, round, session, sink).is_none()
+            let item = &self.items[*index].item;
+            wanted(*index) && self.settled(item, round, session, sink).is_none()
         };
         let order = self.order.of_round(round, sink.seed());
         let order = order.into_iter().enumerate().filter(|(_, index)| is_pending(index));
@@ -162,18 +216,22 @@ impl<'a> Scheduler<'a> {
         sink: &mut JournalSink,
     ) -> Result<(), RunError> {
         let (effort, finished) = (&self.experiment.effort, round + 1);
+        self.next_round = finished;
         for scheduled in self.items.iter_mut().filter(|scheduled| !scheduled.is_complete) {
             let point = &scheduled.item.point;
             let origin = &self.origins[side::index(point)];
             let environment = &origin.environment;
             let settled = sink.journal().settled(&self.id, &scheduled.item, round, environment);
+            scheduled.settled_rounds += u32::from(!settled.is_empty());
             match settled.last() {
                 Some((_, Settled::Value(value))) => scheduled.values.push(*value),
                 Some((_, Settled::Void)) => scheduled.void_rounds += 1,
                 Some((_, Settled::NoValue | Settled::Failed)) | None => {}
             }
-            let is_hopeless = finished == self.max_rounds || finished >= MAX_VOID_ROUNDS;
-            if scheduled.void_rounds == finished && is_hopeless {
+            // Further rounds have some of the items only.
+            let rounds = scheduled.settled_rounds;
+            let is_hopeless = finished == self.max_rounds || rounds >= MAX_VOID_ROUNDS;
+            if rounds > 0 && scheduled.void_rounds == rounds && is_hopeless {
                 sink.give_up(self.experiment, &scheduled.item, round, origin)?;
                 scheduled.is_complete = true;
                 continue;

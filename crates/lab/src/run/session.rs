@@ -1,8 +1,9 @@
 //! One session of a run: measures what the journal lacks, round by round.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use machine::environment::Environment;
 use machine::setting::Left;
@@ -25,9 +26,9 @@ use crate::side::Side;
 
 /// An open session.
 pub(super) struct Session<'a> {
-    request: &'a RunRequest<'a>,
+    pub(super) request: &'a RunRequest<'a>,
     dispatcher: Dispatcher<'a>,
-    sink: JournalSink<'a>,
+    pub(super) sink: JournalSink<'a>,
     /// Held until the workers have ended; `None` if they are on other hosts, where the first takes it.
     _lock: Option<Arc<MachineLock>>,
 }
@@ -102,7 +103,11 @@ impl<'a> Session<'a> {
         self.sink.finish(&self.dispatcher.origins()[0], self.dispatcher.is_interrupted())
     }
 
-    /// Passes through all experiments until each is complete or the time is used up.
+    /// Passes through all experiments until each is complete or the time is used up, with further rounds for claims that
+    /// lack some in a part of it.
+    ///
+    /// # Errors
+    /// See [`measure_round`](Self::measure_round).
     fn measure(&mut self) -> Result<(), RunError> {
         let request = self.request;
         let extent = match (request.time, request.is_enough) {
@@ -114,25 +119,58 @@ impl<'a> Session<'a> {
         let mut schedulers: Vec<_> = request.experiments.iter().map(scheduler).collect();
         let rounds = request.experiments.iter().map(|one| one.effort.rounds).collect();
         let passes = Passes::new(rounds, self.sink.seed());
-        let count = request.time.is_none().then(|| passes.count());
+        let reserved = self.reserved();
+        self.sink.set_time(request.time, reserved);
         self.sink.report_work();
-        for pass in 0.. {
+        let finished = self.make_passes(&mut schedulers, &passes, 0)?;
+        if reserved.is_zero() {
+            return Ok(());
+        }
+        // Rounds that are required may have used up the time.
+        let until = request.time.max(self.required_time(reserved));
+        self.sink.set_time(until, Duration::ZERO);
+        self.measure_further(&mut schedulers)?;
+        self.sink.set_time(request.time, Duration::ZERO);
+        schedulers.iter_mut().for_each(Scheduler::resume);
+        self.make_passes(&mut schedulers, &passes, finished)?;
+        Ok(())
+    }
+
+    /// Returns the time at which further rounds end if rounds are required, whatever the time to spend.
+    fn required_time(&self, reserved: Duration) -> Option<Duration> {
+        (!self.request.min_rounds.is_empty()).then(|| self.sink.elapsed() + reserved)
+    }
+
+    /// Makes passes, from a number on, until all experiments are complete or stopped. Returns the number of passes.
+    ///
+    /// # Errors
+    /// See [`measure_round`](Self::measure_round).
+    fn make_passes(
+        &mut self,
+        schedulers: &mut [Scheduler],
+        passes: &Passes,
+        first: u32,
+    ) -> Result<u32, RunError> {
+        let count = self.request.time.is_none().then(|| passes.count());
+        let mut pass = first;
+        while !schedulers.iter().all(Scheduler::is_complete) {
             for (index, round) in passes.visits(pass) {
-                if !schedulers[index].is_complete() {
-                    let announced = Event::Round {
-                        experiment: &request.experiments[index],
-                        round,
-                        pass,
-                        passes: count,
-                    };
-                    self.measure_round(&mut schedulers[index], round, announced)?;
+                let scheduler = &mut schedulers[index];
+                if scheduler.is_complete() {
+                    continue;
                 }
+                // After further rounds, those of the schedule have other numbers.
+                let round = if first == 0 { round } else { scheduler.next_round() };
+                let experiment = scheduler.experiment();
+                let announced = Event::Round { experiment, round, pass, passes: count };
+                self.measure_round(scheduler, round, None, announced)?;
             }
-            if schedulers.iter().all(Scheduler::is_complete) || self.is_enough(pass + 1, &passes) {
+            pass += 1;
+            if self.is_enough(pass, passes) {
                 break;
             }
         }
-        Ok(())
+        Ok(pass)
     }
 
     /// Returns whether the user's condition ends the run after this number of passes.
@@ -143,29 +181,32 @@ impl<'a> Session<'a> {
         is_enough.is_some_and(|is_enough| is_enough(self.sink.journal().folder()))
     }
 
-    /// Measures what is missing of a round.
+    /// Measures what is missing of a round, or `only` some items of it. Returns whether it measured any sample.
     ///
     /// # Errors
     /// Returns [`RunError::Interrupted`] if the user interrupts the run.
-    fn measure_round(
+    pub(super) fn measure_round(
         &mut self,
         scheduler: &mut Scheduler,
         round: u32,
+        only: Option<&BTreeSet<usize>>,
         announced: Event,
-    ) -> Result<(), RunError> {
+    ) -> Result<bool, RunError> {
         let experiment = scheduler.experiment();
         let (start, mut samples, mut announced) = (Instant::now(), 0, Some(announced));
         // Twice: if a point that was unavailable before is available now, the other points follow it.
         for _ in 0..2 {
-            let pending = scheduler.pending(round, &self.sink);
+            let pending = scheduler.pending(round, only, &self.sink);
             if pending.is_empty() {
                 break;
             }
-            let is_required = round < self.request.required_rounds(experiment);
+            let is_required = only.is_none() && round < self.request.required_rounds(experiment);
             if !is_required && !self.sink.has_time_for(experiment, pending.len()) {
                 scheduler.stop();
-                self.sink.report_remaining(experiment, 0, 0);
-                return Ok(());
+                if !self.sink.has_reserved() {
+                    self.sink.report_remaining(experiment, 0, 0);
+                }
+                return Ok(samples > 0);
             }
             if let Some(event) = announced.take() {
                 self.sink.observe(event);
@@ -180,10 +221,15 @@ impl<'a> Session<'a> {
             self.sink.sync()?;
             samples += pending.len();
         }
-        if samples > 0 {
-            self.sink.record_round(experiment, samples, start.elapsed());
+        match only {
+            _ if samples == 0 => {}
+            // The items of a part may take more time than others.
+            Some(_) => self.sink.record_further_round(experiment, round),
+            None => self.sink.record_round(experiment, samples, start.elapsed()),
         }
-        scheduler.finish_round(round, self.request.required_rounds(experiment), &mut self.sink)
+        let required = self.request.required_rounds(experiment);
+        scheduler.finish_round(round, required, &mut self.sink)?;
+        Ok(samples > 0)
     }
 }
 

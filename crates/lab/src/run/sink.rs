@@ -55,6 +55,8 @@ pub(super) struct JournalSink<'a> {
     start: Instant,
     /// The time to spend; `None` without limit.
     time: Option<Duration>,
+    /// The part of it for further rounds, before they start.
+    reserved: Duration,
     seconds_in_samples: f64,
 }
 
@@ -86,6 +88,7 @@ impl<'a> JournalSink<'a> {
             summary,
             start: Instant::now(),
             time,
+            reserved: Duration::ZERO,
             seconds_in_samples: 0.0,
         }
     }
@@ -188,14 +191,36 @@ impl<'a> JournalSink<'a> {
         self.time.map(|time| time.saturating_sub(self.start.elapsed()))
     }
 
+    /// Sets the time to spend, and the part of it that [`has_time_for`](Self::has_time_for) leaves for later.
+    pub(super) fn set_time(&mut self, time: Option<Duration>, reserved: Duration) {
+        (self.time, self.reserved) = (time, reserved);
+    }
+
+    /// Returns the time since the start of the session.
+    pub(super) fn elapsed(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    /// Returns whether a part of the time is left for later.
+    pub(super) fn has_reserved(&self) -> bool {
+        !self.reserved.is_zero()
+    }
+
+    /// Returns the expected time of `samples` samples of an experiment.
+    pub(super) fn time_of(&self, experiment: &Experiment, samples: usize) -> Duration {
+        self.remaining.time(experiment, samples)
+    }
+
     /// Returns whether `samples` samples of an experiment can be started: its first round always, if time is left;
     /// others only if they are expected to end in time.
     pub(super) fn has_time_for(&self, experiment: &Experiment, samples: usize) -> bool {
         self.time_left().is_none_or(|left| {
-            let expected = match self.remaining.has_round(experiment) {
-                true => self.remaining.time(experiment, samples),
-                false => Duration::ZERO,
+            // Further rounds need those of the first pass.
+            let (expected, reserved) = match self.remaining.has_round(experiment) {
+                true => (self.remaining.time(experiment, samples), self.reserved),
+                false => (Duration::ZERO, Duration::ZERO),
             };
+            let left = left.saturating_sub(reserved);
             !left.is_zero() && expected <= left
         })
     }
@@ -236,6 +261,21 @@ impl<'a> JournalSink<'a> {
             time: self.remaining.time(experiment, samples),
             limited: rounds > max_rounds,
         });
+    }
+
+    /// Records that a round of this session has only the items that claims need.
+    pub(super) fn record_further_round(&mut self, experiment: &Experiment, round: u32) {
+        if let Some(session) = self.journal.record.sessions.last_mut() {
+            session.further_rounds.entry(experiment.id()).or_default().insert(round);
+        }
+    }
+
+    /// Writes the run record.
+    ///
+    /// # Errors
+    /// Returns an error if the record cannot be written.
+    pub(super) fn save_record(&self) -> Result<(), RunError> {
+        Ok(self.journal.save_record()?)
     }
 
     /// Flushes the journal to disk.

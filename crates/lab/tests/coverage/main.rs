@@ -11,6 +11,7 @@
 mod contests;
 #[path = "../drift/mod.rs"]
 mod drift;
+mod further;
 #[path = "../claim/made_up.rs"]
 #[allow(dead_code, reason = "the tests of claims use the other parts")]
 mod made_up;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use lab::claim::{self, Claim, Verdict, VerdictKind};
+use lab::claim::{self, Claim, LackingRounds, Verdict, VerdictKind};
 use lab::guest::GuestsRecord;
 use lab::journal::{self, Run};
 use lab::run::is_lab_experiment;
@@ -109,6 +109,13 @@ pub(super) fn are_precise(claims: &[Claim], folder: &Path, target: f64) -> bool 
     let Ok(run) = journal::open(folder) else { return false };
     let judged = judge(claims.to_vec(), Some(&run));
     judged.iter().all(|(claim, verdict)| verdict.is_precise(claim, target))
+}
+
+/// Returns the rounds that claims lack for a verdict; none if the run cannot be read.
+pub(super) fn lacking_rounds(claims: &[Claim], folder: &Path) -> Vec<LackingRounds> {
+    let Ok(run) = journal::open(folder) else { return Vec::new() };
+    let judge = claim::Judge::new(Some(&run), cores_of(Some(&run)));
+    claims.iter().filter_map(|claim| judge.lacking_rounds(claim)).collect()
 }
 
 /// Judges claims by a run, or without one.

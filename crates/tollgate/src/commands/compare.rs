@@ -47,6 +47,7 @@ fn compare_sides(args: &Compare) -> Result<u8, CliError> {
         time: *time,
         min_rounds: BTreeMap::new(),
         is_enough: None,
+        lacking: None,
         sides,
         guests: None,
         hosts: None,

@@ -69,6 +69,7 @@ pub(crate) fn run(mut args: Run) -> Result<u8, CliError> {
     let judged = rounds_to_judge(&experiments, &declared.claims);
     let target = resolve(args)?.unwrap_or(DECIDING_WIDTH);
     let is_precise = |folder: &Path| super::claims::are_precise(&declared.claims, folder, target);
+    let lacking = |folder: &Path| super::claims::lacking_rounds(&declared.claims, folder);
     match (&args.resolve, time) {
         (Some(target), None) => {
             forecast::report_target(&experiments, target, &args.measure.results)?
@@ -97,6 +98,7 @@ pub(crate) fn run(mut args: Run) -> Result<u8, CliError> {
         time,
         min_rounds: if is_default(args) { judged } else { BTreeMap::new() },
         is_enough: args.until_decided.is_some().then_some(&is_precise as &dyn Fn(&Path) -> bool),
+        lacking: args.until_decided.is_none().then_some(&lacking),
         sides: Vec::new(),
         guests,
         hosts,

@@ -119,9 +119,7 @@ pub(crate) fn run(seed: u64) -> Run {
     run.record.sessions = (1..=machine.sessions)
         .map(|session| SessionRecord {
             start: format!("2026-01-0{session}T00:00:00Z"),
-            boot_id: boot.clone(),
-            command: vec!["run".into()],
-            written: None,
+            ..SessionRecord::starting(boot.clone())
         })
         .collect();
     // A setting changed after some rounds.
