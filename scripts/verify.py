@@ -95,6 +95,20 @@ def order_interval(ordered, inflation, confidence):
     return Interval(low, high, "confidence", min(extremes, confidence), 0.0)
 
 
+def are_correlated(n, inflation, confidence=CONFIDENCE):
+    """Whether rounds would have an interval if they were independent, and have none."""
+    needed, extremes = 1 - 2 * (1 - confidence), rank_coverage(n, 1)
+    return n >= INTERVAL_ROUNDS and extremes >= needed > rescaled(extremes, 1 / math.sqrt(inflation))
+
+
+def widened_if_correlated(interval, n, inflation, confidence):
+    """In place of the range of correlated rounds, an interval that reaches beyond it by four times its width."""
+    if interval.kind != "range" or not are_correlated(n, inflation, confidence):
+        return interval
+    reach = 4 * (interval.high - interval.low)
+    return interval._replace(low=interval.low - reach, high=interval.high + reach, kind="confidence", coverage=confidence)
+
+
 def lag_1(values):
     """The correlation of the normal scores of successive values, corrected for the bias of few rounds."""
     n = len(values)
@@ -152,13 +166,15 @@ def median(values):
     return float(np.median(values))
 
 
-def estimate(values, confidence=CONFIDENCE, resolution=0.0, drift=0.0, censored=()):
-    """The median of values in the order of their rounds, with its interval; None without values."""
+def estimate(values, confidence=CONFIDENCE, resolution=0.0, drift=0.0, censored=(), widens=False):
+    """The median of values in the order of their rounds, with its interval, which `widens` for claims; None without values."""
     if not values or not all(map(math.isfinite, values)):
         return None
     ordered, correlation = sorted(values), lag_1(values)
     centre, inflation = median(values), inflation_of(correlation, len(values))
     interval = order_interval(ordered, inflation, confidence)
+    if widens:
+        interval = widened_if_correlated(interval, len(values), inflation, confidence)
     interval = including(interval, centre - resolution, centre + resolution)
     interval = with_drift(interval, centre, drift)
     padded = [*censored, *[(False, False)] * (len(values) - len(censored))]
@@ -173,14 +189,16 @@ def logarithms(pairs):
     return [math.log(above) - math.log(below) for above, below in pairs]
 
 
-def paired_ratio(pairs, confidence=CONFIDENCE, resolution=0.0, censored=(), lost=None):
-    """The ratio of pairs in the order of their rounds."""
+def paired_ratio(pairs, confidence=CONFIDENCE, resolution=0.0, censored=(), lost=None, widens=False):
+    """The ratio of pairs in the order of their rounds, with its interval, which `widens` for claims."""
     if not pairs:
         raise Lack(few=True)
     logs = logarithms(pairs)
     correlation = lag_1(logs)
     inflation, centre = inflation_of(correlation, len(logs)), math.exp(median(logs))
     interval = order_interval(sorted(logs), inflation, confidence)
+    if widens:
+        interval = widened_if_correlated(interval, len(logs), inflation, confidence)
     interval = interval._replace(low=math.exp(interval.low), high=math.exp(interval.high))
     interval = including(interval, centre * math.exp(-resolution), centre * math.exp(resolution))
     if any(map(any, censored)):
@@ -576,10 +594,10 @@ class Pairing:
                 lost[pair if isinstance(pair, str) else "other_sharing"] += 1
         return kept, lost
 
-    def ratio(self, chosen, confidence=CONFIDENCE, as_recorded=False):
+    def ratio(self, chosen, confidence=CONFIDENCE, as_recorded=False, widens=False):
         kept, lost = self.in_state(chosen)
         censored = [] if as_recorded else [pair[3] for pair in kept]
-        return paired_ratio([pair[:2] for pair in kept], confidence, self.resolution, censored, lost)
+        return paired_ratio([pair[:2] for pair in kept], confidence, self.resolution, censored, lost, widens)
 
     def sign_test(self, chosen):
         def sure(pair):
@@ -735,7 +753,8 @@ def lost_of(ratio):
 
 def ratio_of_all(above, below, confidence=CONFIDENCE):
     try:
-        return paired_ratio([(above[at].value, below[at].value) for at in sorted(above.keys() & below.keys())], confidence)
+        pairs = [(above[at].value, below[at].value) for at in sorted(above.keys() & below.keys())]
+        return paired_ratio(pairs, confidence, widens=True)
     except Lack:
         return None
 
@@ -960,8 +979,12 @@ class Evidence:
         first = next((state for state in states if self.has_no_floor(points, state)), "none")
         return kind, few or (first != "none" and self.lacks_floor_rounds(points, first))
 
-    def is_correlated(self, interval, lag):
-        return interval.kind == "range" and lag is not None and self.claim.needed >= INTERVAL_ROUNDS
+    def require_interval(self, kind, found):
+        """Weakens a result without an interval; also returns whether the rounds are so correlated that it is wide."""
+        if found.lag_1 is None or self.claim.needed < INTERVAL_ROUNDS:
+            return kind, False
+        kind = INCONCLUSIVE if found.interval.kind == "range" else kind
+        return kind, are_correlated(found.rounds, inflation_of(found.lag_1, found.rounds))
 
     def class_of(self, *rounds):
         return self.cls if self.cls and any(one.cls for each in rounds for one in each.values()) else None
@@ -1054,7 +1077,7 @@ class Evidence:
         resolution = max((one.resolution for one in rounds.values()), default=0.0)
         floor = max((one[2] for one in self.floors if one[0] == point and (state is None or one[1] == state)), default=None)
         def estimated(values, of):
-            return estimate(values, confidence, resolution, self.drift, [one.censored for one in of.values()])
+            return estimate(values, confidence, resolution, self.drift, [one.censored for one in of.values()], True)
         def judge(found):
             return within_bounds(found.median, found.interval, bounds, floor)
         values = [one.value for one in rounds.values()]
@@ -1070,8 +1093,8 @@ class Evidence:
             return judge(estimated([one.value for one in everything.values()], everything))
         kind = weigh_lost(kind, lost, len(values) + lost, with_lost)
         few = found.rounds < self.claim.needed
-        correlated = self.is_correlated(found.interval, found.lag_1)
-        if few or correlated or self.fails(point):
+        kind, correlated = self.require_interval(kind, found)
+        if few or self.fails(point):
             kind = INCONCLUSIVE
         return Value(kind, found.median, found.interval, found.rounds, self.class_of(rounds), few or correlated, sides=[[point]])
 
@@ -1079,12 +1102,13 @@ class Evidence:
         maximum, rounds = self.claim.expect["max"], self.points.get(point, {})
         pairing = Pairing(rounds, self.twins.get(point, {}))
         kept, _ = pairing.in_state(chosen_state([pairing.counts]))
-        found = estimate([pair[0] - pair[1] for pair in kept], self.confidence(rounds))
+        found = estimate([pair[0] - pair[1] for pair in kept], self.confidence(rounds), widens=True)
         if found is None:
             return missing(Lack(few=True))
         kind = inside(-maximum, maximum, found.interval.low, found.interval.high)
-        few, correlated = found.rounds < self.claim.needed, self.is_correlated(found.interval, found.lag_1)
-        if few or correlated or self.fails(point):
+        few = found.rounds < self.claim.needed
+        kind, correlated = self.require_interval(kind, found)
+        if few or self.fails(point):
             kind = INCONCLUSIVE
         return Value(kind, found.median, found.interval, found.rounds, self.class_of(rounds), few or correlated, sides=[[point]])
 
@@ -1190,7 +1214,7 @@ class Evidence:
 
     def ratio(self, above, below, pairing, state, confidence=CONFIDENCE):
         """The ratio of two points, whose lost rounds do not include those that were not requested."""
-        ratio = pairing.ratio(state, confidence)
+        ratio = pairing.ratio(state, confidence, widens=True)
         lost = dict(ratio.lost)
         for present, absent in ((above, below), (below, above)):
             for at in self.points[present]:
@@ -1295,8 +1319,8 @@ class Evidence:
             # One end may decide without the other.
             kind = INCONCLUSIVE if ratio.interval.kind == "range" else kind
             return kind, few or (kind == INCONCLUSIVE and ratio.rounds >= self.claim.needed)
-        correlated = self.is_correlated(ratio.interval, ratio.lag_1)
-        return INCONCLUSIVE if correlated else kind, few or correlated
+        kind, correlated = self.require_interval(kind, ratio)
+        return kind, few or correlated
 
     def ratio_value(self, paired, kind, below_floor=False):
         kind, few = self.require_sides(paired, kind)
@@ -1413,7 +1437,7 @@ class Evidence:
                 numerator[at], denominator[at] = one, other
         pairing = Pairing(numerator, denominator)
         state = chosen_state([pairing.counts])
-        ratio = pairing.ratio(state)
+        ratio = pairing.ratio(state, widens=True)
         ratio = ratio._replace(lost={**ratio.lost, "missing": ratio.lost["missing"] + lost})
         everything = ratio_of_all(sides[0][3], sides[1][3])
         paired = Paired(ratio, above, below, [[above], [below]], state, lost_of(ratio), everything,

@@ -13,7 +13,9 @@ use crate::point::{Filter, Point};
 use crate::run::{OUTSIDE_SAMPLES, is_lab_experiment};
 use crate::sample::Sample;
 use crate::sharing::{Sharing, SharingCounts};
-use crate::statistics::{INTERVAL_ROUNDS, Interval, IntervalKind, confidence_of_look};
+use crate::statistics::{
+    INTERVAL_ROUNDS, Interval, IntervalKind, confidence_of_look, lacks_interval,
+};
 use crate::summary::{
     Floors, MAX_FAILED, Observed, RoundCounts, Rounds, Samples, TwinAlarm, Unit, metric_record,
     recorded,
@@ -331,19 +333,20 @@ impl<'a> Evidence<'a> {
         }
     }
 
-    /// Weakens a result whose rounds, although enough, are too correlated for a 95% interval.
+    /// States that rounds, although enough, are so correlated that the interval is wide, and weakens a result without one.
     pub(super) fn require_interval(
         &self,
         kind: &mut VerdictKind,
         interval: &Interval,
-        lag_1: Option<f64>,
+        (lag_1, rounds): (Option<f64>, usize),
         reasons: &mut Vec<Reason>,
     ) {
-        let is_range = interval.kind == IntervalKind::Range;
-        if let (Some(lag_1), true) =
-            (lag_1, is_range && self.claim.rounds_needed() >= INTERVAL_ROUNDS)
-        {
+        let is_judged = self.claim.rounds_needed() >= INTERVAL_ROUNDS;
+        let Some(lag_1) = lag_1.filter(|_| is_judged) else { return };
+        if interval.kind == IntervalKind::Range {
             *kind = VerdictKind::Inconclusive;
+        }
+        if lacks_interval(rounds, Some(lag_1)) {
             reasons.push(Reason::Correlated { lag_1, command: self.claim.command() });
         }
     }

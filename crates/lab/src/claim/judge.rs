@@ -341,6 +341,7 @@ impl Evidence<'_> {
         let (confidence, looks) = self.confidence(rounds);
         let estimate = |values: &[f64], rounds: &Rounds| {
             let estimated = estimate_at(values, confidence).ok()?;
+            let estimated = estimated.widened_if_correlated(confidence);
             let mut censored = censored(rounds);
             censored.resize(values.len(), Censored::default());
             let estimated = estimated.with_resolution(resolution).with_drift(drift);
@@ -375,7 +376,8 @@ impl Evidence<'_> {
         kind.weigh_lost(lost, values.len() + lost, with_lost, &mut reasons);
         self.limit_failures_of(point, &mut kind, &mut reasons);
         self.require_rounds(&mut kind, estimated.rounds, &mut reasons);
-        self.require_interval(&mut kind, &estimated.interval, estimated.lag_1, &mut reasons);
+        let correlation = (estimated.lag_1, estimated.rounds);
+        self.require_interval(&mut kind, &estimated.interval, correlation, &mut reasons);
         self.add_limits([&[point], &[]], kind, &mut reasons);
         reasons.extend(Reason::both_states(state, state_counts(rounds)));
         MeasuredValue {

@@ -250,7 +250,7 @@ impl Evidence<'_> {
     ) -> Result<Ratio, NoVerdict> {
         let lost = self.with_other_class(pairs.lost, above, below);
         let lost = self.without_unrequested(lost, above, below);
-        match pairs.ratio_at(confidence) {
+        match pairs.wide_ratio_at(confidence) {
             Ok(ratio) => Ok(Ratio { lost, ..ratio }),
             Err(StatisticsError::Empty) => {
                 Err(Reason::NoCommonRound { lost, command: self.claim.command() }.into())
@@ -270,7 +270,7 @@ impl Evidence<'_> {
         let is_judged = self.claim.rounds_needed() >= INTERVAL_ROUNDS;
         let Some(needed) = paired.rounds_needed.filter(|needed| is_judged && rounds < needed)
         else {
-            return self.require_interval(kind, interval, *lag_1, reasons);
+            return self.require_interval(kind, interval, (*lag_1, *rounds), reasons);
         };
         // One end may decide without the other.
         if interval.kind == IntervalKind::Range {
@@ -387,7 +387,8 @@ pub(super) fn ratio_of_all(
 ) -> Option<Ratio> {
     let both = numerator.iter().filter_map(|(round, above)| Some((above, denominator.get(round)?)));
     let all: Vec<_> = both.map(|(above, below)| (above.value, below.value)).collect();
-    paired_ratio_at(confidence, &all, LostRounds::default()).ok()
+    let ratio = paired_ratio_at(confidence, &all, LostRounds::default()).ok()?;
+    Some(ratio.widened_if_correlated(confidence))
 }
 
 /// Returns the numbers of lost and of all rounds of a ratio.

@@ -183,7 +183,7 @@ pub enum Reason {
         /// Number of failed rounds of a value, or of failed samples.
         failed: usize,
     },
-    /// The rounds are too few for a 95% interval, given their correlation.
+    /// The rounds are too few for a 95% interval of order statistics, given their correlation: it is wide instead.
     Correlated {
         /// Lag-1 correlation of the rounds.
         lag_1: f64,

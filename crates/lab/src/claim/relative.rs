@@ -123,7 +123,8 @@ impl Evidence<'_> {
         if pairs.pairs.is_empty() {
             return Err(Reason::NoCommonRound { lost, command: self.claim.command() }.into());
         }
-        let ratio = pairs.ratio().map_err(|error| Reason::NotSummarised { error })?;
+        let ratio =
+            pairs.wide_ratio_at(CONFIDENCE).map_err(|error| Reason::NotSummarised { error })?;
         let ratio = Ratio { lost, ..ratio };
         Ok(Paired {
             above: above.point,

@@ -41,7 +41,7 @@ impl Evidence<'_> {
         let differences: Vec<f64> = pairs.pairs.iter().map(|(point, twin)| point - twin).collect();
         let (confidence, looks) = self.confidence(rounds);
         let estimate = match estimate_at(&differences, confidence) {
-            Ok(estimate) => estimate,
+            Ok(estimate) => estimate.widened_if_correlated(confidence),
             Err(error) => {
                 let lack = Reason::NotSummarised { error }.into();
                 return MeasuredValue::missing(self.label(point), lack);
@@ -54,7 +54,8 @@ impl Evidence<'_> {
         let mut reasons: Vec<_> = iter::once(claimed).chain(looks).collect();
         self.limit_failures_of(point, &mut kind, &mut reasons);
         self.require_rounds(&mut kind, estimate.rounds, &mut reasons);
-        self.require_interval(&mut kind, &estimate.interval, estimate.lag_1, &mut reasons);
+        let correlation = (estimate.lag_1, estimate.rounds);
+        self.require_interval(&mut kind, &estimate.interval, correlation, &mut reasons);
         MeasuredValue {
             label: self.label(point),
             value: Some(estimate.median),

@@ -7,7 +7,8 @@ use std::f64::consts::FRAC_2_PI;
 
 use statrs::distribution::{ContinuousCDF, Normal};
 
-use super::INTERVAL_ROUNDS;
+use super::interval::are_correlated;
+use super::{CONFIDENCE, INTERVAL_ROUNDS};
 
 /// Lag-1 correlation above which reports state it.
 pub const NOTABLE_CORRELATION: f64 = 0.3;
@@ -67,6 +68,12 @@ pub(super) fn inflation(lag_1: Option<f64>, n: usize) -> f64 {
     1.0 + 2.0 * terms.take_while(|term| *term > 1e-9).sum::<f64>()
 }
 
+/// Returns whether a number of rounds, enough for an interval if they were independent, has none because of its
+/// [`lag_1`] correlation: even the extremes cover the median with less than 90%.
+pub fn lacks_interval(rounds: usize, lag_1: Option<f64>) -> bool {
+    are_correlated(rounds, inflation(lag_1, rounds), CONFIDENCE)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -78,6 +85,17 @@ mod tests {
         assert!((inflation(Some(1.0), 20) - 20.0).abs() < 1e-9);
         // Long runs: the sum of the series, 2.98 at 0.6.
         assert!((inflation(Some(0.6), 100_000) - 2.976).abs() < 0.01);
+    }
+
+    #[test]
+    fn few_correlated_rounds_lack_an_interval() {
+        let of = |rounds: usize| {
+            [None, Some(0.3), Some(0.5), Some(0.95)].map(|it| lacks_interval(rounds, it))
+        };
+        assert_eq!(of(5), [false; 4]);
+        assert_eq!(of(6), [false, false, true, true]);
+        assert_eq!(of(12), [false, false, false, true]);
+        assert_eq!(of(50), [false; 4]);
     }
 
     #[test]

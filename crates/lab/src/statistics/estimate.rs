@@ -37,6 +37,15 @@ impl Estimate {
         Self { interval: self.interval.including(low, high), ..self }
     }
 
+    /// Returns the estimate with a wide interval in place of a range of enough rounds that are too correlated for one;
+    /// `confidence` is that of the estimate. It decides claims that differ from the median by several times the range.
+    #[must_use]
+    pub fn widened_if_correlated(self, confidence: f64) -> Self {
+        let inflation = inflation(self.lag_1, self.rounds);
+        let interval = self.interval.widened_if_correlated(self.rounds, inflation, confidence);
+        Self { interval, ..self }
+    }
+
     /// Returns the estimate of a time or a rate for other moments of the machine, at which its core clock differs by up
     /// to a share; see [`clock_drift`].
     #[must_use]

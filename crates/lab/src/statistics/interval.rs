@@ -20,6 +20,10 @@ pub const INTERVAL_ROUNDS: usize = 6;
 /// Factor of the probability of error above which an interval is called a range: one of 95% that covers less than 90%.
 const MAX_ERROR: f64 = 2.0;
 
+/// Distance, as a multiple of their range, by which the interval of correlated rounds reaches beyond their extremes if
+/// these cover the median with less than 90%.
+const CORRELATED_REACH: f64 = 4.0;
+
 /// Meaning of the ends of an interval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -102,6 +106,22 @@ impl Interval {
         let (low, high) = interpolated(sorted, inflated(confidence, inflation));
         let coverage = of_extremes.min(confidence);
         Self { low, high, kind: IntervalKind::Confidence, coverage, drift: 0.0 }
+    }
+
+    /// Returns a wide interval in place of the range of rounds that are enough for an interval, but too correlated. On
+    /// drifting machines it misses the median in at most 5% of cases, as docs/method.md states.
+    pub(super) fn widened_if_correlated(
+        self,
+        rounds: usize,
+        inflation: f64,
+        confidence: f64,
+    ) -> Self {
+        if self.kind != IntervalKind::Range || !are_correlated(rounds, inflation, confidence) {
+            return self;
+        }
+        let reach = CORRELATED_REACH * (self.high - self.low);
+        let (low, high) = (self.low - reach, self.high + reach);
+        Self { low, high, kind: IntervalKind::Confidence, coverage: confidence, ..self }
     }
 
     /// Returns the interval extended to include two values; a single round has no interval.
@@ -218,6 +238,16 @@ pub fn interval_rounds(confidence: f64) -> usize {
     let has_interval =
         |rounds: &usize| rank_coverage(*rounds, 1) >= 1.0 - MAX_ERROR * (1.0 - confidence);
     (INTERVAL_ROUNDS..MAX_PROJECTED_ROUNDS).find(has_interval).unwrap_or(MAX_PROJECTED_ROUNDS)
+}
+
+/// Returns whether rounds whose median varies by a factor `inflation` more than that of independent ones would have an
+/// interval of `confidence` if they were independent, and have none.
+pub(super) fn are_correlated(rounds: usize, inflation: f64, confidence: f64) -> bool {
+    let min_coverage = 1.0 - MAX_ERROR * (1.0 - confidence);
+    let of_extremes = rank_coverage(rounds, 1);
+    rounds >= INTERVAL_ROUNDS
+        && of_extremes >= min_coverage
+        && deflated(of_extremes, inflation) < min_coverage
 }
 
 /// Returns the probability that the `rank`-th lowest and `rank`-th highest of `n` independent values

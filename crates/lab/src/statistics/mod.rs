@@ -20,7 +20,7 @@ mod unpaired;
 
 pub use censored::Censored;
 pub(crate) use censored::EXTREME;
-pub use correlation::{NOTABLE_CORRELATION, lag_1};
+pub use correlation::{NOTABLE_CORRELATION, lacks_interval, lag_1};
 pub use estimate::{
     Estimate, MAX_PROJECTED_ROUNDS, clock_drift, estimate, estimate_at, mad, median, minimum,
     quantile, rounds_needed, stopping_half_width,

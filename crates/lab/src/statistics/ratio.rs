@@ -93,6 +93,19 @@ impl Ratio {
         Self { interval: self.interval.including(low, high), ..self }
     }
 
+    /// Returns the ratio with a wide interval in place of a range of enough rounds that are too correlated for one;
+    /// see [`Estimate::widened_if_correlated`](super::Estimate::widened_if_correlated).
+    #[must_use]
+    pub fn widened_if_correlated(self, confidence: f64) -> Self {
+        let inflation = inflation(self.lag_1, self.rounds);
+        let on_log = self.interval.map(f64::ln);
+        let widened = on_log.widened_if_correlated(self.rounds, inflation, confidence);
+        match widened.kind == self.interval.kind {
+            true => self,
+            false => Self { interval: widened.map(f64::exp), ..self },
+        }
+    }
+
     /// Returns the ratio of censored pairs, in the order of the rounds, of which this is the ratio with `confidence`.
     /// `censored` are the directions in which the true ratios may differ; ends of the interval are infinite if they are
     /// open.

@@ -240,8 +240,23 @@ impl Pairs {
     /// See [`Pairs::ratio`].
     pub fn ratio_at(&self, confidence: f64) -> Result<Ratio, StatisticsError> {
         let ratio = paired_ratio_at(confidence, &self.pairs, self.lost)?;
+        Ok(self.limited(ratio, confidence))
+    }
+
+    /// Returns the ratio with an interval of `confidence` that decides a claim: a
+    /// [wide](Ratio::widened_if_correlated) one if the rounds are too correlated for another.
+    ///
+    /// # Errors
+    /// See [`Pairs::ratio`].
+    pub(crate) fn wide_ratio_at(&self, confidence: f64) -> Result<Ratio, StatisticsError> {
+        let ratio = paired_ratio_at(confidence, &self.pairs, self.lost)?;
+        Ok(self.limited(ratio.widened_if_correlated(confidence), confidence))
+    }
+
+    /// Returns a ratio of the pairs with their resolution and limits.
+    fn limited(&self, ratio: Ratio, confidence: f64) -> Ratio {
         let ratio = ratio.with_resolution(self.resolution);
-        Ok(ratio.with_censored(&self.pairs, &self.censored, confidence))
+        ratio.with_censored(&self.pairs, &self.censored, confidence)
     }
 
     /// Returns the pairs without regard to how the true ratios may differ: twins differ by noise, whatever limits them.

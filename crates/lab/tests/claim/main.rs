@@ -12,6 +12,7 @@ mod classes;
 mod comparisons;
 mod environments;
 mod every_sample;
+mod lacking;
 mod limited;
 mod made_up;
 #[path = "../mutation/mod.rs"]

@@ -18,6 +18,7 @@ mod made_up;
 mod ratios;
 mod states;
 mod values;
+mod wide;
 
 use drift::Machine;
 use lab::statistics::{

@@ -46,7 +46,7 @@ fn a_point_that_stops_when_narrow_covers_the_truth() {
 }
 
 /// Standard normal values of which each is correlated with the one before.
-fn correlated(correlation: f64, seed: u64) -> impl FnMut() -> f64 {
+pub(crate) fn correlated(correlation: f64, seed: u64) -> impl FnMut() -> f64 {
     let mut machine = Machine::new(seed);
     let mut now = machine.normal();
     move || {

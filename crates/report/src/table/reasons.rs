@@ -167,8 +167,7 @@ pub(super) fn reason(reason: &Reason) -> String {
             format!("{} may change it; measure again with --fresh", count(*failed, "failed sample"))
         }
         Reason::Correlated { lag_1, command } => format!(
-            "too few rounds for a 95% interval, because they are correlated (lag-1 {lag_1:.2}): \
-             {command}"
+            "the interval is wide, because few rounds are correlated (lag-1 {lag_1:.2}): {command}"
         ),
         Reason::NoFloor { state, rounds, needed, command } => match rounds {
             Some(rounds) => format!(
