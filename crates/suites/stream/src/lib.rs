@@ -24,18 +24,22 @@ use lab::option::{OptionValue, SuiteOption};
 use lab::suite::{Suite, SuiteCommand};
 
 use suite::dpdk::TESTPMD;
-use suite::{METHODS, testbed_config};
+use suite::{METHODS, testbed_config, two_hosts};
 
 /// Numbers of application cores that claims need: one, and eight as in the Ensō evaluation.
 const CORES: [usize; 2] = [1, 8];
 
 /// Options of the suite.
-const OPTIONS: &[SuiteOption] = &[SuiteOption {
-    name: link::ALLOW_NETWORK,
-    enables: "takes the packets of network interfaces: attaches XDP programs, sets interfaces promiscuous and up, \
-              creates TAP interfaces and network namespaces",
-    value: OptionValue::Text,
-}];
+const OPTIONS: &[SuiteOption] = &[
+    SuiteOption {
+        name: link::ALLOW_NETWORK,
+        enables: "takes the packets of network interfaces: attaches XDP programs, sets interfaces promiscuous and up, \
+                  creates TAP interfaces and network namespaces",
+        value: OptionValue::Text,
+    },
+    two_hosts::OPTIONS[0],
+    two_hosts::OPTIONS[1],
+];
 
 /// The suite.
 pub static SUITE: Suite = Suite::new(

@@ -5,6 +5,7 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::harness::namespace::{self, ip};
 use crate::harness::{Bench, Started, TIMEOUT};
 use crate::sshd::{Options, Sshd, signal};
 use crate::{command, counts, exits, failures, measure};
@@ -243,48 +244,15 @@ fn a_full_disk_here_ends_the_run_with_one_line() {
     assert_eq!(counts(&bench.journal(), "planted/delay").len(), SAMPLES);
 }
 
-/// A network namespace of this test, removed when dropped.
-struct Namespace(String);
-
-impl Drop for Namespace {
-    fn drop(&mut self) {
-        let _ = Command::new("ip").args(["netns", "del", &self.0]).status();
-    }
-}
-
-fn ip(words: &[&str]) -> bool {
-    Command::new("ip").args(words).output().is_ok_and(|output| output.status.success())
-}
-
 #[test]
 #[ignore = "waits until both sides notice a link that is down, about a minute"]
 fn long_a_link_that_is_down_for_a_minute_loses_nothing() {
     let bench = Bench::new();
-    let id = std::process::id();
-    let [near, far] = ["near", "far"].map(|side| Namespace(format!("tollgate-{side}-{id}")));
-    let added = [&near, &far].iter().all(|one| ip(&["netns", "add", &one.0]));
-    let link = [
-        "netns", "exec", &near.0, "ip", "link", "add", "veth0", "type", "veth", "peer", "name",
-        "veth0", "netns", &far.0,
-    ];
-    if !added || !ip(&link) {
-        machine::untested::note("a link that is down", &"no network namespaces; they need root");
-        return;
-    }
-    for (one, address) in [(&near, "10.111.0.1/24"), (&far, "10.111.0.2/24")] {
-        assert!(ip(&["-n", &one.0, "addr", "add", address, "dev", "veth0"]));
-        assert!(ip(&["-n", &one.0, "link", "set", "veth0", "up"]));
-        assert!(ip(&["-n", &one.0, "link", "set", "lo", "up"]));
-    }
+    let Some([near, far]) = namespace::pair("a link that is down") else { return };
+    namespace::connect(&near, &far, "veth0", Some(["10.111.0.1/24", "10.111.0.2/24"]));
     let options = Options { namespace: Some((&far.0, "10.111.0.2")), ..Options::default() };
     let Some(_sshd) = Sshd::start_with(&bench, "a link that is down", &options) else { return };
-    let program = command(&bench, &RUN);
-    let mut run = Command::new("ip");
-    run.args(["netns", "exec", &near.0]).arg(program.get_program()).args(program.get_args());
-    run.current_dir(bench.path());
-    for (name, value) in program.get_envs() {
-        run.env(name, value.unwrap());
-    }
+    let mut run = near.command(&command(&bench, &RUN));
     let errors = fs::File::create(bench.path().join("errors")).unwrap();
     run.stdout(Stdio::null()).stderr(errors);
     let mut run = Started::new(run);

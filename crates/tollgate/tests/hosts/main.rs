@@ -6,6 +6,7 @@ mod faults;
 #[path = "../harness/mod.rs"]
 mod harness;
 mod refusals;
+mod roles;
 mod runs;
 mod sshd;
 

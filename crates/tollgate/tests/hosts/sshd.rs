@@ -34,6 +34,8 @@ exec "$SSHD" -D -e -f "$FOLDER/sshd_config"
 /// Differences between servers.
 #[derive(Default)]
 pub(crate) struct Options<'a> {
+    /// The name of its folder in the bench; `None` for `ssh`.
+    pub(crate) folder: Option<&'a str>,
     /// Lines of its configuration.
     pub(crate) config: &'a str,
     /// Environment variables of its sessions.
@@ -65,7 +67,7 @@ impl Sshd {
             note("no SSH server; scripts/test unpacks one");
             return None;
         }
-        let folder = bench.path().join("ssh");
+        let folder = bench.path().join(options.folder.unwrap_or("ssh"));
         fs::create_dir(&folder).unwrap();
         for name in ["host_key", "key"] {
             keygen(&folder.join(name));

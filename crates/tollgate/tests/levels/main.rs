@@ -13,6 +13,7 @@ use std::path::Path;
 
 use coverage::{Coverage, ExperimentLevel, grouped};
 use harness::Bench;
+use harness::namespace::{self, Namespace};
 use lab::experiment::Profile;
 use lab::journal::Run;
 use lab::point::Point;
@@ -73,6 +74,17 @@ fn options(bench: &Bench) -> Vec<String> {
         );
     }
     options
+}
+
+/// Creates two namespaces for the roles of two hosts, and adds their interfaces to the options.
+fn connect_roles(options: &mut Vec<String>) -> Option<[Namespace; 2]> {
+    let namespaces = namespace::pair("stream: two hosts")?;
+    let [near, far] = &namespaces;
+    namespace::connect(near, far, "data0", None);
+    for (role, namespace) in [("generator", near), ("dut", far)] {
+        options.extend(["--set".into(), format!("{role}-interface={}/data0", namespace.0)]);
+    }
+    Some(namespaces)
 }
 
 /// The runs of the test.
@@ -215,7 +227,8 @@ fn why_not_measured(coverage: &Coverage, level: &ExperimentLevel) -> String {
 fn long_every_level_of_every_factor_is_measured_or_has_a_reason() {
     let pages = reserve_pages();
     let bench = Bench::new();
-    let options = options(&bench);
+    let mut options = options(&bench);
+    let namespaces = connect_roles(&mut options);
     let mut runs = Runs { bench, options, coverage: Coverage::of_all_profiles(reasons()) };
     runs.here(Profile::Full, &[]);
     runs.elsewhere();
@@ -223,7 +236,7 @@ fn long_every_level_of_every_factor_is_measured_or_has_a_reason() {
     runs.void_again();
     runs.in_guests();
     runs.faults_again();
-    drop(pages);
+    drop((pages, namespaces));
 
     let coverage = runs.coverage;
     assert!(coverage.faults.is_empty(), "failed and never passed: {:#?}", coverage.faults);

@@ -38,6 +38,8 @@ pub struct NetworkInterface {
     pub dropped: [u64; 2],
     /// Whether an XDP program is attached.
     pub has_xdp: bool,
+    /// What the kernel provides it as, e.g. `veth`; `None` if it is a device's.
+    pub kind: Option<String>,
 }
 
 impl NetworkInterface {
@@ -49,6 +51,9 @@ impl NetworkInterface {
         let address = netlink::find(attributes, libc::IFLA_ADDRESS);
         let xdp = netlink::find(attributes, libc::IFLA_XDP);
         let attached = xdp.and_then(|xdp| netlink::find(xdp, XDP_ATTACHED));
+        let info = netlink::find(attributes, libc::IFLA_LINKINFO);
+        let kind = info.and_then(|info| netlink::find(info, INFO_KIND));
+        let kind = kind.and_then(|kind| std::str::from_utf8(kind).ok());
         let statistic = |field: usize| {
             let words = statistics.unwrap_or_default().as_chunks().0;
             words.get(field).copied().map_or(0, u64::from_ne_bytes)
@@ -61,7 +66,17 @@ impl NetworkInterface {
             has_carrier: flags & libc::IFF_LOWER_UP != 0,
             dropped: [statistic(RX_DROPPED), statistic(TX_DROPPED)],
             has_xdp: attached.is_some_and(|mode| mode != [0]),
+            kind: kind.map(|kind| kind.trim_end_matches('\0').to_owned()),
         })
+    }
+
+    /// Describes what carries its packets, e.g. `veth, a link of the kernel`.
+    pub fn medium(&self) -> String {
+        match (&self.kind, self.ethernet) {
+            (Some(kind), _) => format!("{kind}, a link of the kernel"),
+            (None, None) => "loopback, a link of the kernel".into(),
+            (None, Some(_)) => "a network device".into(),
+        }
     }
 
     /// Checks that it can send packets.
@@ -159,6 +174,7 @@ mod tests {
     fn the_loopback_interface_is_found() {
         let found = find("lo").unwrap();
         assert_eq!((found.name.as_str(), found.index, found.ethernet), ("lo", 1, None));
+        assert_eq!(found.medium(), "loopback, a link of the kernel");
     }
 
     #[test]
@@ -171,6 +187,7 @@ mod tests {
             has_carrier,
             dropped: [0, 0],
             has_xdp: false,
+            kind: None,
         };
         let line =
             |is_up, has_carrier| of(is_up, has_carrier).check_up().map_err(|why| why.to_string());

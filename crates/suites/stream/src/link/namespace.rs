@@ -1,12 +1,16 @@
-//! Network namespaces without a name, which end with the last process and descriptor that use them.
+//! Network namespaces: those without a name, which end with the last process and descriptor that use them, and named ones.
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 
 use machine::SysError;
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
 use super::refused;
+
+/// Folder of the namespaces that have a name.
+const NAMED: &str = "/run/netns";
 
 /// A network namespace.
 #[derive(Debug)]
@@ -30,6 +34,29 @@ impl Namespace {
                 "run as root, on a kernel with CONFIG_NET_NS",
             )
         })
+    }
+
+    /// Opens the namespace that `ip netns` gave a name.
+    ///
+    /// # Errors
+    /// Returns that there is none.
+    pub fn open(name: &str) -> Result<Self, SysError> {
+        let found = match Self::is_name(name) {
+            true => File::open(Path::new(NAMED).join(name)),
+            false => Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, "not a name")),
+        };
+        found.map(|file| Self(file.into())).map_err(|why| {
+            refused(
+                format!("find the network namespace {name}"),
+                why,
+                "name one that 'ip netns' lists",
+            )
+        })
+    }
+
+    /// Returns whether a text can be the name of a namespace.
+    pub(crate) fn is_name(text: &str) -> bool {
+        !text.is_empty() && text != "." && text != ".." && !text.contains(['/', '\0'])
     }
 
     /// Runs a function in a thread in this namespace. Sockets that it opens stay there.

@@ -42,9 +42,16 @@ impl Links {
     /// # Errors
     /// Returns why one does not.
     pub(super) fn check(&self) -> Result<(), Failure> {
-        let error = self.statuses.iter().find_map(|status| status.error());
-        error.map_or(Ok(()), |why| Err(Failure::failed(why.to_string())))
+        self.statuses.iter().try_for_each(|status| check_status(status))
     }
+}
+
+/// Checks that a link works.
+///
+/// # Errors
+/// Returns why it does not.
+pub(super) fn check_status(status: &LinkStatus) -> Result<(), Failure> {
+    status.error().map_or(Ok(()), |why| Err(Failure::failed(why.to_string())))
 }
 
 /// Checks that the user allows links, if a point has some.
@@ -67,19 +74,27 @@ pub(super) fn check_allowed(
 /// # Errors
 /// Returns what is missing and the remedy.
 pub(super) fn available(config: &TestbedConfig) -> Result<(), Failure> {
-    if config.depth != DEPTH {
-        return Err(Failure::unsupported(format!("the rings of a link have {DEPTH} entries")));
-    }
-    if config.cores > 1 {
-        return Err(Failure::unsupported("a link has one core"));
-    }
-    config.without_model("an interface of Linux")?;
+    check_config(config)?;
     let needed = CapabilitySet::NET_ADMIN | CapabilitySet::NET_RAW | CapabilitySet::SYS_ADMIN;
     let effective = capabilities(None).map(|sets| sets.effective).unwrap_or(CapabilitySet::empty());
     match effective.contains(needed) {
         true => Ok(()),
         false => Err(Failure::unavailable("network namespaces need rights", "run as root")),
     }
+}
+
+/// Checks that links support a configuration, on any machine.
+///
+/// # Errors
+/// Returns `unsupported` with what they do not support.
+pub(super) fn check_config(config: &TestbedConfig) -> Result<(), Failure> {
+    if config.depth != DEPTH {
+        return Err(Failure::unsupported(format!("the rings of a link have {DEPTH} entries")));
+    }
+    if config.cores > 1 {
+        return Err(Failure::unsupported("a link has one core"));
+    }
+    config.without_model("an interface of Linux")
 }
 
 /// Starts a NIC whose wire is a link, and an application with the link at its other end.

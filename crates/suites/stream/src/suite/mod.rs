@@ -23,6 +23,7 @@ pub mod testbed_config;
 #[cfg(test)]
 mod tests;
 pub mod traffic;
+pub mod two_hosts;
 mod utilisation;
 mod workload;
 #[cfg(test)]
@@ -51,7 +52,7 @@ const UNAVAILABLE: Duration = Duration::from_millis(1);
 
 /// All methods of the suite.
 pub(crate) static METHODS: &[&dyn AnyMethod] =
-    &[&INTERFACES, &LINE_RATE, &RTT_VS_LOAD, &THROUGHPUT];
+    &[&INTERFACES, &LINE_RATE, &RTT_VS_LOAD, &THROUGHPUT, &two_hosts::RATE, &two_hosts::RTT];
 
 /// Closed loop: sends the next packet as soon as one is echoed.
 static INTERFACES: StreamMethod<ClosedParams> = StreamMethod {

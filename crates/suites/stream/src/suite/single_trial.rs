@@ -13,7 +13,7 @@ use super::testbed_config::{Cpus, TestbedConfig};
 use super::{metrics, stall};
 
 /// Divisor of the budget for the uncounted warm-up, in which rings and caches reach their steady state.
-const WARM_UP: u32 = 4;
+pub(super) const WARM_UP: u32 = 4;
 /// Upper bound of the round-trip-time histogram, in ns.
 const MAX_RTT: u64 = 10_000_000_000;
 
@@ -77,7 +77,11 @@ pub(super) fn with_testbed(measurement: Measurement, testbed: &Testbed) -> Measu
     }
 }
 
-fn with_times(
+/// Records round-trip times.
+///
+/// # Errors
+/// Returns `failed` if their histogram cannot be encoded.
+pub(super) fn with_times(
     measurement: Measurement,
     ticks: &Histogram<u64>,
     tsc: &Tsc,

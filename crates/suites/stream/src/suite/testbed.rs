@@ -21,10 +21,11 @@ use crate::generator::{
 };
 use crate::host::descriptors::Sizes;
 use crate::iterations::StallThreshold;
+use crate::link::{Link, LinkEngine, LinkStatus};
 use crate::nic::descriptor::{Descriptor, LongDescriptor, RxSize};
 use crate::nic::descriptors::Descriptors;
 use crate::nic::pipes::Pipes;
-use crate::nic::{self, Counters, Nic, NicParams, Pages};
+use crate::nic::{self, Counters, LinkMode, Nic, NicParams, Pages};
 use crate::steering::{CorePipes, Steering};
 use crate::wire::Wire;
 use crate::wire::packet::FLIT;
@@ -70,6 +71,8 @@ enum Applications {
     Threads(Vec<ApplicationCore>),
     /// The same, with a link in place of a port of the NIC, whose engine is the other end.
     Link(ApplicationCore, Links),
+    /// On another host, at the other end of the link of the NIC's engine.
+    Remote(Arc<LinkStatus>, LinkMode),
     /// Another process.
     Testpmd(Box<RefCell<Testpmd>>),
 }
@@ -158,6 +161,34 @@ impl Testbed {
             })
             .collect::<Result<_, _>>()?;
         Ok(testbed(Applications::Threads(applications), nic))
+    }
+
+    /// Starts a NIC whose wire is a link to another host, which has the application.
+    ///
+    /// # Errors
+    /// Returns `failed` if the traffic cannot be generated or the NIC cannot run.
+    pub(super) fn with_link(
+        config: &TestbedConfig,
+        cpu: usize,
+        rate: TickRate,
+        (link, status, mode): (Box<dyn Link>, Arc<LinkStatus>, LinkMode),
+    ) -> Result<Self, Failure> {
+        let Generated { traffic, .. } = config.traffic()?;
+        let traffic = Arc::new(traffic);
+        let generator = Generator::new(Arc::clone(&traffic), Arc::new(LiveCounters::default()))?;
+        let params = NicParams { cpu, ..NicParams::default() };
+        let nic = Nic::start(params, LinkEngine::new(link, Arc::clone(&status)), generator);
+        Ok(Self {
+            applications: Applications::Remote(status, mode),
+            nic: nic.map_err(|why| Failure::failed(why.to_string()))?,
+            config: config.clone(),
+            traffic,
+            // What it counts is on its host.
+            expected_counts: ExpectedCounts::default(),
+            pages: pages::of(config)?,
+            rate,
+            threshold: StallThreshold::NEVER,
+        })
     }
 
     /// Runs warm-ups until each loop has learnt what its packets cost, which takes more than one if the host interrupts
@@ -261,8 +292,10 @@ impl Testbed {
         let (answer, report) = std::sync::mpsc::sync_channel(1);
         self.nic.command(GeneratorCommand::Start(trial, answer));
         let report = report.recv().map_err(|_| Failure::failed("the NIC stopped early"))?;
-        if let Applications::Link(_, links) = &self.applications {
-            links.check()?;
+        match &self.applications {
+            Applications::Link(_, links) => links.check()?,
+            Applications::Remote(status, _) => links::check_status(status)?,
+            Applications::Threads(_) | Applications::Testpmd(_) => {}
         }
         // Before the statistics, which the loop answers in an iteration without packets.
         let processed = self.processed() - processed_before;
@@ -290,6 +323,7 @@ impl Testbed {
     pub(super) fn link(&self) -> Option<String> {
         match &self.applications {
             Applications::Link(_, links) => Some(links.mode().to_string()),
+            Applications::Remote(_, mode) => Some(mode.to_string()),
             Applications::Threads(_) | Applications::Testpmd(_) => None,
         }
     }
@@ -297,7 +331,8 @@ impl Testbed {
     /// Returns the number of flows for whose rule the flow table has no space; `None` if they need none.
     pub(super) fn flows_without_rule(&self) -> Option<u64> {
         match (&self.applications, self.config.steering) {
-            (Applications::Link(..), _) | (_, Steering::Hash | Steering::RoundRobin) => None,
+            (Applications::Link(..) | Applications::Remote(..), _)
+            | (_, Steering::Hash | Steering::RoundRobin) => None,
             (_, Steering::Rules) => Some(self.nic.current_counters().rules_refused),
         }
     }
@@ -306,16 +341,19 @@ impl Testbed {
     pub(super) fn memory_pages(&self) -> String {
         match &self.applications {
             Applications::Threads(_) => self.nic.pages(),
-            Applications::Link(..) | Applications::Testpmd(_) => self.pages.name().into(),
+            Applications::Link(..) | Applications::Remote(..) | Applications::Testpmd(_) => {
+                self.pages.name().into()
+            }
         }
     }
 
-    /// Returns the number of packets that the application has processed by now; 0 if it is testpmd, which returns them all.
+    /// Returns the number of packets that the application has processed by now; 0 if it is testpmd or on another host: these
+    /// return them all.
     fn processed(&self) -> u64 {
         match &self.applications {
             Applications::Threads(threads) => threads.iter().map(ApplicationCore::processed).sum(),
             Applications::Link(thread, _) => thread.processed(),
-            Applications::Testpmd(_) => 0,
+            Applications::Remote(..) | Applications::Testpmd(_) => 0,
         }
     }
 
@@ -324,6 +362,7 @@ impl Testbed {
         match &self.applications {
             Applications::Threads(threads) => core_stats(threads).map(|_| ()),
             Applications::Link(thread, _) => thread.stats().map(|_| ()),
+            Applications::Remote(..) => Ok(()),
             Applications::Testpmd(testpmd) => testpmd.borrow_mut().clear(),
         }
     }
@@ -333,6 +372,7 @@ impl Testbed {
         match &self.applications {
             Applications::Threads(threads) => Ok((core_stats(threads)?, None)),
             Applications::Link(thread, _) => Ok((vec![thread.stats()?], None)),
+            Applications::Remote(..) => Ok((Vec::new(), None)),
             Applications::Testpmd(testpmd) => {
                 Ok((Vec::new(), Some(testpmd.borrow_mut().stats(self.rate)?)))
             }
