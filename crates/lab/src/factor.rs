@@ -15,6 +15,8 @@ pub struct Factor {
     pub name: &'static str,
     /// Description in one line.
     pub about: &'static str,
+    /// Unit of levels that are plain numbers, e.g. `Gbps`; empty if they have none, or state it.
+    pub unit: &'static str,
     /// Permitted levels.
     pub levels: Levels,
     /// Level of points that do not name the factor.
@@ -73,6 +75,14 @@ pub enum Levels {
 }
 
 impl Factor {
+    /// Returns the description with the unit, e.g. `highest rate, in Gbps`.
+    pub fn described(&self) -> String {
+        match self.unit {
+            "" => self.about.into(),
+            unit => format!("{}, in {unit}", self.about),
+        }
+    }
+
     /// Returns a level in canonical spelling, so that `65536` and `64 KiB` are the same level.
     ///
     /// # Errors
@@ -216,7 +226,7 @@ pub const fn count(parts: &[&[Factor]]) -> usize {
 
 /// Concatenates lists of factors; `N` is their [`count`].
 pub const fn concat<const N: usize>(parts: &[&[Factor]]) -> [Factor; N] {
-    let none = Factor { name: "", about: "", levels: Levels::Names(&[]), default: "" };
+    let none = Factor { name: "", about: "", unit: "", levels: Levels::Names(&[]), default: "" };
     let mut all = [none; N];
     let (mut next, mut part) = (0, 0);
     while part < parts.len() {
@@ -248,7 +258,7 @@ mod tests {
     use crate::point::Filter;
 
     const FRUIT: Factor =
-        Factor { name: "fruit", about: "", levels: Levels::Listed(names), default: "" };
+        Factor { name: "fruit", about: "", unit: "", levels: Levels::Listed(names), default: "" };
 
     fn names(word: &str) -> Vec<String> {
         let all = ["apple", "pear"].into_iter().filter(|one| word == "all" || word == *one);
@@ -258,7 +268,7 @@ mod tests {
     #[test]
     fn numbers_are_canonical_and_within_bounds() {
         let level = |levels, text| {
-            let factor = Factor { name: "it", about: "", levels, default: "" };
+            let factor = Factor { name: "it", about: "", unit: "", levels, default: "" };
             factor.level(text).map(|level| level.as_str().to_owned())
         };
         let (count, bytes) = (Levels::Count(1, 100), Levels::Bytes(64, 1 << 20));
@@ -273,6 +283,12 @@ mod tests {
             assert_eq!(why, format!("factor 'it': '{text}' is not from 64 B to 1 MiB"));
         }
         assert!(level(bytes, "many").is_err());
+    }
+
+    #[test]
+    fn a_description_ends_with_the_unit() {
+        assert_eq!(Factor { about: "a fruit", ..FRUIT }.described(), "a fruit");
+        assert_eq!(Factor { about: "rate", unit: "Gbps", ..FRUIT }.described(), "rate, in Gbps");
     }
 
     #[test]

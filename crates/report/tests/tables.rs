@@ -457,6 +457,7 @@ impl Params for ThroughputParams {
     const FACTORS: &'static [lab::factor::Factor] = &[lab::factor::Factor {
         name: "length",
         about: "How many bytes are copied at once",
+        unit: "",
         levels: lab::factor::Levels::Bytes(0, u64::MAX),
         default: "64 KiB",
     }];

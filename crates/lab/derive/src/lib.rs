@@ -24,6 +24,7 @@ pub fn derive_level_type(input: TokenStream) -> TokenStream {
 ///
 /// - `#[factor(default = "64 KiB")]`: the level in points that do not name the factor; required
 /// - `#[factor(levels = Levels::Bytes(1, 1 << 30))]`: the levels [default: those of the field's type]
+/// - `#[factor(unit = "Gbps")]`: the unit of levels that are plain numbers [default: none]
 /// - `#[factor(name = "use")]`: the name [default: that of the field]
 /// - `#[factor(flatten)]`: adds the factors of the field's type, which derives `Params` and may be shared by methods
 #[proc_macro_derive(Params, attributes(factor))]

@@ -88,23 +88,27 @@ struct Factor<'a> {
     name: String,
     about: String,
     default: LitStr,
+    /// Empty if there is none.
+    unit: String,
     levels: Option<Expr>,
 }
 
 impl<'a> Factor<'a> {
     fn of(field: &'a Field) -> Result<Self> {
         let mut name = field.ident.as_ref().map(ToString::to_string).unwrap_or_default();
-        let (mut default, mut levels) = (None, None);
+        let (mut default, mut levels, mut unit) = (None, None, String::new());
         for attribute in field.attrs.iter().filter(|one| one.path().is_ident("factor")) {
             attribute.parse_nested_meta(|meta| {
                 if meta.path.is_ident("default") {
                     default = Some(meta.value()?.parse::<LitStr>()?);
+                } else if meta.path.is_ident("unit") {
+                    unit = meta.value()?.parse::<LitStr>()?.value();
                 } else if meta.path.is_ident("levels") {
                     levels = Some(meta.value()?.parse::<Expr>()?);
                 } else if meta.path.is_ident("name") {
                     name = meta.value()?.parse::<LitStr>()?.value();
                 } else {
-                    return Err(meta.error("expected `default`, `levels` or `name`"));
+                    return Err(meta.error("expected `default`, `levels`, `name` or `unit`"));
                 }
                 Ok(())
             })?;
@@ -113,12 +117,12 @@ impl<'a> Factor<'a> {
         let about = about(&field.attrs).ok_or_else(|| {
             Error::new_spanned(field, "add a doc comment that describes the factor")
         })?;
-        Ok(Self { field, name, about, default: default.ok_or_else(missing)?, levels })
+        Ok(Self { field, name, about, default: default.ok_or_else(missing)?, unit, levels })
     }
 
     /// Returns the entry in `FACTORS`.
     fn entry(&self) -> TokenStream {
-        let Self { field, name, about, default, levels } = self;
+        let Self { field, name, about, default, unit, levels } = self;
         let kind = &field.ty;
         let levels = levels.as_ref().map_or_else(
             || quote!(<#kind as ::lab::factor::LevelType>::LEVELS),
@@ -128,6 +132,7 @@ impl<'a> Factor<'a> {
             ::lab::factor::Factor {
                 name: #name,
                 about: #about,
+                unit: #unit,
                 levels: #levels,
                 default: #default,
             }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use lab::experiment::{Experiment, suite_name};
+use lab::factor::Factor;
 use lab::format::count;
 use lab::journal::Run;
 use lab::metric::Better;
@@ -247,8 +248,8 @@ pub(super) fn factors(suites: &[&Suite], experiment: &Experiment) -> Vec<(String
         let levels = experiment.points.iter().filter_map(|point| point.get(name));
         let levels: Vec<&str> =
             levels.map(Level::as_str).filter(|level| seen.insert(*level)).collect();
-        let about = described.iter().find(|factor| factor.name == name).map_or("", |it| it.about);
-        (name.clone(), levels.join(", "), about.into())
+        let known = described.iter().find(|factor| factor.name == name);
+        (name.clone(), levels.join(", "), known.map(Factor::described).unwrap_or_default())
     };
     names.into_iter().map(factor).collect()
 }

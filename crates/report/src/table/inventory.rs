@@ -7,6 +7,7 @@ use std::time::Duration;
 use lab::capability::{Capability, State};
 use lab::claim::Claim;
 use lab::experiment::Experiment;
+use lab::factor::Factor;
 use lab::figure::Figure;
 use lab::option::SuiteOption;
 use lab::plan;
@@ -305,7 +306,8 @@ pub fn describe(title: &str, suites: &[&Suite], experiment: &Experiment, page: P
         ColumnHeader::left("description"),
     ];
     let row = |(name, levels): &(&str, Vec<&Level>)| {
-        let about = known.iter().find(|factor| factor.name == *name).map_or("", |f| f.about);
+        let known = known.iter().find(|factor| factor.name == *name);
+        let about = known.map(Factor::described).unwrap_or_default();
         let levels: Vec<_> = levels.iter().map(|level| level.as_str()).collect();
         vec![TableCell::from(*name), levels.join(", ").into(), about.into()]
     };

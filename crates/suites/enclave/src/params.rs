@@ -66,7 +66,7 @@ pub struct EnclaveParams {
     #[factor(default = "dlmalloc", levels = Levels::Checked(allocator))]
     pub allocator: String,
     /// NumHeapPages
-    #[factor(default = "4096", levels = Levels::Checked(|text| limits::HEAP.level(text)))]
+    #[factor(default = "4096", unit = "pages", levels = Levels::Checked(|text| limits::HEAP.level(text)))]
     pub heap: u64,
     /// NumStackPages
     #[factor(default = "16", levels = Levels::Checked(|text| limits::STACK.level(text)))]

@@ -245,7 +245,7 @@ impl Explainer<'_> {
                 }
             }
             let levels = levels.join(", ");
-            Some(format!("{}; default {}; levels: {levels}", factor.about, factor.default))
+            Some(format!("{}; default {}; levels: {levels}", factor.described(), factor.default))
         })
     }
 

@@ -86,6 +86,7 @@ fn explain_describes_each_kind_of_name() {
         ),
         (&["planted-edge"], &["headline planted-edge\n", "no values yet", "; --source prints it"]),
         (&["effect"], &["factor effect of planted/delay, planted/disturbed\n", "levels: 0%, "]),
+        (&["load"], &["preamble and gap, in Gbps; default 100; levels: "]),
         (&["u2k"], &["metric u2k of crossing/one-way", "; ns, lower is"]),
         (&["own-core"], &["capability own-core\n", "available: "]),
     ] {

@@ -50,6 +50,7 @@ impl Params for FormParams {
     const FACTORS: &'static [Factor] = &[Factor {
         name: "form",
         about: "an instruction with its operands; also 'all', 'class mpx', 'marked integer'",
+        unit: "",
         levels: Levels::Listed(levels_of),
         default: "add R64 R64",
     }];

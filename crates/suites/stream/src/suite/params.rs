@@ -196,8 +196,8 @@ pub(crate) struct ClosedParams {
 pub(crate) struct LoadParams {
     #[factor(flatten)]
     pub(super) common: CommonParams,
-    /// sending rate on the wire with preamble and gap, in Gbps
-    #[factor(default = "100")]
+    /// sending rate on the wire with preamble and gap
+    #[factor(default = "100", unit = "Gbps")]
     pub(super) load: Gigabits,
 }
 
@@ -206,8 +206,8 @@ pub(crate) struct LoadParams {
 pub(crate) struct SearchParams {
     #[factor(flatten)]
     pub(super) common: CommonParams,
-    /// highest rate that the search tries, in Gbps
-    #[factor(default = "100")]
+    /// highest rate that the search tries
+    #[factor(default = "100", unit = "Gbps")]
     pub(super) maximum: Gigabits,
 }
 

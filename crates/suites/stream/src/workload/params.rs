@@ -72,14 +72,14 @@ pub struct WorkloadParams {
     /// which flows packets have, or which keys requests: in-turn (all flows in turn), cached (16 flows), syn-flood (1048576 connections of one packet), or pairs of addresses and keys with a distribution: uniform, zipf-0.99
     #[factor(default = "in-turn")]
     pub workload: Workload,
-    /// key-value: share of GETs among the requests, in per cent; the others are SETs
-    #[factor(default = "50", levels = Levels::Count(0, 100))]
+    /// key-value: share of the requests that are GETs and not SETs
+    #[factor(default = "50", unit = "%", levels = Levels::Count(0, 100))]
     pub get_share: u32,
     /// key-value: requests per packet
     #[factor(default = "1", levels = Levels::Count(1, MAX_PER_PACKET as u64))]
     pub requests_per_packet: u32,
-    /// log-monitor: share of the lines that report a failure, in per cent
-    #[factor(default = "10", levels = Levels::Count(0, 100))]
+    /// log-monitor: share of the lines that report a failure
+    #[factor(default = "10", unit = "%", levels = Levels::Count(0, 100))]
     pub match_share: u32,
 }
 
