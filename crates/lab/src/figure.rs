@@ -1,12 +1,19 @@
 //! Figures as declared in TOML.
 
+mod published;
+
 use serde::Deserialize;
 
+pub use published::PublishedValue;
+
+use crate::claim::Claim;
 use crate::data::is_plain_name;
 use crate::experiment::Experiment;
+use crate::metric::{Metric, MetricRecord};
 use crate::point::{Filter, Level};
 use crate::subject::Subject;
 use crate::suite::Suite;
+use crate::summary::Unit;
 
 /// A declared figure.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -23,6 +30,8 @@ pub struct Figure {
     pub kind: FigureKind,
     /// Metric; `None` for the experiment's.
     pub metric: Option<String>,
+    /// Unit of its values: `ticks` or `cycles` for times; `None` for the metric's.
+    pub unit: Option<String>,
     /// Further metrics of the same unit, each with curves next to those of `metric`.
     #[serde(default)]
     pub more_metrics: Vec<String>,
@@ -52,6 +61,12 @@ pub struct Figure {
     /// Further panels of a grid, with the same rows.
     #[serde(default)]
     pub side_panels: Vec<SidePanel>,
+    /// Unit of the factor along x; empty if it has none. Known once the figure is resolved.
+    #[serde(skip)]
+    pub x_unit: &'static str,
+    /// Published values of its points; see [`Figure::add_published`].
+    #[serde(skip)]
+    pub published: Vec<PublishedValue>,
 }
 
 /// Kind of drawing.
@@ -107,6 +122,9 @@ pub struct ReferenceLine {
     /// Which of their medians to draw.
     #[serde(default)]
     pub of: Extremum,
+    /// Published values of these points, each drawn as a line.
+    #[serde(skip)]
+    pub published: Vec<PublishedValue>,
 }
 
 /// Choice among several medians.
@@ -136,6 +154,9 @@ pub struct SidePanel {
     pub filter: Filter,
     /// Scale of the shades; `None` for linear.
     pub y_scale: Option<Axis>,
+    /// Published values of its cells.
+    #[serde(skip)]
+    pub published: Vec<PublishedValue>,
 }
 
 impl Figure {
@@ -148,6 +169,7 @@ impl Figure {
             experiment: experiment.into(),
             kind: FigureKind::Curves,
             metric: None,
+            unit: None,
             more_metrics: Vec::new(),
             x: x.into(),
             series: None,
@@ -158,6 +180,8 @@ impl Figure {
             lines: Vec::new(),
             groups: Vec::new(),
             side_panels: Vec::new(),
+            x_unit: "",
+            published: Vec::new(),
         }
     }
 
@@ -176,6 +200,8 @@ impl Figure {
             y_scale: panel.y_scale,
             groups: Vec::new(),
             side_panels: Vec::new(),
+            unit: None,
+            published: panel.published.clone(),
             ..self.clone()
         }
     }
@@ -214,6 +240,9 @@ impl Figure {
     /// Checks the names of one panel and spells its levels canonically.
     fn resolve_panel(&mut self, subject: &Subject) -> Result<(), String> {
         let metric = subject.metric(self.metric.as_deref())?;
+        if let Some(unit) = &self.unit {
+            converted(unit, metric).map_err(|why| format!("unit: {why}"))?;
+        }
         for more in &self.more_metrics {
             let other = subject.metric(Some(more))?;
             if other.unit != metric.unit {
@@ -226,12 +255,38 @@ impl Figure {
         }
         self.filter = subject.filter("where", &self.filter)?;
         if !self.x.is_empty() {
-            subject.factor("x", &self.x)?;
+            self.x_unit = subject.factor("x", &self.x)?.unit;
         }
         let Some(rows) = &self.series else { return Ok(()) };
         subject.factor("series", rows)?;
         for group in &mut self.groups {
             *group = subject.levels("groups", rows, group)?;
+        }
+        Ok(())
+    }
+
+    /// Adds the values that claims state of its points, lines and side panels. It must be resolved, as the claims.
+    ///
+    /// # Errors
+    /// Returns one line for an unknown experiment or metric.
+    pub fn add_published(
+        &mut self,
+        claims: &[Claim],
+        suites: &[&Suite],
+        experiments: &[Experiment],
+    ) -> Result<(), String> {
+        let subject_of = |id: &str| Subject::find(suites, experiments, id);
+        self.published = published::of_figure(self, claims, &subject_of(&self.experiment)?)?;
+        for at in 0..self.side_panels.len() {
+            let side = self.side_panel(&self.side_panels[at]);
+            let subject = subject_of(&side.experiment)?;
+            self.side_panels[at].published = published::of_figure(&side, claims, &subject)?;
+        }
+        for at in 0..self.lines.len() {
+            let line = &self.lines[at];
+            let experiment = line.experiment.as_ref().unwrap_or(&self.experiment);
+            let of = published::of_line(line, claims, &subject_of(experiment)?)?;
+            self.lines[at].published = of;
         }
         Ok(())
     }
@@ -292,6 +347,22 @@ impl Figure {
             true => Err("a group has no rows"),
             false => Ok(()),
         }
+    }
+}
+
+/// Returns the unit of a metric's values as `unit`.
+///
+/// # Errors
+/// Returns one line unless it is the metric's, or ticks or cycles of a time.
+fn converted(unit: &str, metric: &Metric) -> Result<(), String> {
+    let record = MetricRecord::from(metric);
+    let applied = Unit::of(unit, &record.unit).applied(metric.name, &record);
+    match applied {
+        Ok(applied) if applied.unit == unit => Ok(()),
+        _ => Err(format!(
+            "'{}' is in {}; expected that, or ticks or cycles of a time, not '{unit}'",
+            metric.name, record.unit
+        )),
     }
 }
 

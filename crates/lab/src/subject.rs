@@ -1,7 +1,7 @@
 //! The subject of a claim or figure: its experiment, and the method that measures it.
 
 use crate::experiment::{Experiment, suite_name};
-use crate::factor;
+use crate::factor::{self, Factor};
 use crate::method::AnyMethod;
 use crate::metric::Metric;
 use crate::point::{Filter, Level};
@@ -43,13 +43,12 @@ impl<'a> Subject<'a> {
         self.method.metric(name.unwrap_or(&self.experiment.metric))
     }
 
-    /// Checks that the method has a factor; `key` names it in the error.
+    /// Returns a factor of the method; `key` names it in the error.
     ///
     /// # Errors
     /// Returns the factors of the method.
-    pub(crate) fn factor(&self, key: &str, name: &str) -> Result<(), String> {
-        let found = factor::find(self.method.factors(), name);
-        found.map(drop).map_err(|why| format!("{key}: {why}"))
+    pub(crate) fn factor(&self, key: &str, name: &str) -> Result<&'static Factor, String> {
+        factor::find(self.method.factors(), name).map_err(|why| format!("{key}: {why}"))
     }
 
     /// Returns a filter with its levels in canonical spelling; `key` names it in errors.

@@ -158,21 +158,30 @@ impl<'a> Catalogue<'a> {
     /// Returns an error for an unknown experiment, metric, factor or level.
     pub fn claims(&self) -> Result<Vec<Claim>, DataError> {
         // The full profile skips nothing and contains every level.
-        let experiments = self.experiments(Profile::Full)?;
-        let claims = self.files.iter().flat_map(|file| &file.claims);
-        claims.map(|claim| claim::check(claim, &self.suites, &experiments)).collect()
+        self.claims_on(&self.experiments(Profile::Full)?)
     }
 
-    /// Returns the figures, with levels in canonical spelling.
+    fn claims_on(&self, experiments: &[Experiment]) -> Result<Vec<Claim>, DataError> {
+        let claims = self.files.iter().flat_map(|file| &file.claims);
+        claims.map(|claim| claim::check(claim, &self.suites, experiments)).collect()
+    }
+
+    /// Returns the figures, with levels in canonical spelling and the published values of their points, which claims
+    /// state.
     ///
     /// # Errors
-    /// Returns an error for an unknown experiment, metric, factor or level.
+    /// Returns an error for an unknown experiment, metric, factor, level or unit, in a figure or a claim.
     pub fn figures(&self) -> Result<Vec<DeclaredFigure>, DataError> {
         let experiments = self.experiments(Profile::Full)?;
+        let claims = self.claims_on(&experiments)?;
         let figures = self.files.iter().flat_map(|file| &file.figures);
         let resolved = figures.map(|declared| {
             let resolved = declared.figure.resolve(&self.suites, &experiments);
-            let figure = resolved.map_err(|what| declared.location.error(what))?;
+            let with_published = resolved.and_then(|mut figure| {
+                figure.add_published(&claims, &self.suites, &experiments)?;
+                Ok(figure)
+            });
+            let figure = with_published.map_err(|what| declared.location.error(what))?;
             Ok(DeclaredFigure { figure, ..declared.clone() })
         });
         resolved.collect()

@@ -146,6 +146,127 @@ fn unknown_names_in_figures_are_refused() {
     }
 }
 
+/// Published values of points of [`FIGURES`], and a promise, which is not published.
+const PUBLISHED: &str = r#"
+[[table]]
+source = "a paper"
+experiment = "toy/copy"
+where = { length = "0064" }
+on = "a Xeon"
+carries_over = "nowhere"
+columns = { time = { says = "time", unit = "ns" } }
+rows = [
+    { id = "one", says = "1 thread", where = { threads = 1 }, values = { time = 12 } },
+    { id = "all", says = "all", values = { time = 70 } },
+]
+
+[[claim]]
+id = "ratio"
+says = "Two threads take three times as long"
+source = "a paper"
+experiment = "toy/copy"
+where = { length = 128 }
+published = { value = 3, unit = "1", on = "a Xeon" }
+expect = { ratio_of = { threads = 2 }, to = { threads = 1 }, at_least = 2 }
+
+[[claim]]
+id = "ticks"
+says = "It takes 30 ticks"
+source = "a paper"
+experiment = "toy/copy"
+where = { length = 128, threads = 1 }
+published = { value = 30, unit = "ticks" }
+carries_over = "nowhere"
+
+[[claim]]
+id = "limit"
+says = "A page takes 5 ns"
+source = "another paper"
+experiment = "toy/faults"
+where = { pages = 1 }
+published = { value = 5, unit = "ns" }
+carries_over = "nowhere"
+
+[[claim]]
+id = "promise"
+says = "It takes 1 ns"
+source = "tollgate"
+experiment = "toy/copy"
+where = { length = 64, threads = 1 }
+published = { value = 1, unit = "ns" }
+carries_over = "nowhere"
+"#;
+
+#[test]
+fn figures_have_the_published_values_that_claims_state() {
+    let twins = EXPERIMENTS.replacen("factors", "twins = [{ threads = 1 }]\nfactors", 1);
+    let twins = twins.replacen("length = [64, 128]", "length = [64, 128, 256]", 1);
+    let text = format!("{FIGURES}{PUBLISHED}");
+    let read = |text: &str| {
+        let experiments = DataFile::read("toy/experiments.toml", &twins, Some("toy")).unwrap();
+        let file = DataFile::read("my.toml", text, None).unwrap();
+        Catalogue::of_files(&[&TOY], vec![experiments, file]).unwrap().figures()
+    };
+    let figures = read(&text).unwrap();
+    let values = |id: &str| -> Vec<String> {
+        let figure = &figures.iter().find(|one| one.figure.id == id).unwrap().figure;
+        let text = |value: &crate::figure::PublishedValue| {
+            let base = value.relative_to.as_ref();
+            let base = base.map_or(String::new(), |(series, x)| format!(" to {series} {x}"));
+            format!("{} {} {} {}{base}", value.claim, value.series, value.x, value.value)
+        };
+        figure.published.iter().map(text).collect()
+    };
+    let expected =
+        ["one-time 1 64 12", "all-time 1 64 70", "all-time 2 64 70", "ratio 2 128 3 to 1 128"];
+    assert_eq!(values("curves"), expected);
+    assert_eq!(values("grid"), expected);
+    let figure = &figures[0].figure;
+    assert_eq!(figure.published[0].described(), "a paper, on a Xeon");
+    assert_eq!(figure.lines[0].published[0].value, 5.0);
+    assert_eq!(figure.lines[0].published[0].described(), "another paper");
+    // A figure in ticks has the values in ticks, and ratios.
+    let in_ticks = text.replacen("title = \"Curves\"", "title = \"Curves\"\nunit = \"ticks\"", 1);
+    let figure = read(&in_ticks).unwrap().swap_remove(0).figure;
+    let ids: Vec<&str> = figure.published.iter().map(|value| value.claim.as_str()).collect();
+    assert_eq!(ids, ["ratio", "ticks"]);
+}
+
+#[test]
+fn units_and_levels_of_published_values_must_agree() {
+    let twins = EXPERIMENTS.replacen("factors", "twins = [{ threads = 1 }]\nfactors", 1);
+    let text = format!("{FIGURES}{PUBLISHED}");
+    for (right, wrong, what) in [
+        (
+            "{ value = 3, unit = \"1\"",
+            "{ value = 3, unit = \"ns\"",
+            "claim 'ratio': published in ns, but a ratio is in 1",
+        ),
+        (
+            "unit = \"ns\" } }",
+            "unit = \"B\" } }",
+            "claim 'one-time': published in B, but 'time' is in ns",
+        ),
+        (
+            "where = { threads = 1 }, values",
+            "where = { threads = \"x\" }, values",
+            "claim 'one-time': where: factor 'threads': 'x'",
+        ),
+        (
+            "title = \"Curves\"",
+            "title = \"Curves\"\nunit = \"days\"",
+            "figure 'curves': unit: 'time' is in ns; expected that, or ticks or cycles of a time, not 'days'",
+        ),
+    ] {
+        assert!(text.contains(right), "{right}");
+        let experiments = DataFile::read("toy/experiments.toml", &twins, Some("toy")).unwrap();
+        let file = DataFile::read("my.toml", &text.replacen(right, wrong, 1), None).unwrap();
+        let catalogue = Catalogue::of_files(&[&TOY], vec![experiments, file]).unwrap();
+        let error = catalogue.figures().unwrap_err().to_string();
+        assert!(error.contains(what), "{error}");
+    }
+}
+
 const HEADLINE: &str = r#"
 # Of a paper,
 # table 1.

@@ -175,11 +175,16 @@ fn fit(claim: &Claim, subject: &Subject) -> Result<Claim, String> {
     let prefer = claim.prefer.as_ref().map(|prefer| subject.filter("prefer", prefer));
     fitted.prefer = prefer.transpose()?;
     if let Some(published) = &claim.published {
-        let (unit, measured) = (&published.unit, MetricRecord::from(metric));
+        let (unit, mut measured) = (&published.unit, MetricRecord::from(metric));
+        let condition = claim.expect.as_ref().map(|expect| &expect.kind);
+        if matches!(condition, Some(Condition::Ratio { .. })) {
+            measured.unit = "1".into();
+        }
         let converted = Unit::of(unit, &measured.unit).applied(name, &measured);
         if !converted.is_ok_and(|converted| converted.unit == *unit) {
-            let measured = measured.unit;
-            return Err(format!("published in {unit}, but '{name}' is in {measured}"));
+            let what =
+                if measured.unit == metric.unit { format!("'{name}'") } else { "a ratio".into() };
+            return Err(format!("published in {unit}, but {what} is in {}", measured.unit));
         }
     }
     if let Some(CarriesOver::To(setup)) = &mut fitted.carries_over {
