@@ -174,6 +174,24 @@ fn every_curve_and_line_is_in_the_legend() {
 }
 
 #[test]
+fn long_titles_are_wrapped_within_the_page() {
+    let title = "Median and 99th percentile of the round-trip time by load: reactive notifications, one per packet";
+    let width = 175.0 / 25.4 * 96.0;
+    let plot = Plot { title: title.into(), ..lengths(7) };
+    let grid = Grid { title: format!("{title}, by mechanism"), ..cells(4) };
+    for picture in [Picture::Curves(plot), Picture::Grid(grid)] {
+        let svg = report::chart::draw(&picture).unwrap();
+        assert!(svg.lines().filter(|line| line.contains("font-size=\"14\"")).count() > 1, "{svg}");
+        let upright: String = svg.lines().filter(|line| !line.contains("rotate(-35")).collect();
+        let boxes = texts(&upright);
+        for (at, text) in boxes.iter().enumerate() {
+            assert!(text.2 <= width, "{text:?} ends beyond {width}");
+            assert!(!boxes[at + 1..].iter().any(|other| overlap(text, other)), "{text:?}");
+        }
+    }
+}
+
+#[test]
 fn every_format_is_rendered_with_the_font() {
     let svg = draw(&lengths(7)).unwrap();
     let png = render(&svg, ImageFormat::Png).unwrap();

@@ -4,7 +4,7 @@ use super::font;
 use super::style::{self, Shape};
 use super::svg::{
     Anchor, FAINT, INK, LABEL, SLANT, Svg, TICK, TITLE, Text, WIDTH, WIDTH_MM, notes_height,
-    wrapped_notes,
+    title_height, wrapped_notes, wrapped_title,
 };
 use crate::figure::{Cell, FigureError, Grid, Panel};
 
@@ -28,7 +28,7 @@ const EDGE: f64 = 16.0;
 pub(super) fn draw(grid: &Grid) -> Result<String, FigureError> {
     let page = Page::new(grid)?;
     let mut svg = Svg::default();
-    svg.title(&grid.title, EDGE);
+    svg.title(&page.title, EDGE);
     svg.y_label(&grid.factor, f64::midpoint(page.top, page.bottom()));
     for (row, y) in grid.rows.iter().zip(&page.rows) {
         let at = (page.left - 7.0, y + ROW / 2.0 + TICK * 0.36);
@@ -49,6 +49,8 @@ pub(super) fn draw(grid: &Grid) -> Result<String, FigureError> {
 
 /// Positions and sizes of the parts of a grid.
 struct Page {
+    /// Lines of the title.
+    title: Vec<String>,
     left: f64,
     /// Top of the cells, below the column titles.
     top: f64,
@@ -93,10 +95,12 @@ impl Page {
         }
         cells.iter_mut().for_each(|cell| *cell += (free / columns as f64).min(MAX_WIDENING));
         let used = width(&cells);
-        let title = font::width(&grid.title, TITLE) + 2.0 * EDGE;
+        let titled = font::width(&grid.title, TITLE) + 2.0 * EDGE;
+        let width = used.max(titled).clamp(MIN_WIDTH, WIDTH);
+        let title = wrapped_title(&grid.title, width - 2.0 * EDGE);
         let labelled = grid.panels.iter().any(|panel| !panel.factor.is_empty());
         let label = if labelled { LABEL * 1.5 } else { 0.0 };
-        let top = 18.0 + TITLE * 1.3 + label + titles * SLANT.to_radians().sin() + TICK;
+        let top = 18.0 + title_height(&title) + label + titles * SLANT.to_radians().sin() + TICK;
         let mut rows = Vec::new();
         let mut y = top;
         for (at, row) in grid.rows.iter().enumerate() {
@@ -104,8 +108,7 @@ impl Page {
             rows.push(y);
             y += ROW;
         }
-        let width = used.max(title).clamp(MIN_WIDTH, WIDTH);
-        Ok(Self { left, top, label, rows, titles, cells, width })
+        Ok(Self { title, left, top, label, rows, titles, cells, width })
     }
 
     fn bottom(&self) -> f64 {

@@ -5,7 +5,8 @@ use super::font;
 use super::legend::Legend;
 use super::style::{REFERENCE_LINE, Style};
 use super::svg::{
-    Anchor, INK, LABEL, SLANT, Svg, TICK, TITLE, Text, WIDTH, WIDTH_MM, notes_height, wrapped_notes,
+    Anchor, INK, LABEL, SLANT, Svg, TICK, Text, WIDTH, WIDTH_MM, notes_height, title_height,
+    wrapped_notes, wrapped_title,
 };
 use crate::figure::{Curve, FigureError, Mark, Plot};
 
@@ -16,12 +17,14 @@ const MAX_MARKS: usize = 40;
 const MARKED_SHARES: [f64; 5] = [0.1, 0.3, 0.5, 0.7, 0.9];
 /// Minimum distance of slanted labels from the edge.
 const EDGE: f64 = 8.0;
+/// Distance of the title and the legend from the right edge.
+const MARGIN: f64 = 16.0;
 
 /// Draws a plot as SVG.
 pub(super) fn draw(plot: &Plot) -> Result<String, FigureError> {
     let page = Page::new(plot)?;
     let mut svg = Svg::default();
-    svg.title(&plot.title, page.left);
+    svg.title(&page.title, page.left);
     page.grid(&mut svg);
     for (_, value) in &plot.lines {
         let y = page.y(*value);
@@ -39,6 +42,8 @@ pub(super) fn draw(plot: &Plot) -> Result<String, FigureError> {
 /// Positions of the parts of a plot; margins follow from the texts in them.
 struct Page<'a> {
     plot: &'a Plot,
+    /// Lines of the title.
+    title: Vec<String>,
     x_scale: AxisScale,
     y_scale: AxisScale,
     x_ticks: Vec<Tick>,
@@ -79,20 +84,22 @@ impl<'a> Page<'a> {
         let legend = Legend::new(plot);
         let y_ticks = y_scale.ticks(PLOT_HEIGHT, TICK, false);
         let left = 12.0 + LABEL * 1.4 + widest(&y_ticks) + 8.0;
-        let right = WIDTH - 16.0 - legend.width();
+        let right = WIDTH - MARGIN - legend.width();
         let x_ticks = x_scale.ticks(right - left, TICK, true);
-        let top = 14.0 + TITLE * 1.3;
-        let bottom = top + PLOT_HEIGHT.max(legend.height());
         let labels = x_ticks.iter().filter(|tick| tick.label.is_some()).count();
         let is_slanted = x_scale.is_category()
             && widest(&x_ticks) > (right - left) / labels.max(1) as f64 * 0.92;
         let left = if is_slanted { left + overhang(&x_ticks, left, right) } else { left };
+        let title = wrapped_title(&plot.title, WIDTH - MARGIN - left);
+        let top = 14.0 + title_height(&title);
+        let bottom = top + PLOT_HEIGHT.max(legend.height());
         let under = if is_slanted { widest(&x_ticks) * 0.6 + TICK } else { TICK * 1.2 };
         let x_label_y = bottom + 8.0 + under + LABEL * 1.3;
         let notes = wrapped_notes(&plot.notes, WIDTH);
         let height = x_label_y + 14.0 + notes_height(&notes);
         Ok(Self {
             plot,
+            title,
             x_scale,
             y_scale,
             x_ticks,

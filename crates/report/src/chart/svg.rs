@@ -12,6 +12,7 @@ pub(super) const TICK: f64 = 11.0;
 pub(super) const LABEL: f64 = 12.5;
 /// Font size of titles.
 pub(super) const TITLE: f64 = 14.0;
+const TITLE_ROW: f64 = TITLE * 1.3;
 const NOTE: f64 = 9.5;
 const NOTE_ROW: f64 = NOTE * 1.35;
 /// Slant of labels that do not fit horizontally, in degrees.
@@ -94,9 +95,12 @@ impl Svg {
         ));
     }
 
-    /// Adds the title of a figure.
-    pub(super) fn title(&mut self, text: &str, left: f64) {
-        self.text(text, Text::new((left, 10.0 + TITLE), TITLE, Anchor::Start, INK));
+    /// Adds the lines of the title of a figure.
+    pub(super) fn title(&mut self, lines: &[String], left: f64) {
+        for (row, line) in lines.iter().enumerate() {
+            let at = (left, 10.0 + TITLE + row as f64 * TITLE_ROW);
+            self.text(line, Text::new(at, TITLE, Anchor::Start, INK));
+        }
     }
 
     /// Adds the label of a horizontal axis, centred at `at`.
@@ -132,6 +136,15 @@ impl Svg {
             self.body
         )
     }
+}
+
+/// Wraps a title to lines of at most a width.
+pub(super) fn wrapped_title(title: &str, width: f64) -> Vec<String> {
+    font::wrapped(title, TITLE, width)
+}
+
+pub(super) fn title_height(lines: &[String]) -> f64 {
+    lines.len().max(1) as f64 * TITLE_ROW
 }
 
 /// Wraps notes to lines that fit a page of the given width.
