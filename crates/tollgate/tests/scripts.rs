@@ -217,7 +217,7 @@ fn a_run_of_levels_has_values_or_the_expected_reason() {
     let found = run();
     assert!(found.status.success(), "{found:?}");
     let expected =
-        "enclave/ecall: 1 of 1 points have values\nenclave/heap: 1 of 1 points have values\n";
+        "enclave/ecall: 1 of 2 points have values\nenclave/heap: 1 of 1 points have values\n";
     assert_eq!(text(&found.stdout), expected);
     let empty = Sample { values: BTreeMap::new(), ..sample("enclave/allocation", None) };
     for (bad, why) in [

@@ -102,7 +102,7 @@ fn names_and_files_are_checked_before_any_connection() {
     assert!(errors.contains("--allow code: its files are on this machine"), "{errors}");
     let (_, errors) = exits(&bench, &["run", "copy", "--host", "a", "--host", "b"], 2);
     assert!(errors.contains("each needs a role"), "{errors}");
-    let (_, errors) = exits(&bench, &["logs"], 1);
+    let (_, errors) = exits(&bench, &["logs"], 2);
     assert!(errors.contains("no run here"), "{errors}");
 }
 

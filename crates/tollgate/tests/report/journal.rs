@@ -45,7 +45,10 @@ pub(crate) fn empty(profile: Profile, is_wanted: impl Fn(&Experiment) -> bool) -
             sides: Vec::new(),
             guests: None,
             hosts: Vec::new(),
-            sessions: vec![SessionRecord::starting(environment.boot_id.clone())],
+            sessions: vec![SessionRecord {
+                command: ["run", "copy", "bounds", "--rounds", "10"].map(String::from).to_vec(),
+                ..SessionRecord::starting(environment.boot_id.clone())
+            }],
             environments: [("e1".to_owned(), environment)].into(),
             metrics: SUITES.iter().map(|suite| metrics(&suite)).collect(),
             experiments,
