@@ -1,10 +1,13 @@
 //! A host as the lab uses it: its workers are sessions of one connection.
 
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use lab::host::{ConnectError, HostRecord, RemoteHost, RemoteOptions};
+use lab::side::Side;
 
 use crate::config::Host;
 use crate::error::HostError;
@@ -16,8 +19,8 @@ use crate::ssh::Connection;
 pub struct SshHost {
     connection: Connection,
     program: Arc<Program>,
-    /// The program there; `None` until it was checked.
-    installed: Mutex<Option<Installed>>,
+    /// The programs there that were checked, by their path on this machine; `None` is this program.
+    installed: Mutex<BTreeMap<Option<PathBuf>, Installed>>,
 }
 
 impl SshHost {
@@ -26,7 +29,7 @@ impl SshHost {
     /// # Errors
     /// Returns one line if there is no private folder for the connection.
     pub fn new(host: Host, program: Arc<Program>) -> Result<Self, HostError> {
-        Ok(Self { connection: Connection::new(host)?, program, installed: Mutex::new(None) })
+        Ok(Self { connection: Connection::new(host)?, program, installed: Mutex::default() })
     }
 
     /// Returns its connection.
@@ -39,13 +42,30 @@ impl SshHost {
     /// # Errors
     /// Returns why the host cannot be reached or used.
     pub fn prepare(&self) -> Result<Installed, HostError> {
+        self.prepare_program(None)
+    }
+
+    /// As [`prepare`](Self::prepare), with another program of this machine if one is given.
+    fn prepare_program(&self, program: Option<&Path>) -> Result<Installed, HostError> {
         self.connection.open()?;
         let mut installed = self.installed.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(installed) = &*installed {
+        let key = program.map(Path::to_owned);
+        if let Some(installed) = installed.get(&key) {
             return Ok(installed.clone());
         }
-        let found = self.program.install(&self.connection)?;
-        *installed = Some(found.clone());
+        let found = match program {
+            None => self.program.install(&self.connection)?,
+            Some(path) => {
+                let program = Program::read(path).map_err(|why| {
+                    HostError::new(
+                        self.connection.host(),
+                        format!("{}: {why}; name a readable program", path.display()),
+                    )
+                })?;
+                program.install_here(&self.connection)?
+            }
+        };
+        installed.insert(key, found.clone());
         Ok(found)
     }
 
@@ -54,10 +74,19 @@ impl SshHost {
     /// # Errors
     /// Returns why the host cannot be reached or used.
     pub fn script(&self, arguments: &[String]) -> Result<String, HostError> {
-        let mut words = vec![quoted(&self.prepare()?.path)];
+        self.script_of(&Side::default(), arguments)
+    }
+
+    /// Returns the script that runs the program of a side there, with its variables and these arguments.
+    fn script_of(&self, side: &Side, arguments: &[String]) -> Result<String, HostError> {
+        // A panic's last line is its cause.
+        let mut words = vec!["RUST_BACKTRACE=0".to_owned()];
+        words
+            .extend(side.variables.iter().map(|(name, value)| format!("{name}={}", quoted(value))));
+        words.push(quoted(&self.prepare_program(side.program.as_deref())?.path));
         words.extend(arguments.iter().map(|word| quoted(word)));
-        // The shell stays, so that its exit status states a signal that ended the program. A panic's last line is its cause.
-        Ok(format!("RUST_BACKTRACE=0 {}; exit $?", words.join(" ")))
+        // The shell stays, so that its exit status states a signal that ended the program.
+        Ok(format!("{}; exit $?", words.join(" ")))
     }
 }
 
@@ -76,8 +105,8 @@ impl RemoteHost for SshHost {
         self.connection.host().reconnect
     }
 
-    fn worker(&self, options: &RemoteOptions) -> Result<Command, ConnectError> {
-        Ok(self.connection.command(&self.script(&options.arguments())?))
+    fn worker(&self, side: &Side, options: &RemoteOptions) -> Result<Command, ConnectError> {
+        Ok(self.connection.command(&self.script_of(side, &options.arguments())?))
     }
 
     fn cpus(&self) -> &[usize] {

@@ -1,5 +1,6 @@
 //! The program on a host: a copy of this one in the user's cache folder there, named by the hash of its content.
 
+use std::path::Path;
 use std::time::Duration;
 
 use lab::format::hexadecimal;
@@ -42,7 +43,15 @@ impl Program {
     /// # Errors
     /// Returns the error of the system.
     pub fn current() -> std::io::Result<Self> {
-        Ok(Self::of(std::fs::read("/proc/self/exe")?))
+        Self::read(Path::new("/proc/self/exe"))
+    }
+
+    /// Reads a program of this machine.
+    ///
+    /// # Errors
+    /// Returns the error of the system.
+    pub(crate) fn read(path: &Path) -> std::io::Result<Self> {
+        Ok(Self::of(std::fs::read(path)?))
     }
 
     fn of(content: Vec<u8>) -> Self {
@@ -61,6 +70,14 @@ impl Program {
             let version = version_of(connection, path)?;
             return Ok(Installed { path: path.clone(), version, system, is_new: false });
         }
+        self.install_here(connection)
+    }
+
+    /// Makes sure that the program is in the cache folder of a host and runs there.
+    ///
+    /// # Errors
+    /// See [`install`](Self::install).
+    pub(crate) fn install_here(&self, connection: &Connection) -> Result<Installed, HostError> {
         let output = connection.output(&self.check_script(), &[], MAX_SCRIPT)?;
         let found = values(&output);
         let value = |name| found.get(name).copied().unwrap_or_default();
@@ -169,7 +186,6 @@ mod tests {
     use std::fs;
     use std::io::Write;
     use std::os::unix::fs::PermissionsExt;
-    use std::path::Path;
     use std::process::{Command, Output, Stdio};
 
     /// Runs a script as a host's shell does, with a cache folder.

@@ -13,6 +13,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::journal::now;
+use crate::side::Side;
 use crate::terminal::one_line;
 
 /// How often the lab sends a heartbeat to a worker on another host.
@@ -50,11 +51,12 @@ pub trait RemoteHost: Send + Sync {
     /// Returns how long the lab tries to reach it again after a connection was lost.
     fn reconnect_time(&self) -> Duration;
 
-    /// Connects, unless there is a connection, and returns the command of a worker there.
+    /// Connects, unless there is a connection, and returns the command of a worker there, of the program of a side and with
+    /// its variables.
     ///
     /// # Errors
     /// Returns one line with the host's name if it cannot be reached or used.
-    fn worker(&self, options: &RemoteOptions) -> Result<Command, ConnectError>;
+    fn worker(&self, side: &Side, options: &RemoteOptions) -> Result<Command, ConnectError>;
 
     /// Returns the CPUs on which its workers may run; empty for all.
     fn cpus(&self) -> &[usize];
@@ -203,6 +205,10 @@ pub struct RemoteOptions {
     pub cpus: Vec<usize>,
     /// How long it may receive nothing before it ends itself, in milliseconds.
     pub max_silence: u64,
+    /// The purposes of the other workers of the run, on other names of hosts or of another side: if one of them has the lock of
+    /// the machine, it has it for this worker too.
+    #[serde(default)]
+    pub others: Vec<String>,
 }
 
 impl RemoteOptions {
@@ -300,7 +306,7 @@ mod tests {
             Duration::ZERO
         }
 
-        fn worker(&self, _: &RemoteOptions) -> Result<Command, ConnectError> {
+        fn worker(&self, _: &Side, _: &RemoteOptions) -> Result<Command, ConnectError> {
             Ok(Command::new("true"))
         }
 
@@ -386,6 +392,7 @@ mod tests {
             nice: 0,
             cpus: vec![0, 1],
             max_silence: 20_000,
+            others: vec!["results in /mine for 'b'".into()],
         };
         let [worker, flag, json] = options.arguments();
         assert_eq!((worker.as_str(), flag.as_str()), ("worker", "--remote"));

@@ -112,6 +112,9 @@ pub(crate) fn command() -> clap::Command {
         .mut_subcommand("compare", |compare| {
             compare.mut_group("PointArgs", of_run).mut_group("MeasureArgs", of_run)
         })
+        .mut_subcommand("compare", |it| it.mut_arg("hosts", |hosts| hosts.requires("run")))
+        .mut_subcommand("compare", |it| it.mut_arg("config", |file| file.requires("hosts")))
+        .mut_subcommand("run", |run| run.mut_arg("hosts", |hosts| hosts.conflicts_with("guest")))
         .mut_subcommand("run", how_requires("guest"))
         .mut_subcommand("run", |run| run.mut_arg("config", |file| file.requires("hosts")))
         .mut_subcommand("doctor", how_requires("guest"))
@@ -446,6 +449,8 @@ pub(crate) struct Compare {
     pub(crate) points: PointArgs,
     #[command(flatten, next_help_heading = "Options of --run")]
     pub(crate) measure: MeasureArgs,
+    #[command(flatten, next_help_heading = "Options of --run")]
+    pub(crate) hosts: RunHosts,
 }
 
 #[derive(Args)]

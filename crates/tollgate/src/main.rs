@@ -79,7 +79,7 @@ fn dispatch(command: Command) -> Result<u8, CliError> {
         Command::Show(args) => show::show(&args),
         Command::Plot(args) => plot::plot(&args),
         Command::Claims(args) => claims::claims(&args),
-        Command::Compare(args) => compare::compare(&args),
+        Command::Compare(args) => compare::compare(args),
         Command::Fleet(args) => fleet::fleet(&args),
         Command::Report(args) => report::report(&args),
         Command::Export(args) => export::export(&args),

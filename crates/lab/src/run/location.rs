@@ -17,6 +17,7 @@ use crate::host::{ConnectError, HostLog, Hosts, MAX_SILENCE, RemoteHost, RemoteO
 use crate::journal::JournalError;
 use crate::option;
 use crate::sample::{Failure, Sample};
+use crate::side::{LEVELS, Side};
 use crate::suite;
 use crate::terminal;
 
@@ -53,6 +54,9 @@ pub(super) struct RemoteHosts {
     purpose: String,
     /// Whether to wait while another run measures on a host.
     waits: bool,
+    /// The number of sides of the run, at least one, and the index of the side of these workers.
+    sides: usize,
+    side: usize,
 }
 
 impl RemoteHosts {
@@ -67,6 +71,8 @@ impl RemoteHosts {
             logs: hosts.hosts.iter().map(|host| Arc::new(HostLog::new(host.name()))).collect(),
             purpose: format!("{} on {here}", purpose_of_run(&request.results)?),
             waits: request.waits,
+            sides: request.sides.len().max(1),
+            side: 0,
         })
     }
 
@@ -81,19 +87,40 @@ impl RemoteHosts {
         &self.logs[first.unwrap_or_default()]
     }
 
-    /// Connects to the host of a worker and returns the command of the worker there.
-    fn command(&self, worker: usize) -> Result<BootCommand, ConnectError> {
+    /// Returns what the worker of a side on a host does, for others that want the lock of the machine.
+    fn purpose(&self, host: &str, side: usize) -> String {
+        let Self { purpose, .. } = self;
+        match self.sides {
+            1 => format!("{purpose} for '{host}'"),
+            _ => format!("{purpose} for '{host}', {}", LEVELS[side]),
+        }
+    }
+
+    /// Returns the purposes of all workers of the run but the one with this purpose.
+    fn other_purposes(&self, purpose: &str) -> Vec<String> {
+        let sides = 0..self.sides;
+        let of_host = |host: &Arc<dyn RemoteHost>| {
+            sides.clone().map(|side| self.purpose(host.name(), side)).collect::<Vec<_>>()
+        };
+        let all = self.hosts.hosts.iter().flat_map(of_host);
+        all.filter(|other| other != purpose).collect()
+    }
+
+    /// Connects to the host of a worker and returns the command of the worker of a side there.
+    fn command(&self, worker: usize, side: &Side) -> Result<BootCommand, ConnectError> {
         let host = self.host(worker);
+        let purpose = self.purpose(host.name(), self.side);
         let options = RemoteOptions {
-            purpose: self.purpose.clone(),
+            others: self.other_purposes(&purpose),
+            purpose,
             takes_lock: self.hosts.is_first_on_host(worker),
             waits: self.waits,
-            nice: self.hosts.nice,
+            nice: side.nice.unwrap_or(self.hosts.nice),
             cpus: host.cpus().to_vec(),
             max_silence: u64::try_from(MAX_SILENCE.as_millis()).unwrap_or(u64::MAX),
         };
         let command =
-            host.worker(&options).inspect_err(|error| self.log(worker).add(&error.why))?;
+            host.worker(side, &options).inspect_err(|error| self.log(worker).add(&error.why))?;
         Ok(BootCommand::of_host(command, Arc::clone(self.log(worker))))
     }
 }
@@ -126,11 +153,24 @@ impl Location {
         Ok(Self::Guests { guests, artefacts })
     }
 
-    /// Returns the command that boots the guest of a worker, or connects to its host.
+    /// Returns it for the workers of the side with an index.
+    #[must_use]
+    pub(super) fn of_side(mut self, index: usize) -> Self {
+        if let Self::Hosts(hosts) = &mut self {
+            hosts.side = index;
+        }
+        self
+    }
+
+    /// Returns the command that boots the guest of a worker, or starts the worker of a side on its host.
     ///
     /// # Errors
     /// Returns the failure of an artefact or of what the guest needs outside of it, or why the host cannot be used.
-    pub(super) fn boot_command(&self, worker: usize) -> Option<Result<BootCommand, ConnectError>> {
+    pub(super) fn boot_command(
+        &self,
+        worker: usize,
+        side: &Side,
+    ) -> Option<Result<BootCommand, ConnectError>> {
         let final_error =
             |failure: Failure| ConnectError { why: failure.to_string(), is_temporary: false };
         match self {
@@ -139,7 +179,7 @@ impl Location {
                 let start = &guests.hosts.get(worker)?.guest.start;
                 Some(start(artefacts).map_err(final_error))
             }
-            Self::Hosts(hosts) => Some(hosts.command(worker)),
+            Self::Hosts(hosts) => Some(hosts.command(worker, side)),
         }
     }
 
@@ -188,6 +228,14 @@ impl Location {
             }
             Self::Hosts(hosts) => format!("the worker on '{}'", hosts.host(worker).name()),
             Self::Host | Self::Guests { .. } => "the worker".into(),
+        }
+    }
+
+    /// Returns whether two workers are on one host, given whether their machines have one name.
+    pub(super) fn is_one_host(&self, worker: usize, other: usize, has_one_name: bool) -> bool {
+        match self {
+            Self::Hosts(hosts) => hosts.host(worker).name() == hosts.host(other).name(),
+            Self::Host | Self::Guests { .. } => has_one_name,
         }
     }
 

@@ -280,9 +280,10 @@ fn start_workers<'a>(
     let (processes, mut supervisors, mut environments) =
         (Processes::default(), Vec::new(), Vec::new());
     let this_program = [Side::default()];
-    for side in if request.sides.is_empty() { &this_program[..] } else { &request.sides } {
+    let sides = if request.sides.is_empty() { &this_program[..] } else { &request.sides };
+    for (index, side) in sides.iter().enumerate() {
         let supervisor = Supervisor::new(request.interrupted, side.clone(), processes.clone());
-        let mut supervisor = supervisor.with_location(location.clone());
+        let mut supervisor = supervisor.with_location(location.clone().of_side(index));
         let mut report = |delay: Delay| {
             observer.event(Event::Delayed(&delay));
             Ok(())

@@ -160,7 +160,8 @@ impl<'a> Supervisor<'a> {
             let (side, location, index) =
                 (self.side.clone(), self.location.clone(), self.workers.len());
             self.add(move || {
-                location.boot_command(index).unwrap_or_else(|| Ok(side.worker().into()))
+                let elsewhere = location.boot_command(index, &side);
+                elsewhere.unwrap_or_else(|| Ok(side.worker().into()))
             });
         }
         let mut started = Vec::new();
@@ -349,11 +350,15 @@ impl<'a> Supervisor<'a> {
         })
     }
 
-    /// Checks that a worker runs where it ran before, and that the workers of one host have one environment.
+    /// Checks that a worker runs where it ran before, and that the workers of one host have one environment. Two names of a
+    /// machine may have different variables.
     fn keep_origin(&mut self, index: usize, origin: Origin) -> Result<(), RunError> {
         let is_other = |(at, worker): (usize, &WorkerSlot)| {
             let before = worker.origin.as_ref();
-            before.is_some_and(|one| *one != origin && (at == index || one.host == origin.host))
+            let is_same = |one: &Origin| {
+                at == index || self.location.is_one_host(at, index, one.host == origin.host)
+            };
+            before.is_some_and(|one| *one != origin && is_same(one))
         };
         if self.workers.iter().enumerate().any(is_other) {
             let what = "the machine changed under the run (host name, governor, huge pages, …)";

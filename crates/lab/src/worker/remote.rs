@@ -49,7 +49,7 @@ pub(super) fn prepare(options: &RemoteOptions) -> Result<Option<MachineLock>, En
     if !options.takes_lock {
         return Ok(None);
     }
-    let lock = take_lock(options)?;
+    let Some(lock) = take_lock(options)? else { return Ok(None) };
     // Another run may use them until the lock is taken.
     let left = machine::setting::restore_left();
     left.restored.iter().for_each(|path| log(&format!("{}: restored", path.display())));
@@ -59,9 +59,9 @@ pub(super) fn prepare(options: &RemoteOptions) -> Result<Option<MachineLock>, En
     Ok(Some(lock))
 }
 
-/// Takes the lock of the machine. An earlier worker of the same run may still be ending; other runs are waited for only if
-/// the user wants that.
-fn take_lock(options: &RemoteOptions) -> Result<MachineLock, Ended> {
+/// Takes the lock of the machine; `None` if another worker of the run has it, because two hosts of the run are this machine. An
+/// earlier worker of the same run may still be ending; other runs are waited for only if the user wants that.
+fn take_lock(options: &RemoteOptions) -> Result<Option<MachineLock>, Ended> {
     let (start, mut is_reported) = (Instant::now(), false);
     let interrupted = AtomicBool::new(false);
     loop {
@@ -73,8 +73,12 @@ fn take_lock(options: &RemoteOptions) -> Result<MachineLock, Ended> {
         };
         let holder = match MachineLock::take(request, &mut NoObserver) {
             Err(RunError::Busy(holder)) => holder,
-            taken => return taken.map_err(|why| refused(why.to_string())),
+            taken => return taken.map(Some).map_err(|why| refused(why.to_string())),
         };
+        if options.others.iter().any(|other| has_purpose(&holder, other)) {
+            log(&format!("another worker of the run has the lock of this machine: {holder}"));
+            return Ok(None);
+        }
         let is_same_run = has_purpose(&holder, &options.purpose);
         let is_ending = is_same_run && start.elapsed() < MAX_LOCK_WAIT;
         if !options.waits && !is_ending {

@@ -24,12 +24,12 @@ pub(crate) struct HostArgs {
     pub(crate) config: ConfigArgs,
 }
 
-/// The hosts on which a run is measured.
+/// The hosts on which a run, or both sides of a comparison, are measured.
 #[derive(Args)]
 pub(crate) struct RunHosts {
     /// Host on which to measure, instead of on this one: of tollgate.toml, or a name for ssh; ROLE=HOST for one role of an
     /// experiment (repeatable)
-    #[arg(long = "host", value_name = "HOST|ROLE=HOST", conflicts_with = "guest")]
+    #[arg(long = "host", value_name = "HOST|ROLE=HOST")]
     pub(crate) hosts: Vec<String>,
     #[command(flatten)]
     pub(crate) config: ConfigArgs,

@@ -22,17 +22,22 @@ use crate::{LAB, SUITES, select};
 
 /// Prints the ratio of every point that two sides share: repeated runs, or with `--run` programs or settings that it
 /// measures.
-pub(crate) fn compare(args: &Compare) -> Result<u8, CliError> {
-    if args.run { compare_sides(args) } else { compare_runs(args) }
+pub(crate) fn compare(args: Compare) -> Result<u8, CliError> {
+    if args.run { compare_sides(args) } else { compare_runs(&args) }
 }
 
 /// Measures both sides within one run and prints the ratio of every point.
-fn compare_sides(args: &Compare) -> Result<u8, CliError> {
+fn compare_sides(mut args: Compare) -> Result<u8, CliError> {
+    let hosts = super::hosts::of_run(&args.hosts, &mut args.measure, None)?;
+    let args = &args;
     let sides = [&args.a, &args.b].map(|text| side_of(text));
     let sides = sides.into_iter().collect::<Result<Vec<_>, _>>()?;
     let MeasureArgs { results, rounds: _, time, fresh, seed, wait, allow, set } = &args.measure;
     let options = option::read(SUITES, allow, set);
-    let Selected { profile, experiments } = crossed_experiments(args)?;
+    let place = if hosts.is_some() { Place::Elsewhere } else { Place::Host };
+    let Selected { profile, experiments } = crossed_experiments(args, place)?;
+    let of_first = experiments.first().map(|one| one.roles.clone()).unwrap_or_default();
+    let hosts = hosts.map(|hosts| hosts.in_order_of(&of_first));
     match time {
         Some(time) => forecast::report_time(&experiments, *time)?,
         None => forecast::report_rounds(&experiments, None)?,
@@ -50,7 +55,7 @@ fn compare_sides(args: &Compare) -> Result<u8, CliError> {
         lacking: None,
         sides,
         guests: None,
-        hosts: None,
+        hosts,
         waits: *wait,
         lock: None,
         options: options.map_err(CliError::usage)?,
@@ -67,11 +72,11 @@ fn compare_sides(args: &Compare) -> Result<u8, CliError> {
 }
 
 /// Returns the selected experiments, measured by both sides.
-fn crossed_experiments(args: &Compare) -> Result<Selected, CliError> {
+fn crossed_experiments(args: &Compare, place: Place) -> Result<Selected, CliError> {
     let selection =
         SelectionArgs { names: args.names.clone(), points: args.points.clone(), claim: Vec::new() };
     let catalogue = select::catalogue(&args.points.files)?;
-    let mut selected = select::select_experiments(&catalogue, &selection, Place::Host)?;
+    let mut selected = select::select_experiments(&catalogue, &selection, place)?;
     selected.experiments.iter_mut().for_each(side::cross);
     run::set_rounds(args.measure.rounds, &mut selected.experiments)?;
     Ok(selected)

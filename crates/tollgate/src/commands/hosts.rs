@@ -13,7 +13,7 @@ use machine::capability::{Capability, State};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::arguments::{ConfigArgs, HostsCommand, Run};
+use crate::arguments::{ConfigArgs, HostsCommand, MeasureArgs, RunHosts};
 use crate::error::CliError;
 use crate::output::{print, print_json, print_plain};
 use crate::select::quoted;
@@ -273,26 +273,30 @@ pub(super) fn doctor(name: &str, config: &ConfigArgs, is_json: bool) -> Result<u
 
 /// Returns the hosts of a run; `None` if it is measured on this host or in a guest. Sets the results folder and the options
 /// of the run to those of its hosts, unless the user sets others.
-pub(super) fn of_run(args: &mut Run) -> Result<Option<Hosts>, CliError> {
-    if args.hosts.hosts.is_empty() {
+pub(super) fn of_run(
+    hosts: &RunHosts,
+    measure: &mut MeasureArgs,
+    nice: Option<i32>,
+) -> Result<Option<Hosts>, CliError> {
+    if hosts.hosts.is_empty() {
         return Ok(None);
     }
     // A path of this machine says nothing about a file there.
-    if args.measure.allow.iter().any(|feature| feature == "code") {
+    if measure.allow.iter().any(|feature| feature == "code") {
         let why =
             "--allow code: its files are on this machine, not on the host; run tollgate there";
         return Err(CliError::usage(why));
     }
-    let config = load(&args.hosts.config)?;
-    let (roles, names) = roles_and_names(&args.hosts.hosts)?;
+    let config = load(&hosts.config)?;
+    let (roles, names) = roles_and_names(&hosts.hosts)?;
     let declared = names.iter().map(|name| config.host(name)).collect::<Result<Vec<_>, _>>();
     let declared = declared.map_err(CliError::usage)?;
     if let Some(results) = declared.iter().find_map(|host| host.results.clone())
-        && args.measure.results == Path::new(DEFAULT_RESULTS)
+        && measure.results == Path::new(DEFAULT_RESULTS)
     {
-        args.measure.results = results;
+        measure.results = results;
     }
-    add_options(&mut args.measure.set, &declared)?;
+    add_options(&mut measure.set, &declared)?;
     let program = program()?;
     // Roles on one host share its connection.
     let mut connected: BTreeMap<String, Arc<dyn RemoteHost>> = BTreeMap::new();
@@ -306,7 +310,7 @@ pub(super) fn of_run(args: &mut Run) -> Result<Option<Hosts>, CliError> {
         connected.insert(name, Arc::clone(&host));
         hosts.push(host);
     }
-    Ok(Some(Hosts { hosts, roles, nice: args.priority.unwrap_or_default() }))
+    Ok(Some(Hosts { hosts, roles, nice: nice.unwrap_or_default() }))
 }
 
 /// Splits `ROLE=HOST` words; one word without a role is a host for all roles.

@@ -40,7 +40,7 @@ pub(crate) fn run(mut args: Run) -> Result<u8, CliError> {
     if args.slurm.slurm {
         return super::slurm::submit(&args);
     }
-    let hosts = super::hosts::of_run(&mut args)?;
+    let hosts = super::hosts::of_run(&args.hosts, &mut args.measure, args.priority)?;
     let args = &args;
     let guest = args.guest.guest.as_deref().map(vm::declaration::find).transpose();
     let guest = guest.map_err(CliError::usage)?;

@@ -163,11 +163,8 @@ impl TwoHosts {
             [start("generator", (&near.0, "127.0.0.1"))?, start("dut", (&far.0, "10.112.0.2"))?];
         let mut text = String::new();
         for role in ["generator", "dut"] {
-            let lock = bench.path().join(format!("lock-{role}"));
             text += &format!(
-                "[host.{role}]\nconfig = \"{role}/ssh_config\"\nset = {{ {role}-interface = \"{DATA}\" }}\n\
-                 environment = {{ TOLLGATE_LOCK = \"{}\" }}\n",
-                lock.display()
+                "[host.{role}]\nconfig = \"{role}/ssh_config\"\nset = {{ {role}-interface = \"{DATA}\" }}\n"
             );
         }
         fs::write(bench.path().join("tollgate.toml"), text).unwrap();

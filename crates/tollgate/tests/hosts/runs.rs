@@ -1,11 +1,14 @@
 //! Checks of hosts, and runs on them.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use lab::journal::Run;
+use lab::sample::Sample;
 use serde_json::Value;
 
-use crate::harness::{Bench, TIMEOUT};
+use crate::harness::{Bench, TIMEOUT, succeeded, was_made};
 use crate::sshd::Sshd;
 use crate::{command, counts, exits, failures, measure};
 
@@ -186,9 +189,9 @@ fn roles_run_on_a_host_each() {
     let Some(_sshd) = Sshd::start(&bench, "roles on hosts") else { return };
     let path = bench.path().join("tollgate.toml");
     let text = fs::read_to_string(&path).unwrap();
-    // One machine with two names, so each has its lock.
-    let lock = bench.path().join("other-lock");
-    let other = format!("[host.other.environment]\nTOLLGATE_LOCK = \"{}\"\n", lock.display());
+    // One machine with two names, which may have different variables: its lock is taken once.
+    let tunable = "glibc.cpu.x86_non_temporal_threshold=0x404040";
+    let other = format!("[host.other.environment]\nGLIBC_TUNABLES = \"{tunable}\"\n");
     fs::write(&path, format!("{text}{other}")).unwrap();
     let roles = ["--host", "dut=dut", "--host", "generator=other"];
     measure(&bench, &[&["run", "planted/roles", "--rounds", "2", "--quiet"][..], &roles].concat());
@@ -198,9 +201,75 @@ fn roles_run_on_a_host_each() {
     assert!(hosts.contains(&"dut=dut".to_owned()) && hosts.contains(&"generator=other".to_owned()));
     assert_eq!(failures(&run), Vec::<String>::new());
     assert!(run.folder.join("logs/dut.log").exists() && run.folder.join("logs/other.log").exists());
+    assert_eq!(run.record.environments.len(), 2);
+    let log = fs::read_to_string(run.folder.join("logs/other.log")).unwrap();
+    assert!(log.contains("another worker of the run has the lock of this machine"), "{log}");
     let wrong = ["run", "planted/delay", "--host", "dut=dut", "--host", "generator=other"];
     let (_, errors) = exits(&bench, &wrong, 2);
     assert!(errors.contains("it has no roles, and --host names"), "{errors}");
+    bench.wait_for_no_processes(TIMEOUT);
+}
+
+/// Returns the newest run of a comparison.
+#[track_caller]
+fn compared(bench: &Bench) -> Run {
+    let newest = lab::journal::newest(&bench.path().join("results/compare"));
+    lab::journal::open(&newest.unwrap()).unwrap()
+}
+
+/// Compares two sides on the host `dut`, in a run that may fail only because a busy machine made points void.
+#[track_caller]
+fn compare(bench: &Bench, old: &str, new: &str, more: &[&str]) -> Value {
+    let words = ["compare", "--run", old, new, "planted/delay", "--rounds", "2", "--json"];
+    let output = command(bench, &[&words[..], &["--host", "dut"], more].concat()).output().unwrap();
+    let newest = lab::journal::newest(&bench.path().join("results/compare"));
+    let errors = String::from_utf8_lossy(&output.stderr);
+    succeeded(&output, &newest.unwrap_or_else(|why| panic!("{why}: {errors}")));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn two_sides_are_compared_on_a_host() {
+    let bench = Bench::new();
+    let Some(_sshd) = Sshd::start(&bench, "compare --run --host") else { return };
+    let printed = compare(&bench, "-", "nice=5 TOLLGATE_PLANTED_EFFECT=20%", &[]);
+    bench.validate("compare-run", &printed);
+    let run = compared(&bench);
+    assert!(run.folder.ends_with("results/compare/dut-quick-1"), "{}", run.folder.display());
+    assert_eq!(failures(&run), Vec::<String>::new());
+    assert_eq!((run.record.hosts.len(), run.record.sides.len()), (1, 2));
+    assert_eq!(run.record.sides[0].digest, run.record.sides[1].digest);
+    assert_eq!(run.record.sides[1].side.nice, Some(5));
+    // The variable has its effect there.
+    let median = |side: &str| {
+        let of_side = |sample: &&Sample| was_made(sample) && sample.point.text("side") == side;
+        let times = run.samples.iter().filter(of_side).map(|sample| sample.values["time"]);
+        let mut times: Vec<f64> = times.collect();
+        times.sort_by(f64::total_cmp);
+        times.get(times.len() / 2).copied()
+    };
+    match (median("old"), median("new")) {
+        (Some(old), Some(new)) => assert!(new > old, "{new} and {old}"),
+        missing => machine::untested::note("sides on a host", &format!("void: {missing:?}")),
+    }
+    let log = fs::read_to_string(run.folder.join("logs/dut.log")).unwrap();
+    assert!(log.contains("another worker of the run has the lock of this machine"), "{log}");
+    // Another build is copied to the host.
+    let mut program = fs::read(env!("CARGO_BIN_EXE_tollgate")).unwrap();
+    program.push(0);
+    let other = bench.path().join("tollgate-old");
+    fs::write(&other, program).unwrap();
+    fs::set_permissions(&other, PermissionsExt::from_mode(0o755)).unwrap();
+    compare(&bench, "./tollgate-old", "-", &["--fresh"]);
+    let run = compared(&bench);
+    assert_eq!(failures(&run), Vec::<String>::new());
+    let [old, new] = &run.record.sides[..] else { panic!() };
+    assert!(old.digest.is_some() && old.digest != new.digest, "{old:?}");
+    assert_eq!(files(&Sshd::cache(&bench).join("tollgate/programs")).len(), 2);
+    fs::write(&other, "no program").unwrap();
+    let words = ["compare", "--run", "./tollgate-old", "-", "planted/delay", "--host", "dut"];
+    let (_, errors) = exits(&bench, &words, 1);
+    assert!(errors.contains("host 'dut': the program does not run there"), "{errors}");
     bench.wait_for_no_processes(TIMEOUT);
 }
 
