@@ -29,6 +29,8 @@ pub const LOGS: &str = "logs";
 const MAX_LOG: usize = 16 << 20;
 /// The maximum size of lines that precede the folder of the run, in bytes.
 const MAX_PENDING: usize = 64 << 10;
+/// The role whose host measures the experiments without roles: the device under test.
+const DUT: &str = "dut";
 
 /// Why a host cannot be reached.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -119,9 +121,13 @@ impl Hosts {
         self.hosts.iter().enumerate().map(record).collect()
     }
 
-    /// Returns them in the order of the roles of an experiment; unchanged if it has other roles.
+    /// Returns them in the order of the roles of an experiment; unchanged if it has other roles. If it has none, the host that
+    /// measures it comes first.
     #[must_use]
     pub fn in_order_of(mut self, roles: &[String]) -> Self {
+        let mut first_dut = self.roles.clone();
+        first_dut.sort_by_key(|role| role != DUT);
+        let roles = if roles.is_empty() { &first_dut[..] } else { roles };
         let position = |role: &String| self.roles.iter().position(|given| given == role);
         let order: Option<Vec<usize>> = roles.iter().map(position).collect();
         let is_of_all = |order: &Vec<usize>| order.len() == self.roles.len();
@@ -132,17 +138,21 @@ impl Hosts {
         self
     }
 
-    /// Checks that an experiment with these roles can be measured there.
+    /// Checks that an experiment with these roles can be measured there. One without roles is measured on the host of the device
+    /// under test.
     ///
     /// # Errors
     /// Returns one line if each host has a role and the experiment has other roles.
     pub(crate) fn check_roles(&self, roles: &[String]) -> Result<(), String> {
-        if self.roles.is_empty() || self.roles == roles {
+        let is_of_dut = roles.is_empty() && self.roles.first().is_some_and(|role| role == DUT);
+        if self.roles.is_empty() || self.roles == roles || is_of_dut {
             return Ok(());
         }
         let given = self.roles.join(", ");
         Err(match roles {
-            [] => format!("it has no roles, and --host names {given}; use --host HOST"),
+            [] => format!(
+                "it has no roles, and --host names {given}; use --host HOST, or --host {DUT}=HOST"
+            ),
             roles => {
                 let words: Vec<_> =
                     roles.iter().map(|role| format!("--host {role}=HOST")).collect();
@@ -336,8 +346,12 @@ mod tests {
         assert!(two.is_first_on_host(0) && two.is_first_on_host(1));
         let records: Vec<_> = two.records().iter().map(ToString::to_string).collect();
         assert_eq!(records, ["dut=b", "generator=a"]);
-        let why = two.check_roles(&[]).unwrap_err();
-        assert!(why.starts_with("it has no roles"), "{why}");
+        assert_eq!(two.check_roles(&[]), Ok(()), "on the host of the device under test");
+        let alone = hosts(&["a", "b"], &["generator", "dut"]).in_order_of(&[]);
+        assert_eq!((alone.name().as_str(), alone.check_roles(&[])), ("b+a", Ok(())));
+        let copies = hosts(&["a", "b"], &["writer", "reader"]).in_order_of(&[]);
+        let why = copies.check_roles(&[]).unwrap_err();
+        assert!(why.starts_with("it has no roles, and --host names writer, reader"), "{why}");
         let why = two.check_roles(&["nic".into()]).unwrap_err();
         assert!(why.ends_with("use --host nic=HOST"), "{why}");
         for one in [hosts(&["a"], &[]), hosts(&["a"], &[]).in_order_of(&[])] {

@@ -221,7 +221,8 @@ pub(crate) struct SelectionArgs {
     pub(crate) names: Vec<String>,
     #[command(flatten)]
     pub(crate) points: PointArgs,
-    /// Only points that these claims need; the source of tollgate's promises is 'tollgate' (repeatable)
+    /// Only points that these claims need: an ID, or a source by the first word of its IDs, e.g. enso; that of tollgate's
+    /// promises is 'tollgate' (repeatable)
     #[arg(long, value_name = "ID|SOURCE")]
     pub(crate) claim: Vec<String>,
 }

@@ -92,6 +92,37 @@ pub(crate) fn select_experiments(
     Ok(Selected { profile, experiments })
 }
 
+/// Returns the roles of the first experiment that has some.
+pub(crate) fn roles(experiments: &[Experiment]) -> &[String] {
+    let with_roles = experiments.iter().find(|one| !one.roles.is_empty());
+    with_roles.map(|one| one.roles.as_slice()).unwrap_or_default()
+}
+
+/// Adds the experiments of the suites of claims whose roles have a host each, if nothing but claims was selected: an evaluation on
+/// several hosts includes what only they can measure.
+pub(crate) fn add_of_roles(
+    catalogue: &Catalogue,
+    selection: &SelectionArgs,
+    (profile, roles): (Profile, &[String]),
+    experiments: &mut Vec<Experiment>,
+) -> Result<(), CliError> {
+    let SelectionArgs { names, points, claim } = selection;
+    let has_filter = points.filter.is_some() || !points.levels.is_empty() || points.each_level;
+    if claim.is_empty() || !names.is_empty() || has_filter || roles.is_empty() {
+        return Ok(());
+    }
+    let roles: BTreeSet<&String> = roles.iter().collect();
+    let is_of_roles = |one: &Experiment| one.roles.iter().collect::<BTreeSet<_>>() == roles;
+    let suites: BTreeSet<String> = experiments.iter().map(|one| one.suite.clone()).collect();
+    for one in catalogue.experiments(profile)? {
+        let is_new = experiments.iter().all(|known| known.id() != one.id());
+        if is_of_roles(&one) && is_new && suites.contains(&one.suite) {
+            experiments.push(one);
+        }
+    }
+    Ok(())
+}
+
 /// Checks that each name is a suite or an experiment.
 fn check_names(experiments: &[Experiment], names: &[String]) -> Result<(), CliError> {
     for name in names {
@@ -285,7 +316,7 @@ pub(crate) fn suite_of(experiment: &Experiment) -> Result<&'static Suite, CliErr
         .ok_or_else(|| CliError::failed(format!("unknown suite '{}'", experiment.suite)))
 }
 
-/// Returns the claims selected by names: a suite, a source or an ID. No names select all claims but
+/// Returns the claims selected by names: a suite, a source, the short name of a source, or an ID. No names select all claims but
 /// those on the self-test suites.
 pub(crate) fn select_claims(
     catalogue: &Catalogue,
@@ -297,7 +328,9 @@ pub(crate) fn select_claims(
         // The source 'tollgate' selects the promises on boundaries only.
         let is_on_instrument = claim.is_promise() && is_self_test(suite);
         let is_source = claim.source == *name && !is_on_instrument;
-        claim.id == *name || suite == name || is_source
+        // The IDs of a published source begin with its short name.
+        let is_short = !claim.is_promise() && claim.id.split('-').next() == Some(name.as_str());
+        claim.id == *name || suite == name || is_source || is_short
     };
     if let Some(name) = names.iter().find(|name| !all.iter().any(|claim| matches(claim, name))) {
         let line = format!(
@@ -347,6 +380,48 @@ mod tests {
         assert_eq!(selected(None, &[standard]), Profile::Standard);
         assert_eq!(selected(None, &[standard, quick]), Profile::Quick);
         assert_eq!(selected(Some(Profile::Full), &[standard]), Profile::Full);
+    }
+
+    #[test]
+    fn the_short_name_of_a_source_selects_its_published_claims() {
+        let catalogue = catalogue(&[]).unwrap();
+        let ids = |name: &str| -> Vec<String> {
+            let claims = select_claims(&catalogue, &[name.to_owned()]).unwrap();
+            claims.into_iter().map(|claim| claim.id).collect()
+        };
+        let enso = ids("enso");
+        assert!(enso.len() > 10 && enso.iter().all(|id| id.starts_with("enso-")), "{enso:?}");
+        assert!(ids("Ensō evaluation").iter().all(|id| enso.contains(id)));
+        assert!(select_claims(&catalogue, &["enso-".to_owned()]).is_err());
+        assert!(select_claims(&catalogue, &["pipes".to_owned()]).is_err(), "promises have none");
+    }
+
+    #[test]
+    fn an_evaluation_on_two_hosts_includes_the_experiments_of_their_roles() {
+        let catalogue = catalogue(&[]).unwrap();
+        let added = |claim: &[&str], names: &[&str], roles: &[&str]| {
+            let words = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect();
+            let points = PointArgs {
+                profile: None,
+                filter: None,
+                levels: Vec::new(),
+                each_level: false,
+                files: Vec::new(),
+            };
+            let selection = SelectionArgs { names: words(names), points, claim: words(claim) };
+            let Selected { profile, mut experiments } =
+                select_experiments(&catalogue, &selection, Place::Elsewhere).unwrap();
+            let (before, roles): (usize, Vec<String>) = (experiments.len(), words(roles));
+            add_of_roles(&catalogue, &selection, (profile, &roles), &mut experiments).unwrap();
+            assert_eq!(super::roles(&experiments).is_empty(), before == experiments.len());
+            experiments[before..].iter().map(Experiment::id).collect::<Vec<_>>()
+        };
+        let of_two = ["stream/two-host-rate", "stream/two-host-rtt"];
+        assert_eq!(added(&["enso"], &[], &["generator", "dut"]), of_two);
+        assert!(added(&["enso"], &[], &[]).is_empty());
+        assert!(added(&["enso"], &[], &["dut"]).is_empty(), "one of them has no host");
+        assert!(added(&["enso"], &["stream/rtt-vs-load"], &["generator", "dut"]).is_empty());
+        assert!(added(&["mpx"], &[], &["generator", "dut"]).is_empty(), "another suite");
     }
 
     #[test]

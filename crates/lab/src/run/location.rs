@@ -331,9 +331,14 @@ fn guest_slowdown(guests: impl Iterator<Item = u32>, cpus: usize) -> u32 {
     GUEST_SLOWDOWN.saturating_mul(guests.sum::<u32>().div_ceil(cpus.max(1)).max(1))
 }
 
-/// Names the host in the error of a sample, unless roles are on several: then the error names its role, with the host name.
+/// Names the host in the error of a sample, unless it has roles on several: then the error names its role, with the host name.
 fn of_host(mut sample: Sample, hosts: &Hosts) -> Sample {
-    let [host] = hosts.hosts.as_slice() else { return sample };
+    let host = match hosts.hosts.as_slice() {
+        [host] => host,
+        // The first one measures what has no roles.
+        [host, ..] if sample.parts.is_empty() => host,
+        _ => return sample,
+    };
     sample.error = sample.error.map(|error| match format!("'{}'", host.name()) {
         // The error of a lost worker.
         name if error.why.contains(&name) => error,

@@ -36,8 +36,7 @@ fn compare_sides(mut args: Compare) -> Result<u8, CliError> {
     let options = option::read(SUITES, allow, set);
     let place = if hosts.is_some() { Place::Elsewhere } else { Place::Host };
     let Selected { profile, experiments } = crossed_experiments(args, place)?;
-    let of_first = experiments.first().map(|one| one.roles.clone()).unwrap_or_default();
-    let hosts = hosts.map(|hosts| hosts.in_order_of(&of_first));
+    let hosts = hosts.map(|hosts| hosts.in_order_of(select::roles(&experiments)));
     match time {
         Some(time) => forecast::report_time(&experiments, *time)?,
         None => forecast::report_rounds(&experiments, None)?,

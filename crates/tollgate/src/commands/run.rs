@@ -50,8 +50,9 @@ pub(crate) fn run(mut args: Run) -> Result<u8, CliError> {
     let catalogue = select::catalogue(&args.selection.points.files)?;
     let Selected { profile, mut experiments } =
         select::select_experiments(&catalogue, &args.selection, place)?;
-    let of_first = experiments.first().map(|one| one.roles.clone()).unwrap_or_default();
-    let hosts = hosts.map(|hosts| hosts.in_order_of(&of_first));
+    let roles = hosts.as_ref().map(|hosts| hosts.roles.as_slice()).unwrap_or_default();
+    select::add_of_roles(&catalogue, &args.selection, (profile, roles), &mut experiments)?;
+    let hosts = hosts.map(|hosts| hosts.in_order_of(select::roles(&experiments)));
     // How many cores another host has is not known yet.
     if is_default(args) && hosts.is_none() {
         let cores = machine::topology::Topology::detect().physical_cores();

@@ -1,6 +1,7 @@
 //! The roles `generator` and `dut` of the stream suite, in two network namespaces that a veth pair connects: both started by
 //! the lab, and on two hosts by a real SSH server in each namespace.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::process::{Output, Stdio};
 
@@ -10,7 +11,7 @@ use lab::sample::{FailureKind, Sample};
 use crate::harness::namespace::{self, Namespace, ip};
 use crate::harness::{self, Bench, TIMEOUT, was_made};
 use crate::sshd::{Options, Sshd};
-use crate::{command, exits};
+use crate::{command, counts, exits};
 
 /// The interfaces of the veth pair that carries the packets.
 const DATA: &str = "data0";
@@ -191,5 +192,41 @@ fn roles_on_two_hosts_exchange_packets() {
     let recorded: Vec<_> = journal.record.hosts.iter().map(ToString::to_string).collect();
     assert_eq!(recorded, ["dut=dut", "generator=generator"]);
     assert!(journal.folder.ends_with("results/dut+generator-quick-1") || samples.len() > 2);
+    bench.wait_for_no_processes(TIMEOUT);
+}
+
+#[test]
+fn claims_are_measured_on_two_hosts_and_resume() {
+    let bench = Bench::new();
+    let Some(hosts) = TwoHosts::start(&bench, "claims on two hosts") else { return };
+    // One claim of Ensō: others take minutes.
+    let words = ["run", "--claim", "enso-prefetch-latency", "--rounds", "1", "--allow", "network"];
+    let run = || {
+        let output = hosts.run(&bench, &[&words[..], &["--quiet"]].concat());
+        let newest = lab::journal::newest(&bench.path().join("results"));
+        let errors = String::from_utf8_lossy(&output.stderr);
+        harness::succeeded(&output, &newest.unwrap_or_else(|why| panic!("{why}: {errors}")));
+        bench.journal()
+    };
+    let first = run();
+    let experiments: BTreeSet<_> =
+        first.samples.iter().map(|sample| sample.experiment.as_str()).collect();
+    let expected = [EXPERIMENTS[0], EXPERIMENTS[1], "stream/rtt-vs-load"];
+    assert!(expected.iter().all(|one| experiments.contains(one)), "{experiments:?}");
+    made(&first, EXPERIMENTS[0]).iter().for_each(check);
+    // What has no roles is measured by the worker of the device under test only.
+    let alone = made(&first, "stream/rtt-vs-load");
+    assert!(alone.iter().all(|sample| sample.parts.is_empty()));
+    let log = fs::read_to_string(first.folder.join("logs/generator.log")).unwrap();
+    assert!(!log.contains("rtt-vs-load") && log.contains("two-host-rate"), "{log}");
+    // Each sample is a checkpoint.
+    let again = run();
+    assert_eq!(again.record.last_session(), 2);
+    let keys = |run: &Run| counts(run, "stream/two-host-rate");
+    assert_eq!(keys(&again), keys(&first));
+    if !alone.is_empty() {
+        let (output, _) = exits(&bench, &["plot"], 0);
+        assert!(output.contains("stream-rtt"), "{output}");
+    }
     bench.wait_for_no_processes(TIMEOUT);
 }

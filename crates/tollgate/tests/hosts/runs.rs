@@ -204,9 +204,19 @@ fn roles_run_on_a_host_each() {
     assert_eq!(run.record.environments.len(), 2);
     let log = fs::read_to_string(run.folder.join("logs/other.log")).unwrap();
     assert!(log.contains("another worker of the run has the lock of this machine"), "{log}");
-    let wrong = ["run", "planted/delay", "--host", "dut=dut", "--host", "generator=other"];
+    // What has no roles is measured on the device under test.
+    let both = ["run", "planted/delay", "planted/roles", "--rounds", "1", "--quiet"];
+    measure(&bench, &[&both[..], &roles, &["--fresh"]].concat());
+    let run = bench.journal();
+    assert_eq!(failures(&run), Vec::<String>::new());
+    assert!(!counts(&run, "planted/delay").is_empty());
+    assert!(!counts(&run, "planted/roles").is_empty());
+    let wrong = ["run", "copy/two-host-frames", "--host", "dut=dut", "--host", "generator=other"];
     let (_, errors) = exits(&bench, &wrong, 2);
-    assert!(errors.contains("it has no roles, and --host names"), "{errors}");
+    assert!(errors.contains("--host writer=HOST --host reader=HOST"), "{errors}");
+    let wrong = ["run", "planted/delay", "--host", "writer=dut", "--host", "reader=other"];
+    let (_, errors) = exits(&bench, &wrong, 2);
+    assert!(errors.contains("it has no roles, and --host names writer, reader"), "{errors}");
     bench.wait_for_no_processes(TIMEOUT);
 }
 
