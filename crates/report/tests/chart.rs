@@ -5,7 +5,10 @@
 use lab::figure::Axis;
 use proptest::prelude::*;
 use report::chart::{ImageFormat, render};
-use report::figure::{Cell, Curve, FigureError, Grid, GridRow, Mark, Panel, Picture, Plot};
+use report::figure::{
+    Cell, Curve, FigureError, Grid, GridRow, Mark, Panel, Picture, Plot, Published, PublishedCurve,
+    PublishedMark,
+};
 
 fn draw(plot: &Plot) -> Result<String, FigureError> {
     report::chart::draw(&Picture::Curves(plot.clone()))
@@ -41,6 +44,7 @@ fn lengths(curves: usize) -> Plot {
             .collect(),
         scale: lab::format::Scale::of(23.46e9, "B/s"),
         lines: vec![("memory limit".into(), 23.46)],
+        published: Published::default(),
         notes: vec!["bars: 95% intervals over 20 rounds; noise floor ±1.2%; host here".into()],
     }
 }
@@ -64,6 +68,36 @@ fn threads() -> Plot {
             .collect(),
         series: "length".into(),
         ..lengths(0)
+    }
+}
+
+/// Returns published values of a curve that the plot has, and of one that it lacks, the last one far above ours.
+fn published() -> Published {
+    let mark = |x: f64, y: f64| PublishedMark {
+        x,
+        level: format!("{x} B"),
+        y,
+        text: format!("{y} GB/s"),
+        source: 0,
+        claim: "a-claim".into(),
+    };
+    let curve =
+        |name: &str, style: usize, is_measured: bool, marks: Vec<PublishedMark>| PublishedCurve {
+            name: name.into(),
+            level: name.into(),
+            metric: "throughput".into(),
+            style,
+            is_measured,
+            marks,
+        };
+    Published {
+        sources: vec!["ESCAPE benchmarking, on the host of the example run".into()],
+        curves: vec![
+            curve("glibc", 0, true, vec![mark(16.0, 5.785), mark(256.0, 49.09)]),
+            curve("apex", 2, false, vec![mark(16.0, 5.4), mark(256.0, 1e6)]),
+        ],
+        lines: vec![("memory limit, ESCAPE benchmarking".into(), 12.0)],
+        ratios: Vec::new(),
     }
 }
 
@@ -171,6 +205,68 @@ fn every_curve_and_line_is_in_the_legend() {
     }
     assert!(svg.contains(">memory limit: 23.5</text>"));
     assert!(svg.contains("@font-face"), "the font is embedded");
+}
+
+#[test]
+fn published_values_are_hollow_and_name_their_source() {
+    let plot = Plot { published: published(), ..lengths(2) };
+    let svg = draw(&plot).unwrap();
+    let all: String =
+        svg.lines().filter_map(|line| line.split_once('>')?.1.strip_suffix("</text>")).collect();
+    for text in [
+        "published: ESCAPE",
+        "benchmarking, on the host",
+        "apex (published only)",
+        "published: memory limit,",
+        "benchmarking: 12",
+        "published values beyond the axis (arrows): apex 256 B 1000000 GB/s",
+    ] {
+        assert!(all.contains(text), "{text}: {all}");
+    }
+    // Marks of each curve, the arrow, and the entries of the legend.
+    let hollow = |colour: &str| {
+        let style = format!(r#"fill="none" stroke="{colour}" stroke-width="1.4""#);
+        svg.matches(&style).count()
+    };
+    assert_eq!((hollow("#0072b2"), hollow("#009e73"), hollow("#444444")), (2, 4, 1));
+    let boxes = texts(&svg);
+    for (at, text) in boxes.iter().enumerate() {
+        assert!(text.2 <= 175.0 / 25.4 * 96.0, "{text:?}");
+        assert!(!boxes[at + 1..].iter().any(|other| overlap(text, other)), "{text:?}");
+    }
+}
+
+#[test]
+fn published_values_leave_half_of_the_axis_to_ours() {
+    /// Returns the height between the lowest and the highest filled mark.
+    fn height(plot: &Plot) -> f32 {
+        let svg = draw(plot).unwrap();
+        let filled = svg.lines().filter(|line| line.contains("stroke=\"#ffffff\""));
+        let y = |line: &str| -> f32 {
+            line.split_once("d=\"M")
+                .unwrap()
+                .1
+                .split([' ', 'A', 'L'])
+                .nth(1)
+                .unwrap()
+                .parse()
+                .unwrap()
+        };
+        let ys: Vec<f32> = filled.map(y).collect();
+        let ends = |of: fn(f32, f32) -> f32| ys.iter().copied().reduce(of).unwrap();
+        ends(f32::max) - ends(f32::min)
+    }
+    let ours = lengths(1);
+    for (above, scale) in
+        [(1.5, Axis::Log10), (1e3, Axis::Log10), (1.5, Axis::Linear), (1e9, Axis::Linear)]
+    {
+        let mut published = published();
+        published.curves[0].marks[1].y = 600.0 * above;
+        let alone = Plot { y_scale: scale, lines: Vec::new(), ..ours.clone() };
+        let with = Plot { published, ..alone.clone() };
+        let (alone, with) = (height(&alone), height(&with));
+        assert!(with >= alone * 0.45, "{above} {scale:?}: {with} of {alone}");
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@
 mod synthetic;
 
 use lab::catalogue::DataFile;
-use lab::figure::{Axis, Figure, Y};
+use lab::figure::{Axis, Figure, PublishedValue, Y};
 use lab::journal::Run;
 use lab::measure::LIMITED;
 use lab::sample::Sample;
@@ -151,6 +151,67 @@ fn reference_lines_are_values_of_the_run() {
     let without = drawn(&format!("x = 'length'\n{line}"));
     assert!(without.lines.is_empty());
     assert!(without.notes.iter().any(|note| note.starts_with("no line 'limit': ")));
+}
+
+/// Returns a published value of a function at a length, or a ratio to another function.
+fn published(function: &str, length: &str, value: f64, base: Option<&str>) -> PublishedValue {
+    PublishedValue {
+        claim: format!("{function}-{length}"),
+        source: "a paper".into(),
+        on: Some("a Xeon".into()),
+        metric: "throughput".into(),
+        series: function.into(),
+        x: length.into(),
+        value,
+        relative_to: base.map(|base| (base.into(), length.into())),
+    }
+}
+
+#[test]
+fn published_values_are_at_their_points() {
+    let mut figure = figure("x = 'length'\nseries = 'function'\nx_scale = 'category'");
+    figure.published = vec![
+        published("naive", "4 KiB", 5e9, None),
+        // A length and a function that the run lacks.
+        published("naive", "1 KiB", 6e9, None),
+        published("apex", "16 B", 7e9, None),
+        published("rep", "16 B", 2.0, Some("glibc")),
+    ];
+    let plot = curves(&figure, &synthetic::run(12));
+    let levels: Vec<&str> = plot.x_levels.iter().map(|level| level.as_str()).collect();
+    assert_eq!(levels, ["16 B", "1 KiB", "4 KiB", "64 KiB", "16 MiB"]);
+    let names: Vec<_> = plot.curves.iter().map(|curve| curve.name.as_str()).collect();
+    assert_eq!(names, synthetic::FUNCTIONS);
+    let [naive, apex] = plot.published.curves.as_slice() else { panic!("{:?}", plot.published) };
+    assert_eq!((naive.style, naive.is_measured), (1, true));
+    assert_eq!((apex.style, apex.is_measured), (3, false));
+    let marks: Vec<_> = naive.marks.iter().map(|it| (it.x, it.y, it.text.as_str())).collect();
+    assert_eq!(marks, [(1.0, 6.0, "6 GB/s"), (2.0, 5.0, "5 GB/s")]);
+    let [ratio] = plot.published.ratios.as_slice() else { panic!("{:?}", plot.published) };
+    assert_eq!((ratio.x, &ratio.base, ratio.ratio), (0.0, &("glibc".to_owned(), 0.0), 2.0));
+    assert_eq!(plot.published.sources, ["a paper, on a Xeon"]);
+    // The unit of the axis is that of our values.
+    figure.published = vec![published("naive", "4 KiB", 5e3, None)];
+    assert_eq!(curves(&figure, &synthetic::run(12)).y_label, plot.y_label);
+}
+
+#[test]
+fn values_are_in_the_unit_of_the_figure() {
+    let text = "x = 'distance'\nwhere = {}\nunit = 'ticks'";
+    let mut in_ticks = figure(text);
+    in_ticks.experiment = "copy/latency".into();
+    in_ticks.x_unit = "m";
+    let run = synthetic::latencies(10);
+    let in_ns = Figure { unit: None, ..in_ticks.clone() };
+    let (ticks, ns) = (curves(&in_ticks, &run), curves(&in_ns, &run));
+    assert_eq!(
+        (ticks.y_label.as_str(), ticks.x_label.as_str()),
+        ("latency in ticks", "distance in m")
+    );
+    let hertz = run.samples[0].clock.unwrap().tsc_hertz;
+    for (ticks, ns) in ticks.curves[0].marks.iter().zip(&ns.curves[0].marks) {
+        assert!(near(ticks.y, ns.y * hertz / 1e9), "{ticks:?} {ns:?}");
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@
 mod synthetic;
 
 use lab::catalogue::DataFile;
-use lab::figure::Figure;
+use lab::figure::{Figure, PublishedValue};
 use lab::journal::Run;
 use report::figure::{Cell, Grid, Picture, Summaries, picture};
 
@@ -46,6 +46,53 @@ fn booleans(inverted_in_round_0: bool) -> Run {
         sample.values.values_mut().for_each(|it| *it = f64::from(u8::from(value)));
     }
     run
+}
+
+#[test]
+fn published_values_are_columns_next_to_ours() {
+    let value = |function: &str, value: f64, base: Option<&str>| PublishedValue {
+        claim: "a-claim".into(),
+        source: "a paper".into(),
+        on: None,
+        metric: "throughput".into(),
+        series: function.into(),
+        x: "4 KiB".into(),
+        value,
+        relative_to: base.map(|base| (base.into(), "4 KiB".into())),
+    };
+    let run = synthetic::run(12);
+    let grid = |text: &str, published: Vec<PublishedValue>| {
+        let figure = Figure { published, ..figure(text) };
+        match picture(&figure, &Summaries::new(&run)).unwrap() {
+            Picture::Grid(grid) => grid,
+            Picture::Curves(plot) => panic!("curves: {plot:?}"),
+        }
+    };
+    // A ratio is shown in grids of ratios only.
+    let absolute =
+        grid("x = 'length'", vec![value("naive", 5e9, None), value("naive", 2.0, Some("glibc"))]);
+    assert_eq!(names(&absolute), synthetic::FUNCTIONS);
+    let published = &absolute.panels[1];
+    assert_eq!(
+        (published.label.as_str(), published.columns.as_slice()),
+        ("published", &["4 KiB".to_owned()][..])
+    );
+    assert_eq!((&published.cells[0][0], text(&published.cells[1][0])), (&Cell::Blank, "5"));
+    assert_eq!(published.details[1][0], "published: 5; a paper; a-claim");
+    assert!(absolute.notes.contains(&"published: a paper".to_owned()), "{:?}", absolute.notes);
+    // A row that the run lacks is shown for its published value.
+    let ratios = grid(
+        "x = 'length'\ngroups = [['glibc', 'naive', 'mpx']]",
+        vec![
+            value("naive", 5e9, None),
+            value("naive", 2.0, Some("glibc")),
+            value("mpx", 1.44, Some("glibc")),
+        ],
+    );
+    assert_eq!(names(&ratios), ["glibc", "naive", "mpx", "rep"]);
+    let texts: Vec<&str> = ratios.panels[1].cells[1..3].iter().map(|row| text(&row[0])).collect();
+    assert_eq!(texts, ["2×", "1.44×"]);
+    assert_eq!(ratios.panels[0].cells[2], [Cell::Blank, Cell::Blank, Cell::Blank, Cell::Blank]);
 }
 
 #[test]

@@ -159,6 +159,42 @@ impl AxisScale {
     }
 }
 
+/// Returns the published values over which an axis extends: the nearest first, as long as our own values keep half of it,
+/// or of a logarithmic one that spans a factor of 10. The others are drawn at its ends.
+pub(super) fn readable(kind: Axis, own: &[f64], published: &[f64]) -> Vec<f64> {
+    let on_scale = |value: f64| match kind {
+        Axis::Log2 => value.log2(),
+        Axis::Log10 => value.log10(),
+        Axis::Linear | Axis::Category => value,
+    };
+    let (min_span, start) = match kind {
+        Axis::Log2 => (10f64.log2(), None),
+        Axis::Log10 => (1.0, None),
+        Axis::Linear | Axis::Category => (0.0, Some(0.0)),
+    };
+    let ends = || own.iter().copied().map(on_scale).filter(|end| end.is_finite()).chain(start);
+    let (Some(mut low), Some(mut high)) = (ends().reduce(f64::min), ends().reduce(f64::max)) else {
+        return Vec::new();
+    };
+    let max_span = 2.0 * (high - low).max(min_span);
+    let distance = |value: &f64| {
+        let at = on_scale(*value);
+        (low - at).max(at - high).max(0.0)
+    };
+    let mut nearest: Vec<f64> =
+        published.iter().copied().filter(|value| on_scale(*value).is_finite()).collect();
+    nearest.sort_by(|a, b| distance(a).total_cmp(&distance(b)));
+    let mut taken = Vec::new();
+    for value in nearest {
+        let ends = (low.min(on_scale(value)), high.max(on_scale(value)));
+        if ends.1 - ends.0 <= max_span || max_span == 0.0 {
+            (low, high) = ends;
+            taken.push(value);
+        }
+    }
+    taken
+}
+
 /// Widens a range by a share of it at both ends, an empty one by `min`.
 fn widened(low: f64, high: f64, share: f64, min: f64) -> (f64, f64) {
     let margin = if high > low { (high - low) * share } else { min };
@@ -207,6 +243,19 @@ mod tests {
         let ticks = scale.ticks(400.0, 11.0, true);
         assert_eq!(labels(&ticks), ["3000"]);
         assert!((ticks[0].at - 0.5).abs() < 1e-9);
+    }
+
+    #[test]
+    fn our_values_keep_half_of_an_axis_with_published_ones() {
+        // Ours span 2 decades: 2 more are available, to the nearest first.
+        let taken = readable(Axis::Log10, &[1.0, 100.0], &[1e6, 5.0, 4e3, 0.5, 0.0, f64::NAN]);
+        assert_eq!(taken, [5.0, 0.5, 4e3]);
+        // Ours span less than a decade, which counts as one.
+        assert_eq!(readable(Axis::Log10, &[1.0, 2.0], &[50.0, 200.0]), [50.0]);
+        // A linear axis starts at zero.
+        assert_eq!(readable(Axis::Linear, &[3.0, 4.0], &[8.0, 8.1, 0.1]), [0.1, 8.0]);
+        assert_eq!(readable(Axis::Linear, &[0.0], &[7.0]), [7.0]);
+        assert_eq!(readable(Axis::Log2, &[], &[7.0]), Vec::<f64>::new());
     }
 
     #[test]

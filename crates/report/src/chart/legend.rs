@@ -1,5 +1,6 @@
 //! The legend, to the right of the data.
 
+use super::axis::number;
 use super::font;
 use super::style::{self, Style};
 use super::svg::{Anchor, FAINT, INK, Svg, Text};
@@ -14,10 +15,22 @@ const MAX_NAME: f64 = 170.0;
 
 /// Entry of the legend.
 struct Entry {
-    /// Style of the curve; `None` for a reference line.
-    style: Option<Style>,
+    sample: Sample,
     /// Wrapped name.
     lines: Vec<String>,
+}
+
+/// What an entry stands for.
+enum Sample {
+    Curve(Style),
+    /// A reference line.
+    Line,
+    /// Published values of a level without a curve of ours.
+    Published(Style),
+    /// A source of published values.
+    Source,
+    /// A published value as a line.
+    PublishedLine,
 }
 
 /// The legend of a plot.
@@ -27,23 +40,31 @@ pub(super) struct Legend {
 }
 
 impl Legend {
-    /// Returns the legend of a plot, empty for a single curve without series or reference lines.
+    /// Returns the legend of a plot, empty for a single curve without series, reference lines or published values.
     pub(super) fn new(plot: &Plot) -> Self {
         let has_names = plot.curves.len() > 1 || !plot.series.is_empty();
-        let curve = |(number, name): (usize, &String)| Entry {
-            style: Some(Style::of_curve(number)),
-            lines: font::wrapped(name, SIZE, MAX_NAME),
-        };
-        let names = plot.curves.iter().map(|curve| &curve.name).enumerate();
-        let mut entries: Vec<_> = names.filter(|_| has_names).map(curve).collect();
-        entries.extend(plot.lines.iter().map(|(name, value)| Entry {
-            style: None,
-            lines: font::wrapped(
-                &format!("{name}: {}", super::axis::number(*value)),
-                SIZE,
-                MAX_NAME,
-            ),
-        }));
+        let entry =
+            |sample, name: &str| Entry { sample, lines: font::wrapped(name, SIZE, MAX_NAME) };
+        let mut entries = Vec::new();
+        for (number, curve) in plot.curves.iter().enumerate().filter(|_| has_names) {
+            entries.push(entry(Sample::Curve(Style::of_curve(number)), &curve.name));
+        }
+        for curve in plot.published.curves.iter().filter(|curve| !curve.is_measured) {
+            let name = format!("{} (published only)", curve.name);
+            entries.push(entry(Sample::Published(Style::of_curve(curve.style)), name.trim()));
+        }
+        let valued = |(name, value): &(String, f64)| format!("{name}: {}", number(*value));
+        entries.extend(plot.lines.iter().map(|line| entry(Sample::Line, &valued(line))));
+        for (at, source) in plot.published.sources.iter().enumerate() {
+            let mut marks = plot.published.curves.iter().flat_map(|curve| &curve.marks);
+            if marks.any(|mark| mark.source == at) {
+                entries.push(entry(Sample::Source, &format!("published: {source}")));
+            }
+        }
+        let lines = plot.published.lines.iter();
+        entries.extend(
+            lines.map(|line| entry(Sample::PublishedLine, &format!("published: {}", valued(line)))),
+        );
         Self { title: if has_names { plot.series.clone() } else { String::new() }, entries }
     }
 
@@ -69,13 +90,22 @@ impl Legend {
         }
         for entry in &self.entries {
             let (from, to) = ((left, y), (left + SAMPLE, y));
-            match entry.style {
-                Some(style) => {
+            let middle = left + SAMPLE / 2.0;
+            match &entry.sample {
+                Sample::Curve(style) => {
                     svg.line(from, to, &style.stroke());
-                    let mark = style.mark.path(left + SAMPLE / 2.0, y, 3.4);
+                    let mark = style.mark.path(middle, y, style::MARK);
                     svg.path(&mark, &format!(r#"fill="{}""#, style.colour));
                 }
-                None => svg.line(from, to, style::REFERENCE_LINE),
+                Sample::Line => svg.line(from, to, style::REFERENCE_LINE),
+                Sample::PublishedLine => svg.line(from, to, style::PUBLISHED_LINE),
+                Sample::Published(style) => {
+                    svg.path(&style.mark.path(middle, y, style::PUBLISHED_MARK), &style.hollow());
+                }
+                Sample::Source => {
+                    let outline = style::Shape::Circle.path(middle, y, style::PUBLISHED_MARK);
+                    svg.path(&outline, style::SOURCE);
+                }
             }
             for line in &entry.lines {
                 svg.text(line, text((left + SAMPLE + 8.0, y + 4.0)));

@@ -1,14 +1,14 @@
 //! Layout and drawing of plots.
 
-use super::axis::{AxisScale, Tick};
+use super::axis::{AxisScale, Tick, readable};
 use super::font;
 use super::legend::Legend;
-use super::style::{REFERENCE_LINE, Style};
+use super::style::{MARK, PUBLISHED_LINE, PUBLISHED_MARK, REFERENCE_LINE, Style};
 use super::svg::{
     Anchor, INK, LABEL, SLANT, Svg, TICK, Text, WIDTH, WIDTH_MM, notes_height, title_height,
     wrapped_notes, wrapped_title,
 };
-use crate::figure::{Curve, FigureError, Mark, Plot};
+use crate::figure::{Curve, FigureError, Mark, Plot, PublishedCurve};
 
 const PLOT_HEIGHT: f64 = 300.0;
 /// Number of values up to which a curve has marks.
@@ -19,6 +19,8 @@ const MARKED_SHARES: [f64; 5] = [0.1, 0.3, 0.5, 0.7, 0.9];
 const EDGE: f64 = 8.0;
 /// Distance of the title and the legend from the right edge.
 const MARGIN: f64 = 16.0;
+/// Distance from the end of the axis at which a published value beyond it is drawn.
+const BEYOND: f64 = 13.0;
 
 /// Draws a plot as SVG.
 pub(super) fn draw(plot: &Plot) -> Result<String, FigureError> {
@@ -30,8 +32,15 @@ pub(super) fn draw(plot: &Plot) -> Result<String, FigureError> {
         let y = page.y(*value);
         svg.line((page.left, y), (page.right, y), REFERENCE_LINE);
     }
+    for (_, value) in plot.published.lines.iter().filter(|(_, value)| page.is_within(*value)) {
+        let y = page.y(*value);
+        svg.line((page.left, y), (page.right, y), PUBLISHED_LINE);
+    }
     for (number, curve) in plot.curves.iter().enumerate() {
         page.curve(&mut svg, curve, number);
+    }
+    for curve in &plot.published.curves {
+        page.published(&mut svg, curve);
     }
     page.axes(&mut svg);
     page.legend.draw(&mut svg, page.right + 18.0, page.top);
@@ -63,13 +72,19 @@ struct Page<'a> {
 impl<'a> Page<'a> {
     fn new(plot: &'a Plot) -> Result<Self, FigureError> {
         let marks = || plot.curves.iter().flat_map(|curve| &curve.marks);
-        let xs: Vec<f64> = marks().map(|mark| mark.x).collect();
+        let mut xs: Vec<f64> = marks().map(|mark| mark.x).collect();
         let ends = marks().flat_map(|mark| mark.interval).flat_map(|(low, high)| [low, high]);
         let lines = plot.lines.iter().map(|(_, value)| *value);
-        let ys: Vec<f64> = marks().map(|mark| mark.y).chain(ends).chain(lines).collect();
+        let mut ys: Vec<f64> = marks().map(|mark| mark.y).chain(ends).chain(lines).collect();
         if xs.is_empty() {
             return Err(FigureError::nothing_to_draw(&plot.id));
         }
+        let published = || plot.published.curves.iter().flat_map(|curve| &curve.marks);
+        let published_lines = plot.published.lines.iter().map(|(_, value)| *value);
+        let published_ys: Vec<f64> =
+            published().map(|mark| mark.y).chain(published_lines).collect();
+        xs.extend(published().map(|mark| mark.x));
+        ys.extend(readable(plot.y_scale, &ys, &published_ys));
         let no_position = |axis, values: &[f64]| {
             let is_invalid = |value: &&f64| !value.is_finite() || **value <= 0.0;
             let value = values.iter().find(is_invalid).map_or_else(String::new, f64::to_string);
@@ -95,7 +110,9 @@ impl<'a> Page<'a> {
         let bottom = top + PLOT_HEIGHT.max(legend.height());
         let under = if is_slanted { widest(&x_ticks) * 0.6 + TICK } else { TICK * 1.2 };
         let x_label_y = bottom + 8.0 + under + LABEL * 1.3;
-        let notes = wrapped_notes(&plot.notes, WIDTH);
+        let beyond = beyond_note(plot, &y_scale);
+        let all_notes: Vec<String> = plot.notes.iter().cloned().chain(beyond).collect();
+        let notes = wrapped_notes(&all_notes, WIDTH);
         let height = x_label_y + 14.0 + notes_height(&notes);
         Ok(Self {
             plot,
@@ -124,6 +141,10 @@ impl<'a> Page<'a> {
         self.bottom - self.y_scale.position(value) * (self.bottom - self.top)
     }
 
+    fn is_within(&self, value: f64) -> bool {
+        (0.0..=1.0).contains(&self.y_scale.position(value))
+    }
+
     fn grid(&self, svg: &mut Svg) {
         let shade = |tick: &Tick| match tick.label {
             Some(_) => r##"stroke="#d9d9d9" stroke-width="0.8""##,
@@ -149,7 +170,9 @@ impl<'a> Page<'a> {
 
     /// Returns the offset of a curve's marks to the right of their position.
     fn shift(&self, number: usize) -> f64 {
-        let (curves, levels) = (self.plot.curves.len() as f64, self.plot.x_levels.len());
+        let styles = self.plot.published.curves.iter().map(|curve| curve.style + 1);
+        let curves = styles.fold(self.plot.curves.len(), usize::max) as f64;
+        let levels = self.plot.x_levels.len();
         let slot = (self.right - self.left) / levels.max(1) as f64;
         let step = (slot * 0.7 / curves).min(11.0);
         if self.is_joined() { 0.0 } else { (number as f64 - (curves - 1.0) / 2.0) * step }
@@ -180,7 +203,29 @@ impl<'a> Page<'a> {
             let (x, y) = positions[at];
             let filled =
                 format!(r##"fill="{}" stroke="#ffffff" stroke-width="0.6""##, style.colour);
-            svg.path(&style.mark.path(x, y, 3.4), &filled);
+            svg.path(&style.mark.path(x, y, MARK), &filled);
+        }
+    }
+
+    /// Draws published values: hollow marks without a line, at the end of the axis those beyond it, with an arrow.
+    fn published(&self, svg: &mut Svg, curve: &PublishedCurve) {
+        let style = Style::of_curve(curve.style);
+        let hollow = style.hollow();
+        for mark in &curve.marks {
+            let x = self.x(mark.x) + self.shift(curve.style);
+            let at = self.y_scale.position(mark.y);
+            let (y, arrow) = match at {
+                at if at > 1.0 => (self.top + BEYOND, Some(-1.0)),
+                at if at < 0.0 => (self.bottom - BEYOND, Some(1.0)),
+                _ => (self.y(mark.y), None),
+            };
+            svg.path(&style.mark.path(x, y, PUBLISHED_MARK), &hollow);
+            if let Some(to) = arrow {
+                let (tip, foot) = (y + to * (BEYOND - 2.0), y + to * (BEYOND - 6.0));
+                let arrow =
+                    format!("M{:.2} {foot:.2}L{x:.2} {tip:.2}L{:.2} {foot:.2}", x - 3.5, x + 3.5);
+                svg.path(&arrow, &hollow);
+            }
         }
     }
 
@@ -221,6 +266,21 @@ impl<'a> Page<'a> {
         svg.x_label(&self.plot.x_label, (middle, self.x_label_y));
         svg.y_label(&self.plot.y_label, f64::midpoint(self.top, self.bottom));
     }
+}
+
+/// Names the published values beyond the ends of the y axis; `None` if there are none.
+fn beyond_note(plot: &Plot, y_scale: &AxisScale) -> Option<String> {
+    let is_beyond = |value: f64| !(0.0..=1.0).contains(&y_scale.position(value));
+    let of_curves = plot.published.curves.iter().flat_map(|curve| {
+        let marks = curve.marks.iter().filter(|mark| is_beyond(mark.y));
+        marks.map(|mark| {
+            let name = format!("{} {}", curve.name, mark.level);
+            format!("{} {}", name.trim(), mark.text)
+        })
+    });
+    let beyond: Vec<String> = of_curves.collect();
+    (!beyond.is_empty())
+        .then(|| format!("published values beyond the axis (arrows): {}", beyond.join("; ")))
 }
 
 /// Returns by how much the left margin must grow so that slanted labels fit the page.

@@ -8,6 +8,16 @@ const COLOURS: [&str; 10] = [
 ];
 const DASHES: [&str; 4] = ["", "6 3", "2 2.5", "8 3 2 3"];
 
+/// Radius of a mark.
+pub(super) const MARK: f64 = 3.4;
+/// Radius of the hollow mark of a published value, which is visible around a mark of ours.
+pub(super) const PUBLISHED_MARK: f64 = 4.6;
+/// Style of the mark of a source in the legend.
+pub(super) const SOURCE: &str = r##"fill="none" stroke="#444444" stroke-width="1.4""##;
+/// Stroke of the line of a published value.
+pub(super) const PUBLISHED_LINE: &str =
+    r##"stroke="#444444" stroke-width="1.3" stroke-dasharray="1.5 3""##;
+
 /// Stroke of a reference line.
 pub(super) const REFERENCE_LINE: &str =
     r##"stroke="#444444" stroke-width="1.3" stroke-dasharray="9 3 1.5 3""##;
@@ -41,6 +51,11 @@ impl Style {
             dash: DASHES[index / SHAPES.len() % DASHES.len()],
             mark: SHAPES[index % SHAPES.len()],
         }
+    }
+
+    /// Returns the SVG attributes of the mark of a published value.
+    pub(super) fn hollow(&self) -> String {
+        format!(r#"fill="none" stroke="{}" stroke-width="1.4""#, self.colour)
     }
 
     /// Returns the SVG attributes of the curve's line.

@@ -106,6 +106,14 @@ impl<'a> CellFormat<'a> {
         }
     }
 
+    /// Returns a published value, without its unit if all values have the same.
+    pub(super) fn published(&self, value: f64) -> String {
+        match &self.scale {
+            Some(scale) => format::without_zeros(&scale.number(value, Some(0.0))).into(),
+            None => format::published(value, self.unit),
+        }
+    }
+
     pub(super) fn cell(&self, value: &CellValue) -> Cell {
         match value {
             CellValue::NoPoint => Cell::Blank,

@@ -49,7 +49,7 @@ impl Curves {
         metric: &str,
         selection: &Selection<'_>,
     ) -> Result<Self, FigureError> {
-        let levels = selection.levels(|(_, x)| x);
+        let levels = levels(figure, selection);
         let x_scale = figure.x_scale.unwrap_or_else(|| default_scale(&levels));
         let positions = levels
             .iter()
@@ -79,6 +79,23 @@ impl Curves {
         let notes = notes.chain(missing.into_lines()).collect();
         Ok(Self { curves, levels, x_scale, notes })
     }
+}
+
+/// Returns the levels along x of a selection, and of published values.
+fn levels(figure: &Figure, selection: &Selection<'_>) -> Vec<Level> {
+    let mut levels = selection.levels(|(_, x)| x);
+    let has_position = |level: &Level| match figure.x_scale {
+        None | Some(Axis::Category) => true,
+        Some(Axis::Linear) => level.number().is_some(),
+        Some(Axis::Log2 | Axis::Log10) => level.number().is_some_and(|number| number > 0.0),
+    };
+    for value in figure.published.iter().filter(|value| value.relative_to.is_none()) {
+        if has_position(&value.x) && !levels.contains(&value.x) {
+            levels.push(value.x.clone());
+        }
+    }
+    crate::table::sort_levels(&mut levels);
+    levels
 }
 
 /// Returns a binary logarithmic axis for lengths, a linear one for other numbers, else categories.

@@ -1,6 +1,7 @@
 //! Grids: one cell per pair of levels of two factors, in panels that share their rows.
 
-use lab::figure::Figure;
+use lab::figure::{Figure, PublishedValue};
+use lab::format;
 use lab::point::{Level, Point};
 use lab::statistics::{Ratio, Resolution, resolve};
 use lab::summary::{Row, Summary, pairs};
@@ -89,8 +90,9 @@ pub(super) fn grid(
     sources.extend(selections.iter().map(|(side, it, rows)| PanelSource::new(side, it, rows)));
     let levels = rows(figure, &sources);
     let mut missing = MissingValues::default();
-    let panels = sources.iter().map(|it| it.panel(&levels, &mut missing));
-    let panels = panels.collect::<Result<Vec<_>, _>>()?;
+    let panels = sources.iter().map(|it| it.panels(&levels, &mut missing));
+    let panels = panels.collect::<Result<Vec<_>, _>>()?.concat();
+    notes.extend(published_notes(&sources));
     notes.extend(sources[1..].iter().filter_map(|it| it.differences(&sources[0])));
     if !figure.groups.is_empty() {
         notes.push(
@@ -111,7 +113,19 @@ pub(super) fn grid(
     })
 }
 
-/// Returns the rows that have a value in any panel: rows of groups first, then the others.
+/// Names the sources of the published values.
+fn published_notes(sources: &[PanelSource<'_>]) -> Vec<String> {
+    let mut notes: Vec<String> = Vec::new();
+    for value in sources.iter().flat_map(|source| &source.figure.published) {
+        let note = format!("published: {}", value.described());
+        if !notes.contains(&note) {
+            notes.push(note);
+        }
+    }
+    notes
+}
+
+/// Returns the rows that have a measured or published value in any panel: rows of groups first, then the others.
 fn rows(figure: &Figure, sources: &[PanelSource<'_>]) -> Vec<Level> {
     let mut rows: Vec<Level> = figure.groups.concat();
     for level in sources.iter().flat_map(|it| it.selection.levels(|(row, _)| row)) {
@@ -122,6 +136,7 @@ fn rows(figure: &Figure, sources: &[PanelSource<'_>]) -> Vec<Level> {
     let has_value = |level: &Level| {
         let cells = sources.iter().flat_map(|source| &source.selection.rows);
         cells.into_iter().any(|((row, _), it)| row == level && it.estimate.is_some())
+            || sources.iter().any(|source| source.published(level).next().is_some())
     };
     rows.retain(has_value);
     rows
@@ -151,7 +166,27 @@ impl<'a> PanelSource<'a> {
         std::iter::once(notes::rounds(self.selection, self.summary)).chain(fixed).collect()
     }
 
-    fn panel(&self, rows: &[Level], missing: &mut MissingValues) -> Result<Panel, FigureError> {
+    /// Returns the published values of a row that the panel can show: a ratio is to the first row of a group.
+    fn published(&self, row: &Level) -> impl Iterator<Item = &'a PublishedValue> {
+        let figure = self.figure;
+        let row = row.clone();
+        let group = figure.groups.iter().find(|group| group.contains(&row));
+        let base = group.and_then(|group| group.first());
+        figure.published.iter().filter(move |value| {
+            let is_shown = match &value.relative_to {
+                None => base.is_none_or(|base| *base == row),
+                Some((of, x)) => Some(of) == base && *x == value.x,
+            };
+            value.series == row && is_shown
+        })
+    }
+
+    /// Returns the panel, and one of the published values if there are any.
+    fn panels(
+        &self,
+        rows: &[Level],
+        missing: &mut MissingValues,
+    ) -> Result<Vec<Panel>, FigureError> {
         missing.add(self.selection, &self.summary.metric);
         let columns = self.selection.levels(|(_, column)| column);
         let mut values = |row| -> Vec<CellValue> {
@@ -167,12 +202,59 @@ impl<'a> PanelSource<'a> {
         };
         let row = |row: &Vec<CellValue>| row.iter().map(|value| format.cell(value)).collect();
         let details = |row: &Vec<CellValue>| row.iter().map(|value| format.detail(value)).collect();
-        Ok(Panel {
+        let ours = Panel {
             factor: self.figure.x.clone(),
             columns: columns.iter().map(title).collect(),
             cells: values.iter().map(row).collect(),
             details: values.iter().map(details).collect(),
-            label,
+            label: label.clone(),
+        };
+        Ok(std::iter::once(ours).chain(self.published_panel(rows, &columns, &format)).collect())
+    }
+
+    /// Returns the panel of the published values next to ours; `None` if no row has one.
+    fn published_panel(
+        &self,
+        rows: &[Level],
+        columns: &[Level],
+        format: &CellFormat<'_>,
+    ) -> Option<Panel> {
+        let all: Vec<Vec<&PublishedValue>> =
+            rows.iter().map(|row| self.published(row).collect()).collect();
+        let has_value = |column: &&Level| all.iter().flatten().any(|value| value.x == **column);
+        let columns: Vec<&Level> = columns.iter().filter(has_value).collect();
+        let text = |value: &PublishedValue| match value.relative_to {
+            Some(_) => format!("{}×", format::published(value.value, "1")),
+            None => format.published(value.value),
+        };
+        let at = |row: &[&'a PublishedValue], column: &Level| {
+            row.iter().find(|value| value.x == *column).copied()
+        };
+        let cell = |value: Option<&PublishedValue>| {
+            value.map_or(Cell::Blank, |value| Cell::Plain(text(value)))
+        };
+        let detail = |value: Option<&PublishedValue>| {
+            let text = |value: &PublishedValue| {
+                format!("published: {}; {}; {}", text(value), value.described(), value.claim)
+            };
+            value.map_or_else(String::new, text)
+        };
+        let label = match self.figure.x.as_str() {
+            "" => format!("published {}", self.summary.metric),
+            _ => "published".into(),
+        };
+        let title = |column: &&Level| match self.figure.x.as_str() {
+            "" => label.clone(),
+            _ => column.to_string(),
+        };
+        let cells = all.iter().map(|row| columns.iter().map(|it| cell(at(row, it))).collect());
+        let details = all.iter().map(|row| columns.iter().map(|it| detail(at(row, it))).collect());
+        (!columns.is_empty()).then(|| Panel {
+            factor: self.figure.x.clone(),
+            columns: columns.iter().map(title).collect(),
+            cells: cells.collect(),
+            details: details.collect(),
+            label: label.clone(),
         })
     }
 

@@ -9,6 +9,7 @@ mod curve;
 mod grid;
 mod notes;
 mod plot;
+mod published;
 mod select;
 mod summaries;
 
@@ -16,6 +17,7 @@ pub use cell::Cell;
 pub use curve::{Curve, Mark};
 pub use grid::{Grid, GridRow, Panel};
 pub use plot::Plot;
+pub use published::{Published, PublishedCurve, PublishedMark, PublishedRatio};
 pub use summaries::Summaries;
 
 use lab::figure::{Figure, FigureKind};

@@ -6,6 +6,7 @@ use lab::summary::Summary;
 
 use super::curve::{Curve, Curves, Mark};
 use super::notes::provenance;
+use super::published::{PlotAxes, Published};
 use super::select::{Selection, summary};
 use super::{FigureError, Summaries, cdf};
 use lab::format::Scale;
@@ -35,6 +36,8 @@ pub struct Plot {
     pub scale: Scale,
     /// Horizontal reference lines: label and position on y.
     pub lines: Vec<(String, f64)>,
+    /// Published values, in the unit of the y axis.
+    pub published: Published,
     /// Notes: host, CPU, rounds, noise floor, missing values with their reasons.
     pub notes: Vec<String>,
 }
@@ -83,12 +86,15 @@ fn medians(
         mark.y = scale.scaled(mark.y);
         mark.interval = mark.interval.map(|(low, high)| (scale.scaled(low), scale.scaled(high)));
     }
+    let (metric, levels_of_x) = (&summary.metric, &levels);
+    let axes = PlotAxes { metric, unit, levels: levels_of_x, x_scale, scale: &scale };
+    let published = Published::new(figure, &curves, &axes);
     let metrics = std::iter::once(&summary.metric).chain(&figure.more_metrics);
     let metrics: Vec<&str> = metrics.map(String::as_str).collect();
     Ok(Plot {
         id: figure.id.clone(),
         title: figure.title.clone(),
-        x_label: figure.x.clone(),
+        x_label: factor_label(&figure.x, figure.x_unit),
         x_scale,
         x_levels: levels,
         y_label: scale.label(&metrics.join(", ")),
@@ -96,9 +102,15 @@ fn medians(
         series: figure.series.clone().unwrap_or_default(),
         curves,
         lines: lines.into_iter().map(|(name, value)| (name, scale.scaled(value))).collect(),
+        published,
         scale,
         notes: notes.into_iter().chain(missing).collect(),
     })
+}
+
+/// Returns a factor with the unit of its levels, e.g. `load in Gbps`.
+pub(super) fn factor_label(factor: &str, unit: &str) -> String {
+    if unit.is_empty() { factor.into() } else { format!("{factor} in {unit}") }
 }
 
 /// Returns the curves of a further metric, which their names end with.
@@ -147,6 +159,7 @@ fn distribution(
         curves,
         scale,
         lines: Vec::new(),
+        published: Published::default(),
         notes,
     })
 }

@@ -10,14 +10,14 @@ use lab::summary::{Row, Summary};
 
 use super::{FigureError, Summaries};
 
-/// Summarises an experiment by `metric`, or by the experiment's default metric.
+/// Summarises an experiment by `metric`, or by the experiment's default metric, in the unit of a figure.
 pub(super) fn summary(
     figure: &Figure,
     summaries: &Summaries,
     experiment: &str,
     metric: Option<&str>,
 ) -> Result<Rc<Summary>, FigureError> {
-    let summary = summaries.of(experiment, metric);
+    let summary = summaries.in_unit(experiment, metric, figure.unit.as_deref());
     summary.map_err(|why| FigureError::Summary { figure: figure.id.clone(), why })
 }
 

@@ -12,8 +12,8 @@ type SharedSummary = Result<Rc<Summary>, SummaryError>;
 /// Summaries of the experiments of a run, each made once: several figures show one experiment.
 pub struct Summaries<'a> {
     run: &'a Run,
-    /// By experiment and metric.
-    made: RefCell<BTreeMap<(String, String), SharedSummary>>,
+    /// By experiment, metric and unit.
+    made: RefCell<BTreeMap<(String, String, Option<String>), SharedSummary>>,
 }
 
 impl<'a> Summaries<'a> {
@@ -32,10 +32,25 @@ impl<'a> Summaries<'a> {
     /// # Errors
     /// Returns an error if the run has no samples of the experiment or no such metric.
     pub fn of(&self, experiment: &str, metric: Option<&str>) -> SharedSummary {
+        self.in_unit(experiment, metric, None)
+    }
+
+    /// Summarises an experiment as [`Self::of`], in ticks or cycles if `unit` is one.
+    ///
+    /// # Errors
+    /// As [`Self::of`], or if the metric is not a time that can be converted.
+    pub fn in_unit(
+        &self,
+        experiment: &str,
+        metric: Option<&str>,
+        unit: Option<&str>,
+    ) -> SharedSummary {
         let default = self.run.record.experiments.get(experiment).map(|one| one.metric.as_str());
         let metric = metric.or(default).unwrap_or_default();
-        let key = (experiment.to_owned(), metric.to_owned());
-        let summarise = || summarise(self.run, experiment, metric, Unit::Own).map(Rc::new);
+        let key = (experiment.to_owned(), metric.to_owned(), unit.map(str::to_owned));
+        let own = self.run.record.metric(experiment, metric).map_or("", |it| it.unit.as_str());
+        let unit = unit.map_or(Unit::Own, |unit| Unit::of(unit, own));
+        let summarise = || summarise(self.run, experiment, metric, unit).map(Rc::new);
         self.made.borrow_mut().entry(key).or_insert_with(summarise).clone()
     }
 }

@@ -1,6 +1,7 @@
 //! Figures of a page: the data that the scripts draw.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use lab::figure::{Axis, Figure};
 use lab::format;
@@ -10,6 +11,7 @@ use lab::statistics::{IntervalKind, Ratio, Resolution, resolve};
 use lab::summary::{Row, Summary, pairs};
 use serde::Serialize;
 
+use super::published::PublishedData;
 use super::samples::point_indices;
 use super::short;
 use crate::figure::{Curve, Grid, Mark, Picture, Plot, Summaries, picture};
@@ -31,6 +33,9 @@ pub(super) struct FigureData {
     pub(super) lines: Vec<(String, f64)>,
     /// Factor from a recorded value to its position on y.
     pub(super) factor: f64,
+    /// Whether samples have these values, which those converted into another unit are not.
+    pub(super) has_samples: bool,
+    pub(super) published: PublishedData,
     pub(super) ratios: Vec<RatioData>,
 }
 
@@ -57,7 +62,7 @@ pub(super) struct CurveData {
     pub(super) side: usize,
     /// Index of the colour.
     pub(super) colour: usize,
-    metric: String,
+    pub(super) metric: String,
     /// Index of the samples in the data of the page.
     samples: usize,
     pub(super) marks: Vec<MarkData>,
@@ -160,8 +165,15 @@ impl<'a> FigureMaker<'a> {
                 .collect(),
             lines: plot.lines.iter().map(|(name, y)| (name.clone(), short(*y))).collect(),
             factor: plot.scale.scaled(1.0),
+            has_samples: figure.unit.is_none(),
+            published: PublishedData::new(&plot.published),
             ratios: self.ratios(figure, &plot.curves),
         }
+    }
+
+    fn summary(&self, figure: &Figure, metric: &str) -> Option<Rc<Summary>> {
+        let unit = figure.unit.as_deref();
+        self.summaries.in_unit(&figure.experiment, Some(metric), unit).ok()
     }
 
     fn curve(&mut self, figure: &Figure, curve: &Curve, colour: usize) -> CurveData {
@@ -169,7 +181,7 @@ impl<'a> FigureMaker<'a> {
         let run = self.summaries.run();
         let indices = self.indices.entry(figure.experiment.clone());
         let indices = indices.or_insert_with_key(|id| point_indices(run, id)).clone();
-        let summary = self.summaries.of(&figure.experiment, Some(&curve.metric)).ok();
+        let summary = self.summary(figure, &curve.metric);
         let rows: BTreeMap<&Point, &Row> =
             summary.iter().flat_map(|it| &it.rows).map(|row| (&row.point, row)).collect();
         let unit = summary.as_ref().map_or("", |summary| summary.record.unit.as_str());
@@ -213,7 +225,7 @@ impl<'a> FigureMaker<'a> {
         }
         let ratio = |(a, b): (usize, usize)| {
             let metric = &marks[a].0.metric;
-            let summary = self.summaries.of(&figure.experiment, Some(metric)).ok()?;
+            let summary = self.summary(figure, metric)?;
             let (above, below) = (marks[a].1.point.as_ref()?, marks[b].1.point.as_ref()?);
             let (ratio, resolution) = ratio_of(&summary, above, below)?;
             let end = |end: f64| end.is_finite().then(|| short(end));

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::figure::{AxisData, FigureData};
+use super::published::PublishedData;
 use super::short;
 
 /// Merges the same figure of several sides, each with its name, in the order of the sides; `None` without any.
@@ -36,6 +37,8 @@ fn empty(figure: &FigureData) -> FigureData {
         curves: Vec::new(),
         lines: Vec::new(),
         factor: figure.factor,
+        has_samples: figure.has_samples,
+        published: PublishedData::default(),
         ratios: Vec::new(),
     }
 }
@@ -102,6 +105,10 @@ fn add(
             }
         }
         all.curves.push(curve);
+    }
+    // The published values of all sides are the same.
+    if all.published.sources.is_empty() && all.published.lines.is_empty() {
+        all.published = figure.published.moved(position, rescaled, colours);
     }
     let lines = figure.lines.into_iter();
     all.lines.extend(lines.map(|(label, value)| (format!("{name} {label}"), rescaled(value))));

@@ -19,6 +19,7 @@ mod list;
 mod machine;
 mod merged;
 mod overview;
+mod published;
 mod samples;
 mod tables;
 

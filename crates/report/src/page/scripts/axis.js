@@ -26,6 +26,31 @@ function axisFunction(scale) {
   return (value) => value;
 }
 
+// Returns the published values over which an axis extends: the nearest first, as long as our own values keep half of it,
+// or of a logarithmic one that spans a factor of 10. The others are drawn at its ends.
+function readable(scale, own, published) {
+  const onScale = axisFunction(scale);
+  const span = { log2: Math.log2(10), log10: 1 }[scale] ?? 0;
+  const ends = own.map(onScale).filter(Number.isFinite);
+  if (!isLogarithmic(scale)) ends.push(0);
+  if (ends.length === 0) return published.filter((value) => Number.isFinite(onScale(value)));
+  let [low, high] = [Math.min(...ends), Math.max(...ends)];
+  const limit = 2 * Math.max(high - low, span);
+  const distance = (value) => Math.max(low - onScale(value), onScale(value) - high, 0);
+  const nearest = published
+    .filter((value) => Number.isFinite(onScale(value)))
+    .map((value) => [distance(value), value])
+    .sort(([a], [b]) => a - b);
+  const taken = [];
+  for (const [, value] of nearest) {
+    const [from, to] = [Math.min(low, onScale(value)), Math.max(high, onScale(value))];
+    if (limit > 0 && to - from > limit) continue;
+    [low, high] = [from, to];
+    taken.push(value);
+  }
+  return taken;
+}
+
 // Returns an axis over values; `levels` are the labels of categories, `isBytes` states whether numbers are lengths.
 function makeAxis(scale, values, { levels = [], isBytes = false } = {}) {
   const range = axisRange(scale, values);

@@ -4,6 +4,8 @@ const SHAPES = ["circle", "square", "up", "diamond", "down", "cross"];
 const COLOURS = 10;
 const DASHES = ["", "6 3", "2 2.5", "8 3 2 3"];
 const MARK_RADIUS = 3.6;
+const PUBLISHED_RADIUS = 4.8; // visible around a mark of ours
+const BEYOND = 14; // distance from the end of the axis of a published value beyond it
 const MOST_MARKS = 40; // values up to which a curve has marks
 const MARKED_SHARES = [0.1, 0.3, 0.5, 0.7, 0.9]; // of a distribution
 
@@ -79,15 +81,17 @@ function drawChart(figure, values, state, width) {
     svg("text", { class: "label", x: (left + right) / 2, y: height - 6, "text-anchor": "middle" }, figure.x.label),
   );
   drawGrid(picture, layout);
-  for (const [name, value] of values.lines) {
+  for (const { name, value, isPublished } of values.lines) {
+    if (!layout.isWithin(value)) continue;
     const y = layout.y(value);
-    picture.append(svg("line", { class: "reference", x1: left, x2: right, y1: y, y2: y }, svg("title", {}, name)));
-    picture.append(svg("text", { class: "reference-label", x: right - 4, y: y - 4, "text-anchor": "end" }, name));
+    const className = isPublished ? "reference published" : "reference";
+    picture.append(svg("line", { class: className, x1: left, x2: right, y1: y, y2: y }, svg("title", {}, name)));
   }
   const positions = [];
   for (const curve of values.curves) {
     if (!state.hidden.has(curve.index)) picture.append(drawCurve(figure, curve, layout, state, positions));
   }
+  for (const curve of values.published) picture.append(drawPublished(curve, layout, positions));
   picture.append(svg("line", { class: "axis", x1: left, x2: right, y1: bottom, y2: bottom }));
   picture.append(svg("line", { class: "axis", x1: left, x2: left, y1: top, y2: bottom }));
   return { picture, positions, layout };
@@ -97,11 +101,21 @@ function drawChart(figure, values, state, width) {
 function layOut(figure, values, state, width) {
   const shown = values.curves.filter((curve) => !state.hidden.has(curve.index));
   const marks = shown.flatMap((curve) => curve.marks);
-  const xs = (marks.length > 0 ? marks : values.curves.flatMap((curve) => curve.marks)).map((mark) => mark.x);
+  const published = values.published.flatMap((curve) => curve.marks);
+  const ofX = marks.length > 0 ? marks : values.curves.flatMap((curve) => curve.marks);
+  const xs = [...ofX, ...published].map((mark) => mark.x);
   let ys = marks.flatMap((mark) => [mark.y, mark.low ?? mark.y, mark.high ?? mark.y]);
-  ys.push(...values.lines.map(([, value]) => value));
+  ys.push(...values.lines.filter((line) => !line.isPublished).map((line) => line.value));
   ys.push(...shown.flatMap((curve) => curve.dots ?? []).map((dot) => dot.y));
   if (isLogarithmic(state.y)) ys = ys.filter((y) => y > 0);
+  const publishedLines = values.lines.filter((line) => line.isPublished).map((line) => line.value);
+  ys.push(...readable(state.y, ys, [...published.map((mark) => mark.y), ...publishedLines]));
+  const ranks = new Map(shown.map((curve, rank) => [curve, rank]));
+  for (const curve of values.published) {
+    const ours = shown.find((one) => one.level === curve.level && one.metric === curve.metric);
+    ranks.set(curve, ours === undefined ? ranks.size : ranks.get(ours));
+  }
+  const places = new Set(ranks.values()).size;
   const xAxis = makeAxis(state.x, xs, { levels: figure.x.levels, isBytes: figure.x.bytes });
   const yAxis = makeAxis(state.y, ys.length > 0 ? ys : [1]);
   if (xAxis === null || yAxis === null) return null;
@@ -128,9 +142,15 @@ function layOut(figure, values, state, width) {
     yAxis,
     isJoined:
       state.x !== "category" || (figure.x.numbers.length > 1 && figure.x.numbers.length === figure.x.levels.length),
-    slot: (right - left) / Math.max(1, figure.x.levels.length),
-    curves: shown.length,
-    rank: new Map(shown.map((curve, rank) => [curve.index, rank])),
+    // The offset of the marks of a curve to the right of their position.
+    shift: (curve) => {
+      const slot = (right - left) / Math.max(1, figure.x.levels.length);
+      return (ranks.get(curve) - (places - 1) / 2) * Math.min((slot * 0.7) / places, 11);
+    },
+    isWithin: (value) => {
+      const at = yAxis.position(value);
+      return at >= 0 && at <= 1;
+    },
     x: (value) => left + xAxis.position(value) * (right - left),
     y: (value) => bottom - yAxis.position(value) * plotHeight,
   };
@@ -165,8 +185,7 @@ function drawGrid(picture, layout) {
 function drawCurve(figure, curve, layout, state, positions) {
   const style = curveStyle(curve);
   const group = svg("g", { class: style.className, "data-series": curve.name });
-  const step = Math.min((layout.slot * 0.7) / layout.curves, 11);
-  const shift = layout.isJoined ? 0 : (layout.rank.get(curve.index) - (layout.curves - 1) / 2) * step;
+  const shift = layout.isJoined ? 0 : layout.shift(curve);
   const place = (mark) => [
     layout.x(mark.x) + shift,
     isLogarithmic(state.y) && mark.y <= 0 ? layout.bottom : layout.y(mark.y),
@@ -205,6 +224,26 @@ function drawCurve(figure, curve, layout, state, positions) {
       group.append(svg("path", { class: className, d: markPath(style.shape, x, y, MARK_RADIUS) }));
     }
   });
+  return group;
+}
+
+// Draws published values: hollow marks without a line, at the end of the axis those beyond it, with an arrow.
+function drawPublished(curve, layout, positions) {
+  const style = curveStyle({ colour: curve.colour, side: 0 });
+  const group = svg("g", { class: `${style.className} published`, "data-published": curve.name });
+  const shift = layout.isJoined ? 0 : layout.shift(curve);
+  for (const mark of curve.marks) {
+    const x = layout.x(mark.x) + shift;
+    let y = layout.y(mark.y);
+    if (!layout.isWithin(mark.y)) {
+      const to = y < layout.top ? -1 : 1;
+      y = to < 0 ? layout.top + BEYOND : layout.bottom - BEYOND;
+      const [foot, tip] = [y + to * (BEYOND - 6), y + to * (BEYOND - 2)];
+      group.append(svg("path", { class: "arrow", d: `M${x - 3.5} ${foot}L${x} ${tip}L${x + 3.5} ${foot}` }));
+    }
+    positions.push({ x, y, curve, mark });
+    group.append(svg("path", { class: "mark", d: markPath(style.shape, x, y, PUBLISHED_RADIUS) }));
+  }
   return group;
 }
 

@@ -9,12 +9,20 @@ class FigureView {
     this.container = container;
     this.figure = figure;
     this.isDistribution = figure.x.levels.length === 0;
-    this.state = { x: figure.x.scale, y: figure.y.scale, base: null, hidden: new Set(), hasDots: false };
+    this.state = {
+      x: figure.x.scale,
+      y: figure.y.scale,
+      base: null,
+      hidden: new Set(),
+      hasDots: false,
+      hasPublished: true,
+    };
     this.samples = new Map(); // by index in the data of the page
     this.chosen = null;
     this.canvas = this.makeCanvas();
     this.legend = html("div", { class: "legend", role: "group", "aria-label": figure.series || "Curves" });
-    container.replaceChildren(this.makeControls(), this.canvas, this.legend, this.makeTable());
+    this.keys = html("div", { class: "legend keys" });
+    container.replaceChildren(this.makeControls(), this.canvas, this.legend, this.keys, this.makeTable());
     this.fillLegend();
   }
 
@@ -28,6 +36,7 @@ class FigureView {
     if (drawn === null) return;
     this.positions = drawn.positions;
     this.canvas.replaceChildren(drawn.picture);
+    this.keys.replaceChildren(...keysOf(this.figure, this.values));
     this.container.dataset.drawn = "yes";
   }
 
@@ -54,6 +63,7 @@ class FigureView {
       const box = html("input", { type: "checkbox", "data-control": name, change: () => change(box.checked) });
       box.checked = isOn;
       controls.append(html("label", {}, box, ` ${name}`));
+      return box;
     };
     const change = (axis, kind) => (isOn) => {
       state[axis] = isOn ? kind : "linear";
@@ -69,7 +79,15 @@ class FigureView {
       const kind = isLogarithmic(state.y) ? state.y : "log10";
       toggle("logarithmic y", isLogarithmic(state.y), change("y", kind));
     }
-    if (!this.isDistribution) toggle("rounds as dots", false, (isOn) => this.setDots(isOn));
+    if (!this.isDistribution && figure.has_samples)
+      this.dots = toggle("rounds as dots", false, (isOn) => this.setDots(isOn));
+    const { published } = figure;
+    if (published.curves.length + published.lines.length + published.ratios.length > 0) {
+      toggle("published values", true, (isOn) => {
+        state.hasPublished = isOn;
+        this.draw();
+      });
+    }
     const bases = baseChoices(figure);
     if (bases.length > 0) controls.append(this.makeBases(bases));
     return controls;
@@ -80,12 +98,21 @@ class FigureView {
       "data-control": "values",
       change: () => {
         this.state.base = bases.find(({ value }) => value === choice.value) ?? null;
+        this.allowDots(this.state.base === null);
         this.draw();
       },
     });
     choice.append(html("option", { value: "" }, "absolute"));
     for (const { value, name } of bases) choice.append(html("option", { value }, `relative to ${name}`));
     return html("label", {}, "values ", choice);
+  }
+
+  // A round has a value, and no ratio: ratios are medians over rounds.
+  allowDots(isAllowed) {
+    if (!this.dots) return;
+    this.dots.disabled = !isAllowed;
+    this.dots.parentElement.classList.toggle("disabled", !isAllowed);
+    this.dots.parentElement.title = isAllowed ? "" : "rounds have absolute values only";
   }
 
   async setDots(isOn) {
@@ -187,6 +214,29 @@ class FigureView {
   }
 }
 
+// Returns the entries of the legend that are not curves of ours: reference lines, levels with published values only, and
+// the sources of published values.
+function keysOf(figure, values) {
+  const key = (className, content, name) => {
+    const sample = svg("svg", { class: className, width: 26, height: 12, "aria-hidden": "true" }, content);
+    return html("span", { class: "key" }, sample, ` ${name}`);
+  };
+  const lines = values.lines.filter((line) => line.name !== "").map(({ name, value, isPublished }) => {
+    const line = svg("line", { class: isPublished ? "reference published" : "reference", x1: 1, x2: 25, y1: 6, y2: 6 });
+    return key("", line, `${isPublished ? "published: " : ""}${name}: ${significant(value)}`);
+  });
+  const hollow = (shape) => svg("path", { class: "mark", d: markPath(shape, 13, 6, PUBLISHED_RADIUS) });
+  const levels = values.published.filter((curve) => !curve.measured && curve.name !== "").map((curve) => {
+    const style = curveStyle({ colour: curve.colour, side: 0 });
+    return key(`${style.className} published`, hollow(style.shape), `${curve.name} (published only)`);
+  });
+  const used = new Set(values.published.flatMap((curve) => curve.marks.map((mark) => mark.source)));
+  const sources = figure.published.sources
+    .filter((_, index) => used.has(index))
+    .map((source) => key("series published source", hollow("circle"), `published: ${source}`));
+  return [...lines, ...levels, ...sources];
+}
+
 // Names a value by its curve and its x.
 function markTitle(figure, { curve, mark }) {
   if (figure.x.levels.length === 0) return curve.name || figure.title;
@@ -219,14 +269,22 @@ function neighbour(positions, chosen, key) {
 
 // Returns the table of a figure: a row per level of x, a column per curve.
 function valueTable(figure) {
-  const xs = [...new Set(figure.curves.flatMap((curve) => curve.marks.map((mark) => mark[0])))].sort((a, b) => a - b);
+  const all = [...figure.curves, ...figure.published.curves];
+  const xs = [...new Set(all.flatMap((curve) => curve.marks.map((mark) => mark[0])))].sort((a, b) => a - b);
   const head = html("tr", {}, html("th", { scope: "col" }, figure.x.label));
   for (const curve of figure.curves) head.append(html("th", { scope: "col" }, curve.name || figure.y.label));
+  const { sources, curves: published } = figure.published;
+  for (const curve of published)
+    head.append(html("th", { scope: "col" }, [curve.name, "published"].filter((part) => part !== "").join(", ")));
   const body = html("tbody");
   for (const x of xs) {
     const row = html("tr", {}, html("th", { scope: "row" }, levelOf(figure, x)));
     for (const curve of figure.curves)
       row.append(html("td", {}, curve.marks.find((mark) => mark[0] === x)?.[5] ?? "—"));
+    for (const { marks } of published) {
+      const mark = marks.find(([at]) => at === x);
+      row.append(html("td", {}, mark === undefined ? "—" : `${mark[2]} (${sources[mark[3]]})`));
+    }
     body.append(row);
   }
   return html("table", { class: "values" }, html("thead", {}, head), body);
@@ -253,7 +311,10 @@ function valuesOf(figure, state, samples) {
       text: text || `${significant(y, 4)} at ${significant(x, 4)}`,
     }));
   const curves = figure.curves.map((curve, index) => ({ ...curve, index, marks: marksOf(curve) }));
-  if (state.base !== null) return relativeValues(figure, curves, state.base);
+  if (state.base !== null) {
+    const relative = relativeValues(figure, curves, state.base);
+    return { ...relative, published: state.hasPublished ? relativePublished(figure.published, state.base) : [] };
+  }
   if (state.hasDots) {
     for (const curve of curves.filter((one) => samples.has(one.samples))) {
       curve.dots = curve.marks
@@ -270,7 +331,48 @@ function valuesOf(figure, state, samples) {
         );
     }
   }
-  return { label: figure.y.label, lines: figure.lines, curves };
+  const lines = figure.lines.map(([name, value]) => ({ name, value, isPublished: false }));
+  const published = state.hasPublished ? figure.published : { curves: [], lines: [] };
+  lines.push(...published.lines.map(([name, value]) => ({ name, value, isPublished: true })));
+  return { label: figure.y.label, lines, curves, published: absolutePublished(published) };
+}
+
+function absolutePublished({ sources, curves }) {
+  return curves.map((curve) => ({
+    ...curve,
+    marks: curve.marks.map(([x, y, text, source, claim]) => ({
+      x,
+      y,
+      source,
+      text: `published: ${text}; ${sources[source]}; ${claim}`,
+    })),
+  }));
+}
+
+// Returns the published values as ratios to a base: those whose source states the base, too, and published ratios to it.
+function relativePublished({ sources, curves, ratios }, { name, value }) {
+  const isLevel = value.startsWith("level ");
+  const found = new Map();
+  const add = ({ name: curve, level, metric, colour, measured }, x, ratio, source, claims) => {
+    if (!found.has(curve)) found.set(curve, { name: curve, level, metric, colour, measured, marks: [] });
+    const text = `published: ${significant(ratio)} times ${name}; ${sources[source]}; ${claims}`;
+    found.get(curve).marks.push({ x, y: ratio, source, text });
+  };
+  for (const curve of curves) {
+    for (const [x, y, , source, claim] of curve.marks) {
+      const isBase = (of, at) =>
+        of.metric === curve.metric && (isLevel ? of.level === name && at === x : of === curve && `x ${at}` === value);
+      const bases = curves.flatMap((of) => of.marks.filter((one) => isBase(of, one[0]) && one[3] === source));
+      if (bases.length === 1 && bases[0][4] !== claim) add(curve, x, y / bases[0][1], source, `${claim}, ${bases[0][4]}`);
+    }
+  }
+  for (const one of ratios) {
+    const isTo = isLevel
+      ? one.base_level === name && one.base_x === one.x
+      : one.base_level === one.level && `x ${one.base_x}` === value;
+    if (isTo) add(one, one.x, one.ratio, one.source, one.claim);
+  }
+  return [...found.values()];
 }
 
 // Replaces values by their ratios to a base of the same side: a level of the series at the same x, or an x of the same
@@ -301,7 +403,7 @@ function relativeValues(figure, curves, base) {
     mark.text = found === undefined ? "" : ratioText(found, name);
   });
   for (const curve of curves) curve.marks = curve.marks.filter((mark) => mark.y !== null);
-  return { label: `ratio to ${name}, within rounds`, lines: [["1", 1]], curves };
+  return { label: `ratio to ${name}, within rounds`, lines: [{ name: "", value: 1, isPublished: false }], curves };
 }
 
 function ratioText({ ratio, low, high, isBase, isResolved, rounds, kind }, name) {
