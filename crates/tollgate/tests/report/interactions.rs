@@ -166,6 +166,81 @@ fn values_relative_to_a_level_are_ratios_within_rounds() {
     opened.is_silent();
 }
 
+/// Returns the centre of the nth published value of a curve of the figure of ESCAPE's example run in the window.
+fn published_mark(browser: &Browser, name: &str, index: usize) -> (f64, f64) {
+    let script = "const marks = document.querySelectorAll(
+            `#figure-copy-example-write g[data-published='${arguments[0]}'] .mark`);
+        marks[arguments[1]].scrollIntoView({ block: 'center' });
+        const box = marks[arguments[1]].getBoundingClientRect();
+        return [box.left + box.width / 2, box.top + box.height / 2]";
+    serde_json::from_value(browser.run_with(script, &[json!(name), json!(index)])).unwrap()
+}
+
+#[test]
+fn published_values_are_hollow_marks_with_their_source() {
+    const EXAMPLE: &str = "#figure-copy-example-write";
+    let Some(opened) = Opened::new("published values of the page") else { return };
+    let browser = &opened.browser;
+    browser.open(&opened.page, EXAMPLE);
+    let drawn = format!("return document.querySelector('{EXAMPLE} [data-drawn]') !== null");
+    browser.wait(&drawn);
+    let hollow = format!("{EXAMPLE} g.published .mark");
+    let source = "published: ESCAPE benchmarking, on the host of the example run, jaga";
+    let keys = || browser.text(&format!("{EXAMPLE} .keys"));
+    // Glibc, the naive loop and apex at 16 B and 256 B; apex is not measured.
+    assert_eq!(browser.count(&hollow), 6);
+    assert!(keys().contains(source) && keys().contains("apex (published only)"), "{}", keys());
+    let tooltip = |name: &str, index: usize| {
+        let (x, y) = published_mark(browser, name, index);
+        browser.point(x, y);
+        browser.text("#tooltip")
+    };
+    let text = tooltip("glibc", 1);
+    let expected = "published: 49.09 GB/s; ESCAPE benchmarking, on the host of the example run, jaga; escape-row-write-256-glibc-throughput";
+    assert!(text.contains("256 B") && text.contains(expected), "{text}");
+    // Hiding our curve does not hide them.
+    let entry = format!("{EXAMPLE} .legend button[data-series=glibc]");
+    browser.click(&entry);
+    assert_eq!(browser.count(&hollow), 6);
+    assert!(tooltip("glibc", 0).contains("published: 5.785 GB/s"));
+    browser.click(&entry);
+    // Relative values exist if the source states the base, too.
+    let values = format!("{EXAMPLE} [data-control=values]");
+    browser.choose(&values, "relative to naive");
+    assert_eq!(browser.count(&hollow), 4);
+    let text = tooltip("glibc", 0);
+    assert!(text.contains("published: 0.611 times naive; ESCAPE"), "{text}");
+    browser.choose(&values, "relative to tollgate");
+    assert_eq!(browser.count(&hollow), 0);
+    assert!(!keys().contains("published"), "{}", keys());
+    browser.choose(&values, "absolute");
+    browser.click(&format!("{EXAMPLE} [data-control='published values']"));
+    assert_eq!(browser.count(&hollow), 0);
+    for (width, height) in [(1280, 900), (390, 844)] {
+        browser.resize(width, height);
+        browser.open(&opened.page, EXAMPLE);
+        browser.wait(&drawn);
+        picture(browser, &format!("{width}-published"));
+    }
+    opened.is_silent();
+}
+
+#[test]
+fn reference_lines_are_in_the_legend() {
+    let Some(opened) = Opened::new("reference lines of the page") else { return };
+    let browser = opened.figure();
+    browser.resize(390, 844);
+    let keys = browser.text(&Opened::within(".keys"));
+    assert!(keys.contains("memory limit: "), "{keys}");
+    let published = "published: memory limit, ESCAPE benchmarking, on an ESCAPE host, one channel of DDR4-2933, computed: 23.5";
+    assert!(keys.contains(published), "{keys}");
+    // The texts of the chart are its axes only.
+    let texts = browser.count(&Opened::within("svg[viewBox] text"));
+    let axes = browser.count(&Opened::within("svg[viewBox] .tick"));
+    assert_eq!(texts, axes + 2);
+    opened.is_silent();
+}
+
 #[test]
 fn rounds_are_dots_on_demand() {
     let Some(opened) = Opened::new("rounds of the page as dots") else { return };
@@ -184,6 +259,13 @@ fn rounds_are_dots_on_demand() {
     let drawn = browser.count(&dots);
     let unused = browser.count(&Opened::within(".dot.unused"));
     assert_eq!((drawn - unused, unused <= voids.count() as u64), (8 * marks, true));
+    // Ratios are over rounds: there is nothing to draw per round.
+    let values = Opened::within("[data-control=values]");
+    let box_of = "return document.querySelector(\"#figure-copy-c [data-control='rounds as dots']\").disabled";
+    browser.choose(&values, "relative to glibc");
+    assert_eq!((browser.count(&dots), browser.run(box_of)), (0, json!(true)));
+    browser.choose(&values, "absolute");
+    assert_eq!((browser.count(&dots), browser.run(box_of)), (drawn, json!(false)));
     browser.click(&Opened::within("[data-control='rounds as dots']"));
     browser.wait("return document.querySelector('#figure-copy-c .dot') === null");
     opened.is_silent();
