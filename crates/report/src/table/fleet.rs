@@ -1,6 +1,8 @@
 //! Comparison of the nodes of a fleet.
 
-use lab::fleet::{Direction, Fleet, MIN_NODES, Outlier, OutlierPoint, SettingDifference, Unjudged};
+use lab::fleet::{
+    Direction, Fleet, MIN_NODES, NodeCounts, Outlier, OutlierPoint, SettingDifference, Unjudged,
+};
 use lab::format::{self, count, percent};
 use lab::table::{ColumnHeader, Emphasis, Page, TableCell};
 
@@ -12,6 +14,12 @@ const MAX_POINTS: usize = 5;
 const MAX_SETTINGS: usize = 6;
 /// Maximum number of lines of one kind, e.g. of runs that cannot be read.
 const MAX_LINES: usize = 5;
+
+/// Range of values without an exponent.
+const MIN_PLAIN: f64 = 1e-9;
+const MAX_PLAIN: f64 = 1e21;
+/// Ratio above which a difference is not stated as a share.
+const MAX_RATIO: f64 = 1000.0;
 
 /// Renders a fleet: the experiments, each outlier with its settings and points, and what was not judged.
 pub fn fleet(fleet: &Fleet, page: Page) -> String {
@@ -51,20 +59,28 @@ pub fn fleet(fleet: &Fleet, page: Page) -> String {
 }
 
 /// States in one line whether a node is worse than the others: all nodes, or only one. The line starts with `ok`, `worse`
-/// or `not judged`.
+/// or `not judged`, and counts the nodes that were not judged in the end.
 pub fn fleet_line(fleet: &Fleet, node: Option<&str>) -> String {
     let is_asked = |one: &&Outlier| node.is_none_or(|node| one.node == node);
     let (better, worse): (Vec<&Outlier>, Vec<&Outlier>) =
         fleet.outliers.iter().filter(is_asked).partition(|one| one.is_better());
-    let of = |nodes: &[&Outlier]| match nodes.split_first() {
+    let of = |nodes: Vec<String>| match nodes.split_first() {
         None => String::new(),
-        Some((first, [])) => summary(first),
-        Some((first, others)) => {
-            format!("{}; and {} more", summary(first), count(others.len(), "node"))
-        }
+        Some((first, [])) => first.clone(),
+        Some((first, others)) => format!("{first}; and {} more", count(others.len(), "node")),
     };
+    let failed = failed_nodes(fleet);
+    let failed_and_asked =
+        failed.iter().filter(|one| node.is_none_or(|node| one.node == node)).map(|one| {
+            format!("{} has no judged value, {} failed", one.node, count(one.count, "sample"))
+        });
+    let worse: Vec<String> = worse
+        .into_iter()
+        .map(summary)
+        .chain(failed_and_asked.filter(|_| fleet.judged > 0))
+        .collect();
     let mut line = if !worse.is_empty() {
-        format!("worse: {}", of(&worse))
+        format!("worse: {}", of(worse))
     } else if let Some(node) =
         node.filter(|node| fleet.nodes_not_judged.iter().any(|one| one == node))
     {
@@ -72,20 +88,34 @@ pub fn fleet_line(fleet: &Fleet, node: Option<&str>) -> String {
     } else if fleet.judged == 0 {
         format!("not judged: {}", overview(fleet))
     } else if !better.is_empty() {
-        format!("ok: {}; better: {}", overview(fleet), of(&better))
+        let better = better.into_iter().map(summary).collect();
+        format!("ok: {}; better: {}", overview(fleet), of(better))
     } else {
         format!("ok: {}", overview(fleet))
     };
+    if !fleet.nodes_not_judged.is_empty() {
+        let not_judged = count(fleet.nodes_not_judged.len(), "node");
+        line += &format!("; {not_judged} not judged, {} failed", failed.len());
+    }
     if !fleet.unreadable.is_empty() {
         line += &format!("; {} cannot be read", count(fleet.unreadable.len(), "run"));
     }
     line
 }
 
-/// Returns whether a node differs for the worse, or in a metric without a better direction.
+/// Returns whether a node differs for the worse, or in a metric without a better direction, or whether its samples failed and
+/// no value of it is judged, while others are.
 pub fn is_worse(fleet: &Fleet, node: Option<&str>) -> bool {
-    let is_asked = |one: &&Outlier| node.is_none_or(|node| one.node == node);
-    fleet.outliers.iter().filter(is_asked).any(|one| !one.is_better())
+    let is_asked = |name: &str| node.is_none_or(|node| name == node);
+    let has_failed = || failed_nodes(fleet).iter().any(|one| is_asked(&one.node));
+    fleet.outliers.iter().any(|one| is_asked(&one.node) && !one.is_better())
+        || (fleet.judged > 0 && has_failed())
+}
+
+/// Returns the nodes with failed samples and without a judged value.
+fn failed_nodes(fleet: &Fleet) -> Vec<&NodeCounts> {
+    let is_judged = |node: &String| !fleet.nodes_not_judged.contains(node);
+    fleet.failed.iter().filter(|one| !is_judged(&one.node)).collect()
 }
 
 fn overview(fleet: &Fleet) -> String {
@@ -168,8 +198,11 @@ fn phrase(outlier: &Outlier) -> String {
     )
 }
 
-/// Formats a ratio as a change: `+10%`, `-5.0%`.
+/// Formats a ratio as a change: `+10%`, `-5.0%`, `>1000x`.
 fn change(ratio: f64) -> String {
+    if ratio > MAX_RATIO {
+        return format!(">{MAX_RATIO}x");
+    }
     let sign = if ratio < 1.0 { "-" } else { "+" };
     format!("{sign}{}", percent((ratio - 1.0).abs()))
 }
@@ -222,10 +255,20 @@ fn row(one: &OutlierPoint) -> Vec<TableCell> {
     vec![
         one.experiment.as_str().into(),
         words.join(", ").into(),
-        format::value(one.value, None, &one.unit).into(),
-        format::value(one.others, None, &one.unit).into(),
+        value(one.value, &one.unit).into(),
+        value(one.others, &one.unit).into(),
         TableCell::new(word, emphasis),
     ]
+}
+
+/// Formats a value; one that no unit shortens has an exponent.
+fn value(value: f64, unit: &str) -> String {
+    match value.abs() {
+        size if size != 0.0 && !(MIN_PLAIN..MAX_PLAIN).contains(&size) => {
+            format!("{value:.2e} {unit}")
+        }
+        _ => format::value(value, None, unit),
+    }
 }
 
 /// Lists the settings that differ, with the number of nodes of each value.
@@ -371,6 +414,23 @@ mod tests {
     }
 
     #[test]
+    fn extreme_values_are_short() {
+        let mut far = outlier("n7", Direction::Worse);
+        far.points[0] = OutlierPoint {
+            ratio: f64::MAX,
+            value: 1.7e308,
+            others: 1e-300,
+            ..far.points[0].clone()
+        };
+        let text = fleet(&example(vec![far.clone()]), Page::default());
+        assert!(text.contains(">1000x") && text.contains("1.70e308 B/s"), "{text}");
+        assert!(text.contains("1.00e-300 B/s") && !text.contains("inf"), "{text}");
+        assert!(text.lines().all(|line| line.len() < 200), "{text}");
+        assert!(fleet_line(&example(vec![far]), None).contains(">1000x in the median"));
+        assert_eq!([change(0.0), change(2.0)], ["-100%", "+100%"].map(str::to_owned));
+    }
+
+    #[test]
     fn the_line_states_the_verdict_first() {
         let worse = example(vec![outlier("n7", Direction::Worse), outlier("n8", Direction::Worse)]);
         let line = fleet_line(&worse, None);
@@ -386,6 +446,28 @@ mod tests {
         let better = example(vec![outlier("n7", Direction::Better)]);
         assert!(!is_worse(&better, None));
         assert!(fleet_line(&better, None).contains("; better: n7 is better at 1"));
+        let crashed = Fleet {
+            nodes_not_judged: vec!["n3".into()],
+            failed: ["n3", "n4"].map(|node| NodeCounts { node: node.into(), count: 24 }).into(),
+            ..example(Vec::new())
+        };
+        let worse = "worse: n3 has no judged value, 24 samples failed; 1 node not judged, 1 failed";
+        for node in [None, Some("n3")] {
+            assert!(is_worse(&crashed, node));
+            assert_eq!(fleet_line(&crashed, node), worse);
+        }
+        assert!(!is_worse(&crashed, Some("n4")), "it has judged values");
+        let line = fleet_line(&crashed, Some("n4"));
+        assert!(
+            line.starts_with("ok: ") && line.ends_with("; 1 node not judged, 1 failed"),
+            "{line}"
+        );
+        let silent = Fleet { failed: Vec::new(), ..crashed.clone() };
+        assert!(!is_worse(&silent, None));
+        assert!(fleet_line(&silent, None).ends_with("; 1 node not judged, 0 failed"));
+        let alone = Fleet { judged: 0, ..crashed };
+        assert!(!is_worse(&alone, None), "too few nodes for a verdict on any");
+        assert!(fleet_line(&alone, None).starts_with("not judged: "));
         let few = Fleet { judged: 0, ..example(Vec::new()) };
         assert!(fleet_line(&few, None).starts_with("not judged: 12 nodes"));
         let damaged = Fleet { unreadable: vec!["x".into()], ..example(Vec::new()) };
