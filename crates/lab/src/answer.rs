@@ -1,11 +1,27 @@
 //! Checks of the sample that a worker or probe sends: whether it can be journalled.
 
+use std::collections::BTreeMap;
+
 use crate::histogram::decode_histogram;
 use crate::metric::Metric;
 use crate::point::Level;
 use crate::proximity::ROUND_TRIP;
-use crate::sample::{Failure, MAX_ATTEMPTS, Sample};
+use crate::sample::{Failure, MAX_ATTEMPTS, POSSIBLE_HERTZ, Sample};
 use crate::search::DURATION;
+use crate::terminal::one_line;
+
+/// Maximum length of a text in a sample, in characters: a reason, or the level of a covariate.
+const MAX_TEXT: usize = 400;
+/// Maximum length of the name of a covariate or of a role, in characters.
+const MAX_NAME: usize = 60;
+/// Maximum number of covariates of a sample or of a part.
+const MAX_COVARIATES: usize = 100;
+/// How much longer than the sample a time may be: the clocks of the two are different.
+const CLOCK_DIFFERENCE: f64 = 1.1;
+/// Time by which it may be longer in any case, in seconds.
+const CLOCK_STEP: f64 = 0.01;
+/// Maximum of any value, whatever its unit: above it only a wrong calculation is.
+const MAX_VALUE: f64 = 1e24;
 
 /// Permitted content of a sample.
 #[derive(Debug, Clone, Copy)]
@@ -24,6 +40,7 @@ pub(crate) fn checked(mut sample: Sample, permitted: Permitted) -> Sample {
     if permitted.lacks_time {
         without_times_of_noise(&mut sample);
     }
+    shorten_texts(&mut sample);
     if let Err(why) = check_contents(&sample, permitted) {
         sample.values.clear();
         sample.histograms.clear();
@@ -48,6 +65,20 @@ pub(crate) fn checked(mut sample: Sample, permitted: Permitted) -> Sample {
         }
     }
     sample
+}
+
+/// Shortens the reasons of a sample, which tables and messages repeat.
+fn shorten_texts(sample: &mut Sample) {
+    let of_trials = sample.trials.iter_mut().filter_map(|trial| trial.void.as_mut());
+    let of_error = sample.error.iter_mut().flat_map(|Failure { why, cause, remedy, .. }| {
+        std::iter::once(why).chain(cause.as_mut()).chain(remedy.as_mut())
+    });
+    for text in of_error.chain(sample.void.as_mut()).chain(of_trials) {
+        if let Some((end, _)) = text.char_indices().nth(MAX_TEXT) {
+            text.truncate(end);
+            text.push('…');
+        }
+    }
 }
 
 /// Removes the times from the counts of disturbances.
@@ -107,6 +138,10 @@ fn check_contents(sample: &Sample, permitted: Permitted) -> Result<(), String> {
         if *value < 0.0 && !declared.may_be_negative() {
             return Err(format!("'{metric}' is {value}, which is below zero"));
         }
+        check_size(declared, *value, sample.seconds)?;
+    }
+    for covariates in all_covariates(sample) {
+        check_covariates(covariates)?;
     }
     for (metric, text) in &sample.histograms {
         declared(metric)?;
@@ -119,12 +154,55 @@ fn check_contents(sample: &Sample, permitted: Permitted) -> Result<(), String> {
     sample.check_ranges()
 }
 
+/// Checks that a value is possible: a time is no longer than the sample in which it was measured.
+fn check_size(metric: &Metric, value: f64, seconds: f64) -> Result<(), String> {
+    let Metric { name, unit, .. } = metric;
+    let per_second = match *unit {
+        "ns" => 1e9,
+        "us" => 1e6,
+        "ticks" | "cycles" => *POSSIBLE_HERTZ.end(),
+        _ if value.abs() > MAX_VALUE => return Err(format!("'{name}' is {value:e}")),
+        _ => return Ok(()),
+    };
+    let limit = (seconds * CLOCK_DIFFERENCE + CLOCK_STEP) * per_second;
+    match value.abs() > limit {
+        true => Err(format!("'{name}' is {value:e} {unit}, and the sample took {seconds} s")),
+        false => Ok(()),
+    }
+}
+
+/// Returns the covariates of a sample and of its parts.
+fn all_covariates(sample: &Sample) -> impl Iterator<Item = &BTreeMap<String, Level>> {
+    let of_parts = sample.parts.values().map(|part| &part.covariates);
+    std::iter::once(&sample.covariates).chain(of_parts)
+}
+
+/// Checks the number and the lengths of covariates. Suites do not declare them.
+fn check_covariates(covariates: &BTreeMap<String, Level>) -> Result<(), String> {
+    if covariates.len() > MAX_COVARIATES {
+        return Err(format!("it has {} covariates", covariates.len()));
+    }
+    let is_name = |name: &str| {
+        let is_part = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | ' ' | '/');
+        name.chars().all(is_part) && name.chars().count() <= MAX_NAME
+    };
+    if let Some(name) = covariates.keys().find(|name| !is_name(name)) {
+        let start: String = name.chars().take(MAX_NAME).collect();
+        return Err(format!("'{}' is no name of a covariate", one_line(&start)));
+    }
+    let is_long = |level: &Level| level.to_string().chars().count() > MAX_TEXT;
+    match covariates.iter().find(|(_, level)| is_long(level)) {
+        Some((name, _)) => Err(format!("the covariate '{name}' is too long")),
+        None => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::metric::Better;
     use crate::sample::{Clock, FailureKind, Part, Trial};
     use machine::noise::NoiseDelta;
-    use std::collections::BTreeMap;
 
     const METRICS: [Metric; 4] = [
         Metric::time("time", ""),
@@ -204,6 +282,65 @@ mod tests {
             assert!(error.why.contains(expected), "{error}");
             assert_eq!(sample.point, fine.point);
             assert!(sample.values.is_empty() && sample.histograms.is_empty());
+        }
+    }
+
+    #[test]
+    fn impossible_times_and_values_are_refused() {
+        const CYCLES: Metric = Metric::new("cycles", "cycles", Better::Lower, "");
+        const RATE: Metric = Metric::new("rate", "B/s", Better::Higher, "");
+        let metrics = [METRICS[0], CYCLES, RATE];
+        let permitted = Permitted { metrics: &metrics, ..PERMITTED };
+        let refused = |name: &str, value: f64| {
+            let values = [(name.to_owned(), value)].into();
+            let sample = checked(Sample { values, seconds: 0.002, ..sample(1) }, permitted);
+            assert_eq!(sample.values.is_empty(), sample.error.is_some());
+            sample.error.map(|error| error.why)
+        };
+        for (name, value) in [("time", 2e6), ("time", -20.0), ("cycles", 1e7), ("rate", 1e13)] {
+            assert_eq!(refused(name, value), None, "{name} {value}");
+        }
+        for (name, value) in [
+            ("time", 4.6e10),
+            ("time", -4.6e10),
+            ("time", 1.7e308),
+            ("cycles", 1e10),
+            ("rate", 1.7e308),
+        ] {
+            assert!(refused(name, value).is_some(), "{name} {value}");
+        }
+        assert_eq!(
+            refused("time", -4.6e10).as_deref(),
+            Some("'time' is -4.6e10 ns, and the sample took 0.002 s")
+        );
+    }
+
+    #[test]
+    fn texts_and_covariates_are_limited() {
+        let long = "ü".repeat(3_000_000);
+        let failure = Failure::unavailable(long.clone(), long.clone()).with_cause(long.clone());
+        let error = checked(Sample { error: Some(failure), ..sample(1) }, PERMITTED).error.unwrap();
+        assert_eq!(error.why.chars().count(), MAX_TEXT + 1);
+        assert!(error.why.ends_with("ü…") && error.to_string().len() < 4 * MAX_TEXT);
+        assert!(error.cause().len() < 3 * MAX_TEXT);
+        let void = checked(Sample { void: Some(long.clone()), ..sample(1) }, PERMITTED).void;
+        assert_eq!(void.unwrap().chars().count(), MAX_TEXT + 1);
+        let with = |covariates: BTreeMap<String, Level>| {
+            let values = [("time".to_string(), 1.0)].into();
+            checked(Sample { values, covariates, ..sample(1) }, PERMITTED)
+        };
+        let of = |count: usize| (0..count).map(|at| (format!("k{at}"), Level::from("1"))).collect();
+        assert_eq!(with(of(MAX_COVARIATES)).covariates.len(), MAX_COVARIATES);
+        for wrong in [
+            of(MAX_COVARIATES + 1),
+            [("k\u{1b}[2J".to_owned(), Level::from("1"))].into(),
+            ["k".repeat(MAX_NAME + 1)].map(|name| (name, Level::from("1"))).into(),
+            [("k".to_owned(), Level::from(long.as_str()))].into(),
+        ] {
+            let sample = with(wrong);
+            assert!(sample.covariates.is_empty());
+            let why = sample.error.unwrap().why;
+            assert!(why.contains("covariate") && !why.contains('\u{1b}'), "{why}");
         }
     }
 

@@ -115,7 +115,7 @@ pub const MAX_ATTEMPTS: u32 = 3;
 const CLOCK_MOVED: f64 = 0.05;
 /// The frequencies that a core clock or a time-stamp counter may have, in Hz: every x86-64 CPU has 0.8 to 7 GHz, and an
 /// emulated one seems slower.
-const POSSIBLE_HERTZ: RangeInclusive<f64> = 1e6..=1e11;
+pub(crate) const POSSIBLE_HERTZ: RangeInclusive<f64> = 1e6..=1e11;
 /// The cause of a void sample with an uncalibrated core clock.
 pub const UNKNOWN_LATENCIES: &str =
     "the latencies of the core clock's chains could not be measured";
