@@ -257,9 +257,9 @@ impl<'a> Dispatcher<'a> {
         self.losses = lost.map_or(0, |_| before + 1);
         match lost {
             Some(last) if self.losses >= MAX_LOSSES => Err(RunError::Lost(format!(
-                "{MAX_LOSSES} consecutive workers were lost, the last: {}; look for what ends \
-                 processes here (memory limits, other users) and run again",
-                last.why
+                "{MAX_LOSSES} consecutive workers were lost, the last: {}; {}",
+                last.why,
+                self.location.loss_remedy()
             ))),
             _ => Ok(()),
         }

@@ -13,7 +13,9 @@ use machine::environment::Environment;
 use super::{Event, Lab, RunError, RunObserver, RunRequest, purpose_of_run};
 use crate::artefact::{self, Artefacts, Recipe};
 use crate::guest::{BootCommand, Guests, MAX_BOOT_TIME};
-use crate::host::{ConnectError, HostLog, Hosts, MAX_SILENCE, RemoteHost, RemoteOptions};
+use crate::host::{
+    ConnectError, HostLog, Hosts, MAX_LOCK_WAIT, MAX_SILENCE, RemoteHost, RemoteOptions,
+};
 use crate::journal::JournalError;
 use crate::option;
 use crate::sample::{Failure, Sample};
@@ -220,6 +222,18 @@ impl Location {
         }
     }
 
+    /// Returns what to do if workers are lost again and again.
+    pub(super) fn loss_remedy(&self) -> &'static str {
+        match self {
+            Self::Host | Self::Guests { .. } => {
+                "look for what ends processes here (memory limits, other users) and run again"
+            }
+            Self::Hosts(_) => {
+                "'tollgate logs' prints what that host reported; repair it and run again"
+            }
+        }
+    }
+
     /// Returns the name of a worker in errors.
     pub(super) fn name(&self, worker: usize) -> String {
         match self {
@@ -249,6 +263,15 @@ impl Location {
         match self {
             Self::Host | Self::Hosts(_) => MAX_GREETING_TIME,
             Self::Guests { .. } => MAX_BOOT_TIME,
+        }
+    }
+
+    /// Returns how long a worker may wait for the end of another run on its host, before its greeting.
+    pub(super) fn max_waiting_time(&self) -> Duration {
+        match self {
+            Self::Hosts(RemoteHosts { waits: true, .. }) => Duration::MAX,
+            // Only for the end of an earlier worker of this run.
+            _ => MAX_LOCK_WAIT + MAX_GREETING_TIME,
         }
     }
 
@@ -353,7 +376,86 @@ fn of_host(mut sample: Sample, hosts: &Hosts) -> Sample {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::scripted::{guests, unforwarded};
+    use crate::host::HostRecord;
+    use crate::message::Answer;
+    use crate::run::Delay;
+    use crate::run::scripted::{greet, guests, say, unforwarded, without_greeting};
+    use std::process::Command;
+
+    /// A host whose workers are scripts of this one.
+    struct Scripted;
+
+    impl RemoteHost for Scripted {
+        fn name(&self) -> &str {
+            "dut"
+        }
+
+        fn record(&self, _: Option<&str>) -> HostRecord {
+            unimplemented!("no run records it")
+        }
+
+        fn reconnect_time(&self) -> Duration {
+            Duration::ZERO
+        }
+
+        fn worker(&self, _: &RemoteOptions) -> Result<Command, ConnectError> {
+            Ok(Command::new("true"))
+        }
+
+        fn cpus(&self) -> &[usize] {
+            &[]
+        }
+
+        fn processes(&self) -> Vec<u32> {
+            Vec::new()
+        }
+    }
+
+    fn on_another_host(waits: bool) -> Location {
+        Location::Hosts(RemoteHosts {
+            hosts: Hosts { hosts: vec![Arc::new(Scripted)], roles: Vec::new(), nice: 0 },
+            logs: vec![Arc::new(HostLog::new("dut"))],
+            purpose: "a test".into(),
+            waits,
+        })
+    }
+
+    #[test]
+    fn a_worker_that_waits_is_reported_once() {
+        let environment = Environment::capture();
+        let waits = |holder: &str| say(&Answer::Waiting { holder: holder.into() });
+        let long = "x".repeat(5000);
+        let script = format!(
+            "i=0; while [ $i -lt 500 ]; do {}; {}; i=$((i+1)); done; {}; read rest",
+            waits(&long),
+            waits("another"),
+            greet(environment.clone())
+        );
+        let mut supervisor = without_greeting(&[script]).with_location(on_another_host(true));
+        let mut reported = Vec::new();
+        let mut report = |delay| {
+            let Delay::Waiting(line) = delay else { panic!("{delay:?}") };
+            reported.push(line);
+            Ok(())
+        };
+        let started = supervisor.ensure_workers(1, &mut report).unwrap();
+        assert_eq!(started, [environment]);
+        let [line] = &reported[..] else { panic!("{} reports", reported.len()) };
+        assert!(line.starts_with("the worker on 'dut' waits for another run: xxx"), "{line}");
+        assert!(line.len() < 300, "{line}");
+    }
+
+    #[test]
+    fn only_with_wait_a_worker_may_wait_for_long() {
+        assert_eq!(on_another_host(true).max_waiting_time(), Duration::MAX);
+        assert!(on_another_host(false).max_waiting_time() < Duration::from_secs(120));
+    }
+
+    #[test]
+    fn a_loss_on_another_host_is_looked_for_there() {
+        assert!(on_another_host(false).loss_remedy().starts_with("'tollgate logs' "));
+        assert!(Location::Host.loss_remedy().contains("ends processes here"));
+    }
 
     #[test]
     fn a_guest_with_another_host_name_or_an_emulated_cpu_is_refused() {

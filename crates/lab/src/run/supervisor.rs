@@ -27,6 +27,10 @@ pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// The pause between two attempts to reach a host again: the first, and the longest.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const MAX_PAUSE: Duration = Duration::from_secs(30);
+/// The minimum time between two reports that a worker waits.
+const MIN_REPORT_INTERVAL: Duration = Duration::from_secs(10);
+/// The maximum length of the description of another run, in characters.
+const MAX_HOLDER: usize = 200;
 /// The maximum number of environments of a run: each boot of a host and each kind of guest is one.
 const MAX_ENVIRONMENTS: usize = 1000;
 
@@ -292,13 +296,15 @@ impl<'a> Supervisor<'a> {
         Ok(environment)
     }
 
-    /// Receives the greeting of a new worker. No order is in flight, so any output of another worker is wrong.
+    /// Receives the greeting of a new worker. No order is in flight, so any output of another worker is wrong. A worker on
+    /// another host may wait for the end of another run, without limit only if the user wants that.
     fn receive_greeting(
         &mut self,
         index: usize,
         report: &mut Report,
     ) -> Result<Environment, RunError> {
         let (mut start, mut limit) = (Instant::now(), self.location.max_greeting_time());
+        let mut waiting: Option<(Instant, String)> = None;
         while !self.is_interrupted() {
             let Some(output) = self.receive(POLL_INTERVAL) else {
                 let Some(link) = self.link(index) else { break };
@@ -327,10 +333,23 @@ impl<'a> Supervisor<'a> {
             match greeted.map_err(|failure| self.not_started(&failure))? {
                 Greeted::In(environment) => return Ok(*environment),
                 Greeted::Waiting(holder) => {
-                    // The other run ends when it ends; a lost connection is detected by ssh.
-                    (start, limit) = (Instant::now(), Duration::MAX);
-                    let name = self.location.name(index);
-                    report(Delay::Waiting(format!("{name} waits for another run: {holder}")))?;
+                    if waiting.is_none() {
+                        // The other run ends when it ends; a lost connection is detected by ssh.
+                        (start, limit) = (Instant::now(), self.location.max_waiting_time());
+                    } else if start.elapsed() >= limit {
+                        let Some(link) = self.link(index) else { break };
+                        let failure = link.timeout(limit);
+                        return Err(self.not_started(&failure));
+                    }
+                    let is_new = waiting.as_ref().is_none_or(|(at, last)| {
+                        *last != holder && at.elapsed() >= MIN_REPORT_INTERVAL
+                    });
+                    if is_new {
+                        let name = self.location.name(index);
+                        let shown: String = holder.chars().take(MAX_HOLDER).collect();
+                        report(Delay::Waiting(format!("{name} waits for another run: {shown}")))?;
+                        waiting = Some((Instant::now(), holder));
+                    }
                 }
             }
         }
