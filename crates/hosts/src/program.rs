@@ -14,6 +14,9 @@ use crate::ssh::Connection;
 const MAX_SCRIPT: Duration = Duration::from_secs(60);
 /// The time limit of the copy: 50 MB at 50 kB/s.
 const MAX_COPY: Duration = Duration::from_secs(1000);
+/// The function of a shell that tells whether a file or folder is no link, belongs to the user, and is not writable by others.
+const IS_PRIVATE: &str = "is_private() { [ ! -L \"$1\" ] && [ -O \"$1\" ] && \
+     [ -z \"$(find \"$1\" -prune \\( -perm -020 -o -perm -002 \\))\" ]; }";
 /// The systems on which the program runs, as `uname -sm` states them.
 const SYSTEM: &str = "Linux x86_64";
 
@@ -79,49 +82,74 @@ impl Program {
     /// See [`install`](Self::install).
     pub(crate) fn install_here(&self, connection: &Connection) -> Result<Installed, HostError> {
         let output = connection.output(&self.check_script(), &[], MAX_SCRIPT)?;
+        check_silent(connection, &output)?;
         let found = values(&output);
         let value = |name| found.get(name).copied().unwrap_or_default();
         let system = supported(connection, value("system"))?;
         let is_new = value("state") != "present";
         if is_new {
             let copied = connection.output(&self.copy_script(), &self.content, MAX_COPY);
-            copied.map_err(|error| HostError { why: not_copied(&error.why), ..error })?;
+            copied.map_err(|error| match error.is_temporary {
+                true => error,
+                false => HostError { why: not_copied(&error.why), ..error },
+            })?;
         }
         let path = value("path").to_owned();
         let version = version_of(connection, &path)?;
         Ok(Installed { path, version, system, is_new })
     }
 
-    /// Removes all programs that were installed on a host; returns how many.
+    /// Removes all programs that were installed on a host; returns how many there were and are no longer. A folder that is a
+    /// link stays, with what it contains: tollgate installs nothing through one.
     ///
     /// # Errors
     /// Returns one line if the host cannot be reached or refuses.
     pub fn remove_all(connection: &Connection) -> Result<usize, HostError> {
-        let script = format!(
-            "set -eu; {}; count=0; for one in \"$folder\"/*/tollgate; do [ ! -e \"$one\" ] || count=$((count + 1)); done; \
-             rm -rf -- \"$folder\"; echo {MARK}removed=$count",
-            set_folder()
-        );
-        let output = connection.output(&script, &[], MAX_SCRIPT)?;
+        let output = connection.output(&Self::remove_script(), &[], MAX_SCRIPT)?;
         Ok(values(&output).get("removed").and_then(|count| count.parse().ok()).unwrap_or_default())
     }
 
-    /// Returns the script that reports the system, and the program's path and state. A damaged program is absent.
+    /// Returns the script that removes all programs, each counted when it is gone.
+    fn remove_script() -> String {
+        format!(
+            "set -eu; {}; count=0; \
+             if [ -d \"$folder\" ] && [ ! -L \"$folder\" ]; then for one in \"$folder\"/*; do \
+             [ -e \"$one\" ] || continue; found=0; \
+             if [ ! -L \"$one\" ] && [ -e \"$one/tollgate\" ]; then found=1; fi; \
+             rm -rf -- \"$one\"; count=$((count + found)); done; rmdir -- \"$folder\"; \
+             elif [ -e \"$folder\" ] || [ -L \"$folder\" ]; then \
+             echo \"$folder is not a folder of tollgate, but a link or a file; remove it\" >&2; exit 1; fi; \
+             echo {MARK}removed=$count",
+            set_folder()
+        )
+    }
+
+    /// Returns the script that reports the system, and the program's path and state. A damaged program is absent, and so is
+    /// one that another user could replace.
     fn check_script(&self) -> String {
         let Self { digest, .. } = self;
         format!(
-            "set -eu; {}; path=$folder/{digest}/tollgate; state=absent; \
-             if [ -x \"$path\" ] && echo \"{digest}  $path\" | sha256sum -c --status; then state=present; fi; \
+            "set -eu; {}; {IS_PRIVATE}; path=$folder/{digest}/tollgate; state=absent; \
+             if is_private \"$folder\" && is_private \"$folder/{digest}\" && is_private \"$path\" && \
+             [ -x \"$path\" ] && echo \"{digest}  $path\" | sha256sum -c --status; then state=present; fi; \
              echo {MARK}system=$(uname -sm); echo {MARK}state=$state; echo \"{MARK}path=$path\"",
             set_folder()
         )
     }
 
-    /// Returns the script that copies its standard input. The program appears at its path only when it is complete.
+    /// Returns the script that copies its standard input. The program appears at its path only when it is complete, in
+    /// folders that only the user can change: a link, or what others own, is refused; what others may write to is closed to
+    /// them, and copied again.
     fn copy_script(&self) -> String {
         let Self { digest, .. } = self;
         format!(
-            "set -eu; umask 077; {}; mkdir -p \"$folder/{digest}\"; copy=$folder/{digest}/copy.$$; \
+            "set -eu; umask 077; {}; {IS_PRIVATE}; mkdir -p \"$folder\"; \
+             for one in \"$folder\" \"$folder/{digest}\"; do \
+             [ -e \"$one\" ] || [ -L \"$one\" ] || mkdir \"$one\"; \
+             if [ -L \"$one\" ] || [ ! -d \"$one\" ] || [ ! -O \"$one\" ]; then \
+             echo \"$one is a link, or not your folder; remove it\" >&2; exit 1; fi; \
+             is_private \"$one\" || chmod 700 \"$one\"; done; \
+             [ ! -d \"$folder/{digest}/tollgate\" ] || rm -rf -- \"$folder/{digest}/tollgate\"; copy=$folder/{digest}/copy.$$; \
              trap \"rm -f \\\"\\$copy\\\"\" EXIT; trap \"exit 1\" HUP INT TERM; cat > \"$copy\"; \
              echo \"{digest}  $copy\" | sha256sum -c --status || {{ echo \"the copy is damaged\" >&2; exit 1; }}; \
              chmod 700 \"$copy\"; mv -f \"$copy\" \"$folder/{digest}/tollgate\"",
@@ -133,7 +161,29 @@ impl Program {
 /// Returns the system of a host.
 fn system_of(connection: &Connection) -> Result<String, HostError> {
     let output = connection.output(&format!("echo {MARK}system=$(uname -sm)"), &[], MAX_SCRIPT)?;
+    check_silent(connection, &output)?;
     supported(connection, values(&output).get("system").copied().unwrap_or_default())
+}
+
+/// Checks that a script printed only lines with the mark. What start-up files print would precede the messages of a worker.
+fn check_silent(connection: &Connection, output: &str) -> Result<(), HostError> {
+    match printed_by_shell(output) {
+        None => Ok(()),
+        Some(line) => Err(HostError::new(
+            connection.host(),
+            format!(
+                "its login shell prints '{line}' for each command; let its start-up files (~/.bashrc, ~/.zshenv, \
+                 ~/.profile, ...) print only if the shell is interactive"
+            ),
+        )),
+    }
+}
+
+/// Returns the first line that a shell printed, and not the script.
+fn printed_by_shell(output: &str) -> Option<String> {
+    let line = output.lines().find(|line| !line.starts_with(MARK))?;
+    let shown: String = line.trim().chars().take(60).collect();
+    Some(lab::terminal::one_line(&shown).into_owned())
 }
 
 /// Checks that the program runs on a system.
@@ -150,6 +200,10 @@ fn supported(connection: &Connection, system: &str) -> Result<String, HostError>
 fn version_of(connection: &Connection, path: &str) -> Result<String, HostError> {
     let script = format!("{} --version", quoted(path));
     let output = connection.output(&script, &[], MAX_SCRIPT).map_err(|error| {
+        // The connection, and not the program.
+        if error.is_temporary {
+            return error;
+        }
         let why = match error.why.contains("GLIBC_") {
             true => format!(
                 "the program does not run there: {}; build tollgate on a system with an older C library",
@@ -185,7 +239,8 @@ mod tests {
     use super::*;
     use std::fs;
     use std::io::Write;
-    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::path::Path;
     use std::process::{Command, Output, Stdio};
 
     /// Runs a script as a host's shell does, with a cache folder.
@@ -238,6 +293,90 @@ mod tests {
         fs::write(&file, "").unwrap();
         let output = run(&file, &program.copy_script(), b"content");
         assert!(!output.status.success());
+    }
+
+    #[test]
+    fn a_program_that_others_can_replace_is_copied_again_or_refused() {
+        let cache = tempfile::tempdir().unwrap();
+        let program = Program::of(b"#!/bin/sh\necho tollgate 1\n".to_vec());
+        let copy = || run(cache.path(), &program.copy_script(), &program.content);
+        assert!(copy().status.success());
+        let programs = cache.path().join("tollgate/programs");
+        let folder = programs.join(&program.digest);
+        let path = folder.join("tollgate");
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        for writable in [&programs, &folder, &path] {
+            for bits in [0o720, 0o702] {
+                fs::set_permissions(writable, fs::Permissions::from_mode(bits)).unwrap();
+                assert_eq!(state(cache.path(), &program), "absent", "{}", writable.display());
+                assert!(copy().status.success());
+                assert_eq!(
+                    (state(cache.path(), &program).as_str(), mode(writable)),
+                    ("present", 0o700)
+                );
+            }
+        }
+        // The file may be a link, which the copy replaces; a folder may not.
+        let elsewhere = cache.path().join("elsewhere");
+        fs::rename(&path, &elsewhere).unwrap();
+        symlink(&elsewhere, &path).unwrap();
+        assert_eq!(state(cache.path(), &program), "absent");
+        assert!(copy().status.success());
+        assert!(!fs::symlink_metadata(&path).unwrap().is_symlink());
+        for linked in [&folder, &programs] {
+            let moved = cache.path().join("moved");
+            fs::rename(linked, &moved).unwrap();
+            symlink(&moved, linked).unwrap();
+            assert_eq!(state(cache.path(), &program), "absent", "{}", linked.display());
+            let output = copy();
+            let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(!output.status.success());
+            assert!(errors.ends_with("is a link, or not your folder; remove it\n"), "{errors}");
+            fs::remove_file(linked).unwrap();
+            fs::rename(&moved, linked).unwrap();
+        }
+        assert_eq!(state(cache.path(), &program), "present");
+    }
+
+    #[test]
+    fn only_what_is_gone_was_removed() {
+        let cache = tempfile::tempdir().unwrap();
+        let programs = cache.path().join("tollgate/programs");
+        let remove = || run(cache.path(), &Program::remove_script(), &[]);
+        let removed = || {
+            let output = remove();
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            values(&String::from_utf8(output.stdout).unwrap())["removed"].to_owned()
+        };
+        assert_eq!(removed(), "0");
+        for content in ["a", "b"] {
+            let program = Program::of(content.into());
+            assert!(run(cache.path(), &program.copy_script(), content.as_bytes()).status.success());
+        }
+        fs::create_dir(programs.join("empty")).unwrap();
+        assert_eq!((removed().as_str(), programs.exists()), ("2", false));
+        let other = cache.path().join("other");
+        fs::create_dir_all(other.join("hash")).unwrap();
+        fs::write(other.join("hash/tollgate"), "mine").unwrap();
+        symlink(&other, &programs).unwrap();
+        let output = remove();
+        assert!(!output.status.success() && other.join("hash/tollgate").exists());
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(errors.contains("but a link or a file; remove it"), "{errors}");
+        // A link in the folder is removed, and not what it names.
+        fs::remove_file(&programs).unwrap();
+        fs::create_dir(&programs).unwrap();
+        symlink(other.join("hash"), programs.join("hash")).unwrap();
+        assert_eq!(removed(), "0");
+        assert!(other.join("hash/tollgate").exists() && !programs.exists());
+    }
+
+    #[test]
+    fn lines_of_a_shell_are_found() {
+        assert_eq!(printed_by_shell("tollgate-host:system=x\ntollgate-host:path=/a\n"), None);
+        let noisy = "Welcome\u{1b}[2J to cluster X\ntollgate-host:system=x\n";
+        assert_eq!(printed_by_shell(noisy).as_deref(), Some("Welcome\u{fffd}[2J to cluster X"));
+        assert!(printed_by_shell("\u{1b}[0mtollgate-host:system=x\n").is_some());
     }
 
     #[test]

@@ -188,3 +188,53 @@ fn a_full_disk_of_a_host_is_one_line_and_leaves_no_copy() {
     assert!(output.status.success());
     assert_eq!(String::from_utf8_lossy(&output.stdout), "");
 }
+
+#[test]
+fn a_shell_that_prints_is_refused_with_its_line() {
+    let bench = Bench::new();
+    let config = "ForceCommand echo 'Welcome to cluster X'; eval \"$SSH_ORIGINAL_COMMAND\"";
+    let options = Options { config, ..Options::default() };
+    let Some(_sshd) = Sshd::start_with(&bench, "a shell that prints", &options) else { return };
+    let expected =
+        "its login shell prints 'Welcome to cluster X' for each command; let its start-up files";
+    let line = refusal(&bench, 1);
+    assert!(line.contains("host 'dut': ") && line.contains(expected), "{line}");
+    let output = bench.run(&["hosts", "check", "--json"]);
+    assert_eq!(output.status.code(), Some(1));
+    let checked: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    bench.validate("hosts", &checked);
+    assert!(checked["hosts"][0]["error"].as_str().unwrap().contains(expected), "{checked}");
+    let output = bench.run(&["doctor", "--host", "dut", "--json"]);
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0));
+    assert!(String::from_utf8_lossy(&output.stderr).contains(expected));
+    assert!(!Sshd::cache(&bench).exists());
+}
+
+#[test]
+fn a_host_that_answers_wrongly_is_named_with_its_log() {
+    let bench = Bench::new();
+    let Some(_sshd) = Sshd::start(&bench, "a host that answers wrongly") else { return };
+    let wrong = bench.path().join("wrong");
+    let script = format!(
+        "#!/bin/sh\n[ \"$1\" = worker ] || exec {program} \"$@\"\n{program} \"$@\" | sed -u 's/^.\"sample.*/garbage/'\n",
+        program = env!("CARGO_BIN_EXE_tollgate")
+    );
+    fs::write(&wrong, script).unwrap();
+    fs::set_permissions(&wrong, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    let text =
+        format!("config = \"ssh/ssh_config\"\n[host.dut]\nprogram = \"{}\"\n", wrong.display());
+    fs::write(bench.path().join("tollgate.toml"), text).unwrap();
+    let output = bench.run(&["run", "planted/delay", "--host", "dut", "--rounds", "2"]);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    let line = errors.lines().last().unwrap();
+    assert!(
+        line.contains("consecutive workers were lost, the last: the worker on 'dut': "),
+        "{line}"
+    );
+    assert!(
+        line.ends_with("'tollgate logs' prints what that host reported; repair it and run again"),
+        "{line}"
+    );
+    bench.wait_for_no_processes(TIMEOUT);
+}
