@@ -1,6 +1,6 @@
 //! Command-line arguments.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
@@ -248,12 +248,15 @@ pub(crate) struct PointArgs {
     pub(crate) files: Vec<PathBuf>,
 }
 
+/// The results folder without --results.
+pub(crate) const RESULTS: &str = "results";
+
 /// How a run measures, and where it is stored.
 #[derive(Args)]
 pub(crate) struct MeasureArgs {
-    /// Results folder; the runs of 'compare --run' are in its folder 'compare'
-    #[arg(long, value_name = "DIR", default_value = "results")]
-    pub(crate) results: PathBuf,
+    /// Results folder; the runs of 'compare --run' are in its folder 'compare' [default: that of --host, else results]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) results: Option<PathBuf>,
     /// Exact number of rounds per point
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) rounds: Option<u32>,
@@ -276,6 +279,13 @@ pub(crate) struct MeasureArgs {
     /// Set an option of a suite, e.g. 'file-folder=/mnt'; see 'tollgate doctor' (repeatable)
     #[arg(long, value_name = "NAME=VALUE")]
     pub(crate) set: Vec<String>,
+}
+
+impl MeasureArgs {
+    /// Returns the results folder.
+    pub(crate) fn results(&self) -> &Path {
+        self.results.as_deref().unwrap_or(Path::new(RESULTS))
+    }
 }
 
 #[derive(Args)]

@@ -32,7 +32,7 @@ fn compare_sides(mut args: Compare) -> Result<u8, CliError> {
     let args = &args;
     let sides = [&args.a, &args.b].map(|text| side_of(text));
     let sides = sides.into_iter().collect::<Result<Vec<_>, _>>()?;
-    let MeasureArgs { results, rounds: _, time, fresh, seed, wait, allow, set } = &args.measure;
+    let MeasureArgs { results: _, rounds: _, time, fresh, seed, wait, allow, set } = &args.measure;
     let options = option::read(SUITES, allow, set);
     let place = if hosts.is_some() { Place::Elsewhere } else { Place::Host };
     let Selected { profile, experiments } = crossed_experiments(args, place)?;
@@ -45,7 +45,7 @@ fn compare_sides(mut args: Compare) -> Result<u8, CliError> {
     let request = RunRequest {
         experiments,
         profile,
-        results: side::results(results),
+        results: side::results(args.measure.results()),
         fresh: *fresh,
         seed: *seed,
         time: *time,

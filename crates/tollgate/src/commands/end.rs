@@ -56,7 +56,7 @@ impl Declared {
         Ok(Self {
             claims: select::with_arguments(
                 claims,
-                &args.measure.results,
+                args.measure.results(),
                 &args.selection.points.files,
             ),
             figures: catalogue.figures()?,

@@ -1,7 +1,7 @@
 //! `tollgate hosts`: other hosts over SSH, and their part in `run` and `doctor`.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,8 +20,6 @@ use crate::select::quoted;
 
 /// The time limit of `doctor` on a host.
 const MAX_DOCTOR: Duration = Duration::from_secs(300);
-/// The results folder that a host's own replaces.
-const DEFAULT_RESULTS: &str = "results";
 
 /// Checks hosts, prints their variables, or removes what was installed there.
 pub(crate) fn hosts(command: &HostsCommand) -> Result<u8, CliError> {
@@ -291,10 +289,8 @@ pub(super) fn of_run(
     let (roles, names) = roles_and_names(&hosts.hosts)?;
     let declared = names.iter().map(|name| config.host(name)).collect::<Result<Vec<_>, _>>();
     let declared = declared.map_err(CliError::usage)?;
-    if let Some(results) = declared.iter().find_map(|host| host.results.clone())
-        && measure.results == Path::new(DEFAULT_RESULTS)
-    {
-        measure.results = results;
+    if measure.results.is_none() {
+        measure.results = results_of(&declared)?;
     }
     add_options(&mut measure.set, &declared)?;
     let program = program()?;
@@ -311,6 +307,22 @@ pub(super) fn of_run(
         hosts.push(host);
     }
     Ok(Some(Hosts { hosts, roles, nice: nice.unwrap_or_default() }))
+}
+
+/// Returns the results folder that hosts declare; `None` without one.
+fn results_of(hosts: &[Host]) -> Result<Option<PathBuf>, CliError> {
+    let mut declared = hosts.iter().filter_map(|host| Some((host, host.results.as_ref()?)));
+    let Some((first, results)) = declared.next() else { return Ok(None) };
+    if let Some((other, folder)) = declared.find(|(_, folder)| *folder != results) {
+        return Err(CliError::usage(format!(
+            "the results folder is {} of host '{}' and {} of '{}'; choose one with --results",
+            results.display(),
+            first.name,
+            folder.display(),
+            other.name
+        )));
+    }
+    Ok(Some(results.clone()))
 }
 
 /// Splits `ROLE=HOST` words; one word without a role is a host for all roles.
@@ -390,6 +402,23 @@ mod tests {
         assert_eq!(words, ["ssh", "-F", "/my folder/config", "node-1.rack"]);
         let why = env(&[host("a-b"), host("a.b")]).unwrap_err().to_string();
         assert!(why.contains("'a-b' and 'a.b' would have the same variables"), "{why}");
+    }
+
+    #[test]
+    fn hosts_have_one_results_folder() {
+        let with = |name: &str, results: Option<&str>| Host {
+            results: results.map(PathBuf::from),
+            ..host(name)
+        };
+        let of = |hosts: &[Host]| results_of(hosts).map_err(|why| why.to_string());
+        assert_eq!(of(&[with("a", None), with("b", None)]), Ok(None));
+        assert_eq!(of(&[with("a", None), with("b", Some("r"))]), Ok(Some("r".into())));
+        assert_eq!(of(&[with("a", Some("r")), with("b", Some("r"))]), Ok(Some("r".into())));
+        let why = of(&[with("a", Some("r")), with("b", Some("s"))]).unwrap_err();
+        assert_eq!(
+            why,
+            "the results folder is r of host 'a' and s of 'b'; choose one with --results"
+        );
     }
 
     #[test]

@@ -84,8 +84,8 @@ pub(super) fn commands(
     let names: String =
         args.selection.names.iter().map(|name| format!(" {}", quoted(name))).collect();
     let files = args.selection.points.files.as_slice();
-    let results = arguments_of(&args.measure.results, &[]);
-    let with_files = arguments_of(&args.measure.results, files);
+    let results = arguments_of(args.measure.results(), &[]);
+    let with_files = arguments_of(args.measure.results(), files);
     let verdicts = match claims {
         [] => (
             format!("tollgate claims{with_files}"),
@@ -114,7 +114,12 @@ pub(super) fn commands(
     } else {
         (run(args, profile, " --fresh"), "another run, to see how much they differ")
     };
-    vec![(format!("tollgate show{names}{results}"), "all values as tables"), verdicts, more]
+    let logs = (format!("tollgate logs{results}"), "what the workers on other hosts reported");
+    let mut commands =
+        vec![(format!("tollgate show{names}{results}"), "all values as tables"), verdicts];
+    commands.extend((!args.hosts.hosts.is_empty()).then_some(logs));
+    commands.push(more);
+    commands
 }
 
 /// Returns the command that measures the same selection with a profile.
@@ -141,7 +146,7 @@ fn run(args: &arguments::Run, profile: Profile, effort: &str) -> String {
     for (name, value) in filter.chain(repeated) {
         command += &format!(" {name} {}", quoted(value));
     }
-    command + effort + &arguments_of(&args.measure.results, &selection.points.files)
+    command + effort + &arguments_of(args.measure.results(), &selection.points.files)
 }
 
 /// Returns the arguments of the guest in which a run is measured.
@@ -180,6 +185,24 @@ mod tests {
         };
         let profile = args.selection.points.profile.unwrap_or_default();
         commands(&args, profile, rounds, claims).pop().unwrap().0
+    }
+
+    #[test]
+    fn a_run_on_a_host_has_logs_in_its_results_folder() {
+        let words = ["tollgate", "run", "copy", "--host", "dut", "--results", "results/dut"];
+        let matches = arguments::command().try_get_matches_from(words).unwrap();
+        let Command::Run(args) = Arguments::from_arg_matches(&matches).unwrap().command else {
+            panic!("not a run")
+        };
+        let commands: Vec<_> = commands(&args, Profile::Quick, Rounds::default(), &[])
+            .into_iter()
+            .map(|(command, _)| command)
+            .collect();
+        assert!(
+            commands.contains(&"tollgate logs --results results/dut".to_owned()),
+            "{commands:?}"
+        );
+        assert!(commands.contains(&"tollgate show copy --results results/dut".to_owned()));
     }
 
     #[test]

@@ -73,7 +73,7 @@ pub(crate) fn run(mut args: Run) -> Result<u8, CliError> {
     let lacking = |folder: &Path| super::claims::lacking_rounds(&declared.claims, folder);
     match (&args.resolve, time) {
         (Some(target), None) => {
-            forecast::report_target(&experiments, target, &args.measure.results)?
+            forecast::report_target(&experiments, target, args.measure.results())?
         }
         (_, Some(time)) => forecast::report_time(&experiments, time)?,
         (None, None) => {
@@ -93,7 +93,7 @@ pub(crate) fn run(mut args: Run) -> Result<u8, CliError> {
     let request = RunRequest {
         experiments,
         profile,
-        results: args.measure.results.clone(),
+        results: args.measure.results().to_owned(),
         fresh: args.measure.fresh,
         seed: args.measure.seed,
         time,
@@ -125,7 +125,7 @@ fn lock(
     interrupted: &AtomicBool,
     progress: &mut Progress,
 ) -> Result<MachineLock, CliError> {
-    let purpose = purpose_of_run(&args.measure.results).map_err(error)?;
+    let purpose = purpose_of_run(args.measure.results()).map_err(error)?;
     let waits = args.measure.wait;
     let request = LockRequest { purpose: &purpose, is_shared: false, waits, interrupted };
     MachineLock::take(request, progress).map_err(error)

@@ -35,7 +35,7 @@ pub(super) fn submit(args: &Run) -> Result<u8, CliError> {
         program,
         arguments: slurm::run_arguments(args, |file| absolute(file).display().to_string()),
         fresh: args.measure.fresh,
-        results: absolute(&args.measure.results),
+        results: absolute(args.measure.results()),
         folder,
         partition: args.slurm.partition.as_deref(),
         count: args.slurm.nodes.map(|nodes| nodes.get() as usize),
