@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use lab::fleet::{self, Direction, Fleet, OutlierPoint};
 use lab::journal::{self, Run, RunRecord};
@@ -109,6 +109,8 @@ pub struct Partitions {
     pub copies: usize,
     /// Runs that cannot be read, one line each.
     pub unreadable: Vec<String>,
+    /// Files of hosts that were there before and are of no run of this export, e.g. of an earlier one.
+    pub others: Vec<PathBuf>,
 }
 
 /// Writes the selected samples of all runs below a folder to `OUT/host=NAME/RUN-ID.parquet`, one file per run and host. One
@@ -155,7 +157,24 @@ pub fn parquet_by_host(
         }
     }
     written.files = files.len();
+    written.others = partitions(out).into_iter().filter(|file| !files.contains(file)).collect();
     if written.files == 0 { Err(ExportError::Nothing) } else { Ok(written) }
+}
+
+/// Returns the files of hosts in a folder, as readers of partitioned files find them.
+fn partitions(folder: &Path) -> Vec<PathBuf> {
+    let entries = |folder: &Path| {
+        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        entries.map(|entry| entry.path()).collect::<Vec<_>>()
+    };
+    let is_host = |path: &PathBuf| {
+        path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"host="))
+    };
+    let hosts = entries(folder).into_iter().filter(is_host);
+    let mut files: Vec<PathBuf> = hosts.flat_map(|host| entries(&host)).collect();
+    files.retain(|file| file.extension().is_some_and(|extension| extension == "parquet"));
+    files.sort();
+    files
 }
 
 /// Returns the hosts with a selected sample.

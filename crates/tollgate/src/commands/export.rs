@@ -84,7 +84,14 @@ fn export_partitions(args: &Export, folder: &Path, out: &Path) -> Result<u8, Cli
         copies => format!("; {copies} of the runs are copies"),
     };
     print_message(&format!("{}: {files} of {hosts}{copies}", out.display()));
-    Ok(0)
+    let Some(first) = written.others.first() else { return Ok(0) };
+    Err(CliError::failed(format!(
+        "{}: {} of another export there, e.g. {}; readers of the folder would read both: remove them, or choose an empty \
+         folder",
+        out.display(),
+        count(written.others.len(), "file"),
+        first.display()
+    )))
 }
 
 /// Checks that a direction is given if and only if the format has one, and an architecture only if it has one.

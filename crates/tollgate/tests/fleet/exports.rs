@@ -81,6 +81,24 @@ fn duckdb_reads_a_fleet_by_host() {
 }
 
 #[test]
+fn files_of_an_earlier_export_are_named() {
+    let bench = Bench::new();
+    let nodes = Nodes::new(6);
+    nodes.write_fleet(&bench.path().join("all"), 4);
+    let export = || bench.run(&["export", "parquet", "--fleet", "all", "-o", "parquet"]);
+    assert!(export().status.success() && export().status.success(), "the same files again");
+    fs::write(bench.path().join("parquet/host=n001/notes.txt"), "").unwrap();
+    fs::remove_dir_all(bench.path().join("all/n003")).unwrap();
+    let output = export();
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    assert!(
+        errors.contains("parquet: 1 file of another export there, e.g. parquet/host=n003/"),
+        "{errors}"
+    );
+}
+
+#[test]
 fn openmetrics_name_the_nodes_that_differ() {
     let bench = Bench::new();
     Nodes::new(8).write_fleet(&bench.path().join("all"), 12);
