@@ -31,6 +31,14 @@ pub(super) fn submit(args: &Run) -> Result<u8, CliError> {
     let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let program = std::env::current_exe().map_err(CliError::failed)?;
     let folder = std::env::current_dir().map_err(CliError::failed)?;
+    // Words of the script and options of sbatch are texts.
+    let is_text = |path: &&PathBuf| path.to_str().is_some();
+    if let Some(path) =
+        args.selection.points.files.iter().chain([&folder]).find(|path| !is_text(path))
+    {
+        return Err(error(SlurmError::Path(path.clone())));
+    }
+    let interrupted = run::interrupt_flag().map_err(CliError::failed)?;
     let request = Request {
         program,
         arguments: slurm::run_arguments(args, |file| absolute(file).display().to_string()),
@@ -41,8 +49,8 @@ pub(super) fn submit(args: &Run) -> Result<u8, CliError> {
         count: args.slurm.nodes.map(|nodes| nodes.get() as usize),
         nodelist: args.slurm.nodelist.as_deref(),
         options: &args.slurm.sbatch,
+        interrupted: &interrupted,
     };
-    let interrupted = run::interrupt_flag().map_err(CliError::failed)?;
     let submitted = slurm::submit(&request).map_err(error)?;
     for node in &submitted.waiting {
         print_message(&format!("{node}: its job waits until the node can run jobs"));
@@ -63,7 +71,10 @@ fn check(args: &Run) -> Result<(), CliError> {
 
 fn error(error: SlurmError) -> CliError {
     match error {
-        SlurmError::Nodes(_) => CliError::usage(error),
+        SlurmError::Nodes(_) | SlurmError::Path(_) | SlurmError::Option(_) => {
+            CliError::usage(error)
+        }
+        SlurmError::Interrupted => CliError::interrupted(error),
         SlurmError::Missing(..)
         | SlurmError::Refused(_)
         | SlurmError::Output(..)
@@ -95,9 +106,9 @@ fn described(submitted: &Submitted, results: &Path) -> String {
 
 /// Waits until all jobs have ended.
 fn wait(submitted: &Submitted, results: &Path, interrupted: &AtomicBool) -> Result<u8, CliError> {
-    let (mut failures, mut ended) = (0, 0);
+    let (mut failures, mut ended, mut before) = (0, 0, Vec::new());
     loop {
-        match submitted.jobs() {
+        match submitted.jobs(&before) {
             Ok(jobs) => {
                 failures = 0;
                 let is_pending = |job: &&Job| job.outcome() == Outcome::Pending;
@@ -106,6 +117,7 @@ fn wait(submitted: &Submitted, results: &Path, interrupted: &AtomicBool) -> Resu
                 if ended == 2 {
                     return report(submitted, &jobs, results);
                 }
+                before = jobs;
             }
             Err(why) if failures == MAX_FAILURES => return Err(error(why)),
             Err(_) => failures += 1,
@@ -131,13 +143,12 @@ fn report(submitted: &Submitted, jobs: &[Job], results: &Path) -> Result<u8, Cli
     };
     for job in failed.iter().take(MAX_NAMES) {
         let log: PathBuf = submitted.log(job);
-        print_message(&format!(
-            "{}: {}, exit status {}; see {}",
-            job.node,
-            job.state.to_lowercase(),
-            job.exit.split(':').next().unwrap_or_default(),
-            log.display()
-        ));
+        let exit = match job.exit.split(':').next().unwrap_or_default() {
+            "" => String::new(),
+            status => format!(", exit status {status}"),
+        };
+        let state = job.state.to_lowercase();
+        print_message(&format!("{}: {state}{exit}; see {}", job.node, log.display()));
     }
     Err(CliError::failed(format!(
         "{} of {} failed, e.g. {}; the logs state why, and the next run resumes",

@@ -11,6 +11,9 @@ const PREFIXES: [&str; 8] =
 /// Variables that name the cluster's configuration.
 const KEPT: [&str; 3] = ["SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT"];
 
+/// Maximum length of quoted output, in characters.
+const MAX_QUOTED: usize = 200;
+
 /// A refusal of a command of Slurm.
 #[derive(Debug)]
 pub(crate) struct Refused {
@@ -32,6 +35,12 @@ pub(crate) enum SlurmError {
     Nodes(String),
     /// The folder of the logs cannot be created.
     Folder(PathBuf, std::io::Error),
+    /// A path that is not UTF-8 cannot be a word of the job's script.
+    Path(PathBuf),
+    /// An option of the user would replace the job.
+    Option(String),
+    /// The user interrupted the submission.
+    Interrupted,
 }
 
 impl std::fmt::Display for SlurmError {
@@ -54,7 +63,11 @@ impl std::fmt::Display for SlurmError {
                 f,
                 "{command}: unexpected output '{text}'; this version of Slurm may not be supported"
             ),
-            Self::Nodes(line) => f.write_str(line),
+            Self::Nodes(line) | Self::Option(line) => f.write_str(line),
+            Self::Path(path) => {
+                write!(f, "{}: not UTF-8, as the script of a job is; rename it", path.display())
+            }
+            Self::Interrupted => f.write_str("interrupted; no job is left"),
             Self::Folder(folder, why) => write!(
                 f,
                 "{}: {why}; choose a folder that all nodes share with --results",
@@ -141,7 +154,36 @@ pub(super) fn sbatch(options: &[String], script: &str) -> Result<u32, SlurmError
     }
     let output = child.wait_with_output().map_err(|why| SlurmError::Missing(NAME, why))?;
     let text = printed(NAME, output)?;
-    job_id(&text).ok_or_else(|| SlurmError::Output(NAME, text.trim().to_owned()))
+    job_id(&text).ok_or_else(|| {
+        // An option of the user may change what it prints: the job must not stay.
+        mentioned_job(&text).into_iter().for_each(scancel);
+        let text = text.trim().chars().take(MAX_QUOTED).collect();
+        SlurmError::Output(NAME, text)
+    })
+}
+
+/// Returns the ID in a text like 'Submitted batch job 12'.
+fn mentioned_job(text: &str) -> Option<u32> {
+    let mut words = text.split_whitespace().skip_while(|word| *word != "job").skip(1);
+    words.next()?.parse().ok()
+}
+
+/// Checks that the options of the user are options, and that they do not replace the job: a word without `-` would be
+/// another script.
+pub(super) fn check_options(options: &[String]) -> Result<(), SlurmError> {
+    for option in options {
+        let name = option.split('=').next().unwrap_or_default();
+        let refused = |why: &str| Err(SlurmError::Option(format!("--sbatch '{option}': {why}")));
+        if name.len() < 2 || !name.starts_with('-') || name == "--" {
+            return refused("not an option; write it as one word, e.g. --sbatch=--account=physics");
+        }
+        // sbatch accepts the start of a name.
+        let is_start_of = |long: &str| name.len() > 3 && long.starts_with(name);
+        if is_start_of("--wrap") || is_start_of("--test-only") {
+            return refused("it replaces the job; omit it");
+        }
+    }
+    Ok(())
 }
 
 /// Parses what `sbatch --parsable` prints: the ID, and perhaps the name of the cluster.
@@ -179,6 +221,8 @@ mod tests {
 
     #[test]
     fn outputs_are_parsed() {
+        assert_eq!(mentioned_job("sbatch: Submitted batch job 12 on x\n"), Some(12));
+        assert_eq!(mentioned_job("no job"), None);
         assert_eq!((job_id("12\n"), job_id("12;other\n"), job_id("x")), (Some(12), Some(12), None));
         let config = "Configuration data\nMaxArraySize            = 1001\nMaxDBDMsgs = 1\n";
         assert_eq!((array_size(config), array_size("")), (Some(1001), None));
@@ -189,9 +233,26 @@ mod tests {
         );
     }
 
+    #[test]
+    fn options_that_replace_the_job_are_refused() {
+        let check = |option: &str| check_options(&[option.to_owned()]).map_err(|it| it.to_string());
+        for option in
+            ["--account=x", "-Ax", "-A x", "--time=30", "--wait", "--wckey=x", "--tmp=1", "-W"]
+        {
+            assert_eq!(check(option), Ok(()), "{option}");
+        }
+        for option in ["/path/x.sh", "x", "", "-", "--"] {
+            assert!(check(option).unwrap_err().contains("not an option; "), "{option}");
+        }
+        for option in ["--wrap=true", "--wrap", "--wra=x", "--test-only", "--test", "--te"] {
+            assert!(check(option).unwrap_err().contains("it replaces the job"), "{option}");
+        }
+    }
+
     proptest! {
         #[test]
         fn no_text_makes_a_parser_panic(text in any::<String>()) {
+            let _ = mentioned_job(&text);
             let _ = (job_id(&text), array_size(&text), without_prefix("sbatch", &text));
         }
     }

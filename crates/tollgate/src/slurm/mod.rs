@@ -9,12 +9,13 @@ mod nodes;
 mod script;
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 pub(crate) use client::SlurmError;
 pub(crate) use jobs::{Job, Outcome};
 pub(crate) use script::run_arguments;
 
-use client::{max_array_size, scancel, scontrol};
+use client::{Refused, max_array_size, scancel, scontrol};
 
 /// Folder of the logs of jobs in the results folder.
 const LOGS: &str = "slurm";
@@ -36,6 +37,8 @@ pub(crate) struct Request<'a> {
     pub(crate) nodelist: Option<&'a str>,
     /// Further options of sbatch.
     pub(crate) options: &'a [String],
+    /// Set when the user interrupts the submission.
+    pub(crate) interrupted: &'a AtomicBool,
 }
 
 /// Submitted jobs.
@@ -61,12 +64,22 @@ impl Submitted {
         self.arrays.iter().map(u32::to_string).collect::<Vec<_>>().join(",")
     }
 
-    /// Returns the tasks with their present states.
-    pub(crate) fn jobs(&self) -> Result<Vec<Job>, SlurmError> {
+    /// Returns the tasks with their present states; `before` are those of the call before.
+    pub(crate) fn jobs(&self, before: &[Job]) -> Result<Vec<Job>, SlurmError> {
         let mut all = Vec::new();
         for (array, nodes) in self.arrays.iter().zip(&self.nodes) {
-            let text = scontrol(&["show", "job", "--oneliner", &array.to_string()])?;
-            all.extend(jobs::parse(&text, *array, nodes));
+            let text = match scontrol(&["show", "job", "--oneliner", &array.to_string()]) {
+                // It forgot all tasks.
+                Err(SlurmError::Refused(Refused { why, .. })) if why.contains("Invalid job id") => {
+                    String::new()
+                }
+                text => text?,
+            };
+            let status = |node: &str| {
+                let file = self.logs.join(script::status_file(&array.to_string(), node));
+                std::fs::read_to_string(file).ok()?.trim().parse().ok()
+            };
+            all.extend(jobs::with_ended(&text, *array, nodes, before, status));
         }
         Ok(all)
     }
@@ -74,6 +87,9 @@ impl Submitted {
 
 /// Submits a job for each chosen node. If one is refused, those before it are cancelled.
 pub(crate) fn submit(request: &Request<'_>) -> Result<Submitted, SlurmError> {
+    client::check_options(request.options)?;
+    // Before anything is created.
+    script::of_job(request, &request.results.join(LOGS))?;
     let known = nodes::of_partition(request.partition)?;
     let nodes::Chosen { nodes, waiting } = match request.nodelist {
         Some(list) => nodes::named(&known, &nodes::expand(list)?)?,
@@ -81,7 +97,7 @@ pub(crate) fn submit(request: &Request<'_>) -> Result<Submitted, SlurmError> {
     };
     let logs = request.results.join(LOGS);
     std::fs::create_dir_all(&logs).map_err(|why| SlurmError::Folder(logs.clone(), why))?;
-    let script = script::of_job(request, &logs);
+    let script = script::of_job(request, &logs)?;
     let mut submitted = Submitted { arrays: Vec::new(), nodes: Vec::new(), waiting, logs };
     for nodes in nodes.chunks(max_array_size()?.max(1)) {
         let result = submit_array(request, &script, nodes, &submitted.logs, &mut submitted.arrays);
@@ -93,12 +109,22 @@ pub(crate) fn submit(request: &Request<'_>) -> Result<Submitted, SlurmError> {
     }
     // Only now, so that either all jobs start or none.
     for array in &submitted.arrays {
-        if let Err(why) = scontrol(&["release", &array.to_string()]) {
+        let released =
+            check_interrupted(request).and_then(|()| scontrol(&["release", &array.to_string()]));
+        if let Err(why) = released {
             submitted.arrays.iter().for_each(|array| scancel(*array));
             return Err(why);
         }
     }
     Ok(submitted)
+}
+
+/// Returns an error if the user interrupted the submission.
+fn check_interrupted(request: &Request<'_>) -> Result<(), SlurmError> {
+    match request.interrupted.load(Ordering::Relaxed) {
+        true => Err(SlurmError::Interrupted),
+        false => Ok(()),
+    }
 }
 
 /// Submits an array that is held, adds it to `arrays`, and binds each task to its node.
@@ -131,6 +157,7 @@ fn submit_array(
     let id = client::sbatch(&options, script)?;
     arrays.push(id);
     for (task, node) in nodes.iter().enumerate() {
+        check_interrupted(request)?;
         scontrol(&["update", &format!("JobId={id}_{task}"), &format!("ReqNodeList={node}")])?;
     }
     Ok(())

@@ -2,17 +2,30 @@
 
 use std::path::Path;
 
-use super::Request;
+use super::{Request, SlurmError};
 use crate::arguments::{MeasureArgs, PointArgs, Run, SelectionArgs};
 use crate::select::quoted;
 
+/// Returns the name of the file in the folder of the logs to which the script of a node writes its exit status.
+pub(super) fn status_file(array: &str, node: &str) -> String {
+    format!("exit-{array}-{node}")
+}
+
 /// Returns the script, which each node executes. Its results are in the folder of its node.
-pub(super) fn of_job(request: &Request<'_>, logs: &Path) -> String {
-    let quote = |path: &Path| quoted(&path.to_string_lossy());
+///
+/// # Errors
+/// Returns [`SlurmError::Path`] for a path that is not UTF-8.
+pub(super) fn of_job(request: &Request<'_>, logs: &Path) -> Result<String, SlurmError> {
+    let quote = |path: &Path| match path.to_str() {
+        Some(text) => Ok(quoted(text)),
+        None => Err(SlurmError::Path(path.to_owned())),
+    };
     let mut script = format!(
         "#!/bin/sh\n# Measures on one node, for 'tollgate run --slurm'.\nresults={}/\"$SLURMD_NODENAME\"\n\
-         mkdir -p \"$results\" || exit 1\nfresh=\n",
-        quote(&request.results)
+         mkdir -p \"$results\" || exit 1\nfresh=\nended={}/{}\nrm -f \"$ended\"\n",
+        quote(&request.results)?,
+        quote(logs)?,
+        status_file("\"$SLURM_ARRAY_JOB_ID\"", "\"$SLURMD_NODENAME\"")
     );
     if request.fresh {
         // A requeued job resumes the new run, if it had created it.
@@ -20,16 +33,18 @@ pub(super) fn of_job(request: &Request<'_>, logs: &Path) -> String {
             "before={}/before-\"$SLURM_ARRAY_JOB_ID-$SLURMD_NODENAME\"\n\
              [ -e \"$before\" ] || {{ ls \"$results\" >\"$before.new\" && mv \"$before.new\" \"$before\"; }} || exit 1\n\
              [ \"$(ls \"$results\")\" != \"$(cat \"$before\")\" ] || fresh=--fresh\n",
-            quote(logs)
+            quote(logs)?
         );
     }
     let words: Vec<_> = request.arguments.iter().map(|word| quoted(word)).collect();
+    // Slurm forgets jobs some time after their end, so the status is kept. A signal is for the program: the shell waits.
     script += &format!(
-        "exec {} {} --results \"$results\" $fresh\n",
-        quote(&request.program),
+        "trap : HUP INT TERM\n{} {} --results \"$results\" $fresh\nstatus=$?\n\
+         echo $status >\"$ended.new\" && mv \"$ended.new\" \"$ended\"\nexit $status\n",
+        quote(&request.program)?,
         words.join(" ")
     );
-    script
+    Ok(script)
 }
 
 /// Returns the arguments of the run on each node: those of the user without what concerns the submission.
@@ -63,7 +78,11 @@ pub(crate) fn run_arguments(args: &Run, absolute: impl Fn(&Path) -> String) -> V
 #[allow(clippy::unwrap_used, reason = "a test fails by it")]
 mod tests {
     use super::*;
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::fs::PermissionsExt;
     use std::process::Command;
+    use std::sync::atomic::AtomicBool;
 
     use clap::FromArgMatches;
     use proptest::prelude::*;
@@ -127,6 +146,8 @@ mod tests {
         assert_eq!(parsed(&["tollgate", "run", "--for=180000ms"]).measure.time, timed.measure.time);
     }
 
+    static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
     fn request(folder: &Path, arguments: Vec<String>, fresh: bool) -> Request<'static> {
         Request {
             program: "/usr/bin/printf".into(),
@@ -138,6 +159,7 @@ mod tests {
             count: None,
             nodelist: None,
             options: &[],
+            interrupted: &INTERRUPTED,
         }
     }
 
@@ -154,12 +176,44 @@ mod tests {
     fn a_requeued_job_resumes_its_new_run() {
         let folder = tempfile::tempdir().unwrap();
         let words = vec!["%s\\n".to_owned()];
-        let script = of_job(&request(folder.path(), words, true), folder.path());
+        let script = of_job(&request(folder.path(), words, true), folder.path()).unwrap();
         std::fs::create_dir_all(folder.path().join("n1/n1-quick-1")).unwrap();
         let is_fresh = || execute(&script).lines().any(|line| line == "--fresh");
         assert!(is_fresh() && is_fresh(), "until it has created its run");
         std::fs::create_dir(folder.path().join("n1/n1-quick-2")).unwrap();
         assert!(!is_fresh());
+    }
+
+    #[test]
+    fn the_exit_status_is_kept_also_after_a_signal() {
+        let folder = tempfile::tempdir().unwrap();
+        let status = folder.path().join(status_file("7", "n1"));
+        for (program, expected) in [("exit 0", 0), ("exit 3", 3), ("kill -TERM $PPID; exit 4", 4)] {
+            let program_file = folder.path().join("program");
+            std::fs::write(&program_file, format!("#!/bin/sh\n{program}\n")).unwrap();
+            std::fs::set_permissions(&program_file, std::fs::Permissions::from_mode(0o755))
+                .unwrap();
+            let request =
+                Request { program: program_file, ..request(folder.path(), vec![], false) };
+            let script = of_job(&request, folder.path()).unwrap();
+            let mut shell = Command::new("sh");
+            shell.args(["-c", &script]).env("SLURMD_NODENAME", "n1").env("SLURM_ARRAY_JOB_ID", "7");
+            assert_eq!(shell.status().unwrap().code(), Some(expected), "{program}");
+            let kept = std::fs::read_to_string(&status).unwrap();
+            assert_eq!(kept, format!("{expected}\n"));
+        }
+    }
+
+    #[test]
+    fn a_path_that_is_no_text_is_refused() {
+        let path = Path::new(OsStr::from_bytes(b"/shared/\xff"));
+        for request in [
+            Request { results: path.into(), ..request(Path::new("/x"), vec![], false) },
+            Request { program: path.into(), ..request(Path::new("/x"), vec![], false) },
+        ] {
+            let why = of_job(&request, Path::new("/x")).unwrap_err().to_string();
+            assert!(why.starts_with("/shared/") && why.contains("not UTF-8"), "{why}");
+        }
     }
 
     proptest! {
@@ -170,7 +224,7 @@ mod tests {
             let folder = tempfile::tempdir().unwrap();
             let mut arguments = vec!["%s\\1".to_owned()];
             arguments.extend(words.clone());
-            let script = of_job(&request(folder.path(), arguments, false), folder.path());
+            let script = of_job(&request(folder.path(), arguments, false), folder.path()).unwrap();
             let printed = execute(&script);
             let results = folder.path().join("n1").display().to_string();
             let expected: String =

@@ -28,6 +28,11 @@ pub(crate) struct Cluster {
 
 /// Returns a cluster; `None`, with a note, if Slurm is not available.
 pub(crate) fn start(test: &str) -> Option<Cluster> {
+    start_with(test, "")
+}
+
+/// Returns a cluster with further lines of its configuration.
+pub(crate) fn start_with(test: &str, config: &str) -> Option<Cluster> {
     let Some(root) = std::env::var_os("TOLLGATE_SLURM").map(PathBuf::from) else {
         untested::note(test, &"TOLLGATE_SLURM names no folder with Slurm's packages");
         return None;
@@ -39,7 +44,7 @@ pub(crate) fn start(test: &str) -> Option<Cluster> {
     }
     let mut cluster =
         Cluster { bench: Bench::new(), root, control: Vec::new(), nodes: [None, None] };
-    cluster.configure();
+    cluster.configure(config);
     cluster.start_control();
     for node in 0..NODES.len() {
         cluster.start_node(node);
@@ -90,7 +95,7 @@ impl Cluster {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    fn configure(&self) {
+    fn configure(&self, more: &str) {
         let folder = self.bench.path().display();
         fs::create_dir(self.path("state")).unwrap();
         let mut key = fs::OpenOptions::new();
@@ -113,7 +118,7 @@ impl Cluster {
              NodeName=n1 NodeHostname=n1 NodeAddr=127.0.0.1 Port={first} CPUs=2\n\
              NodeName=n2 NodeHostname=n2 NodeAddr=127.0.0.1 Port={second} CPUs=2\n\
              PartitionName=all Nodes=n1,n2 Default=YES MaxTime=INFINITE State=UP\n\
-             PartitionName=one Nodes=n2 MaxTime=INFINITE State=UP\n"
+             PartitionName=one Nodes=n2 MaxTime=INFINITE State=UP\n{more}"
         );
         fs::write(self.path("slurm.conf"), text).unwrap();
     }

@@ -1,5 +1,7 @@
 //! Refusals by Slurm, and by tollgate before it: one line each, and no job is left.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::process::Command;
 
 use crate::cluster::{self, Cluster};
@@ -35,6 +37,19 @@ fn without_slurm_there_is_one_clear_error() {
     ] {
         bench.refused(&[&["run", "planted/delay"], words].concat(), 2);
     }
+    // What would replace the job, and paths that a script cannot name.
+    for option in ["/path/x.sh", "--wrap=true", "--test-only"] {
+        let option = format!("--sbatch={option}");
+        let line = bench.refused(&["run", "planted/delay", "--slurm", &option], 2);
+        assert!(line.contains("--sbatch '"), "{line}");
+    }
+    let mut command = bench.command(&["run", "planted/delay", "--slurm", "--results"]);
+    command.arg(OsStr::from_bytes(b"r\xff"));
+    let line = refused(command, 2);
+    assert!(line.contains("not UTF-8, as the script of a job is; rename it"), "{line}");
+    assert!(
+        std::fs::read_dir(bench.path()).unwrap().flatten().all(|it| it.file_name() != "r\u{fffd}")
+    );
     // Before a job is submitted.
     let line = bench.refused(&["run", "planted/none", "--slurm"], 2);
     assert!(line.contains("planted/none"), "{line}");

@@ -1,7 +1,7 @@
 //! Runs on nodes: at the same time, each with its own journal, resumed after a failure.
 
 use std::collections::BTreeMap;
-use std::process::Output;
+use std::process::{Output, Stdio};
 
 use lab::journal::{self, Run};
 
@@ -140,4 +140,36 @@ fn long_a_second_submission_resumes_and_a_fresh_one_does_not() {
     // More nodes than an array has tasks are several arrays: not here, with two nodes.
     let text = run(&["6", "--partition", "one"]);
     assert!(text.contains(": 1 node (n2)"), "{text}");
+}
+
+#[test]
+#[ignore = "minutes"]
+fn long_a_job_that_slurm_forgot_has_ended() {
+    let Some(mut cluster) = cluster::start_with("jobs that Slurm forgets", "MinJobAge=2\n") else {
+        return;
+    };
+    // The job of this node waits until it is back.
+    cluster.kill_node(1);
+    let words =
+        ["run", "planted/delay", "--slurm", "--wait", "--rounds", "6", "--nodelist", "n1,n2"];
+    let mut command = cluster.tollgate(&words);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let run = command.spawn().unwrap();
+    let kept = cluster.path("results/slurm");
+    let kept = || {
+        std::fs::read_dir(&kept).is_ok_and(|mut entries| {
+            entries.any(|it| it.unwrap().file_name().to_string_lossy().ends_with("-n1"))
+        })
+    };
+    wait_for("the end on n1", kept);
+    wait_for("Slurm to forget it", || {
+        let jobs = cluster.slurm("scontrol", &["show", "job", "--oneliner"]);
+        !jobs.contains("ArrayTaskId=0 ")
+    });
+    cluster.start_node(1);
+    let output = run.wait_with_output().unwrap();
+    printed(output, &cluster);
+    for node in NODES {
+        is_complete(&run_of(&cluster, node), 6);
+    }
 }
