@@ -2,15 +2,16 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use machine::proximity::Class;
 
 use super::find;
+use super::machines::{self, BootSpan};
 use super::settings::{Row, Table};
 use super::values::{self, Definition, Excluded, Measured, NodeRun};
 use crate::journal::JournalError;
@@ -95,6 +96,24 @@ pub struct NodeRuns {
     pub guests: usize,
     /// Runs that cannot be read, one line each.
     pub unreadable: Vec<String>,
+    /// Host names of several machines, whose nodes have the name of their folder too.
+    pub shared_names: Vec<String>,
+    pub(super) limit: Option<Limit>,
+}
+
+/// The time of a reading and the comparison after it.
+#[derive(Debug)]
+pub(super) struct Limit {
+    folder: PathBuf,
+    time: Duration,
+    pub(super) end: Instant,
+}
+
+impl Limit {
+    /// Returns the error of a time that is over.
+    pub(super) fn error(&self, read: usize, runs: usize) -> FleetError {
+        FleetError::Time { folder: self.folder.clone(), read, runs, time: self.time }
+    }
 }
 
 /// A point of an experiment in one definition.
@@ -121,6 +140,8 @@ pub(super) struct StoredRun {
     lines: u64,
     pub(super) settings: Row,
     pub(super) experiments: Vec<StoredExperiment>,
+    /// Boots of the machine in which it was measured.
+    pub(super) boots: Vec<BootSpan>,
 }
 
 /// An experiment of a run.
@@ -150,39 +171,45 @@ pub(super) struct StoredValue {
 /// Reads all runs below a folder. A run that cannot be read is listed, and does not hide the others.
 ///
 /// # Errors
-/// Returns an error without a run that can be read, or if the time is too short. In this case readers may still wait for
+/// Returns an error without a run that can be read, or if the time is too short. In this case threads may still wait for
 /// the file system.
 pub fn read(folder: &Path, reading: Reading<'_>) -> Result<NodeRuns, FleetError> {
-    let start = Instant::now();
-    let found = find::runs(folder);
-    let found = found.map_err(|error| FleetError::Folder { folder: folder.into(), error })?;
-    if found.is_empty() {
-        return Err(FleetError::NoRun(folder.into()));
-    }
-    let count = found.len();
-    let is_cancelled = Arc::new(AtomicBool::new(false));
-    let answers = start_readers(found, &is_cancelled).map_err(FleetError::Thread)?;
-    let mut collector = Collector::default();
-    for read in 0..count {
-        let answer = match reading.within {
-            None => answers.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            Some(time) => answers.recv_timeout(time.saturating_sub(start.elapsed())),
-        };
-        match answer {
-            Ok(answer) => collector.add(answer, reading.selects),
-            Err(RecvTimeoutError::Timeout) => {
-                is_cancelled.store(true, Ordering::Relaxed);
-                let (folder, time) = (folder.into(), reading.within.unwrap_or_default());
-                return Err(FleetError::Time { folder, read, runs: count, time });
+    let limit = reading.within.and_then(|time| {
+        Some(Limit { folder: folder.into(), time, end: Instant::now().checked_add(time)? })
+    });
+    let search = Arc::new(Search::default());
+    let outputs = start(folder, &search).map_err(FleetError::Thread)?;
+    let (mut collector, mut read) = (Collector::default(), 0);
+    loop {
+        let output = match &limit {
+            None => outputs.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            Some(limit) => {
+                outputs.recv_timeout(limit.end.saturating_duration_since(Instant::now()))
             }
-            // A reader panicked; its message is on standard error.
-            Err(RecvTimeoutError::Disconnected) => break,
+        };
+        match (output, &limit) {
+            (Ok(Output::Run(answer)), _) => {
+                read += 1;
+                collector.add(answer, reading.selects);
+            }
+            (Ok(Output::Folder(error)), _) => {
+                return Err(FleetError::Folder { folder: folder.into(), error });
+            }
+            (Err(RecvTimeoutError::Timeout), Some(limit)) => {
+                search.is_cancelled.store(true, Ordering::Relaxed);
+                return Err(limit.error(read, search.found.load(Ordering::Relaxed)));
+            }
+            // All are read.
+            (Err(_), _) => break,
         }
     }
-    let runs = collector.finish();
+    if read == 0 {
+        return Err(FleetError::NoRun(folder.into()));
+    }
+    let runs = NodeRuns { limit, ..collector.finish() };
     match runs.unreadable.first() {
-        Some(first) if runs.unreadable.len() == count => {
-            Err(FleetError::Unreadable { folder: folder.into(), runs: count, first: first.clone() })
+        Some(first) if runs.unreadable.len() == read => {
+            Err(FleetError::Unreadable { folder: folder.into(), runs: read, first: first.clone() })
         }
         _ => Ok(runs),
     }
@@ -190,36 +217,60 @@ pub fn read(folder: &Path, reading: Reading<'_>) -> Result<NodeRuns, FleetError>
 
 pub(super) type Answer = Result<Result<Vec<NodeRun>, Excluded>, JournalError>;
 
-/// Starts threads that read the runs and send what they read. They are not waited for: one that waits for the file system
-/// must not delay the end of the program.
-fn start_readers(
-    runs: Vec<PathBuf>,
-    is_cancelled: &Arc<AtomicBool>,
-) -> std::io::Result<Receiver<Answer>> {
+/// What a thread sends.
+enum Output {
+    Run(Answer),
+    /// The folder cannot be searched.
+    Folder(std::io::Error),
+}
+
+/// The state that the threads share.
+#[derive(Default)]
+struct Search {
+    /// Number of runs found so far.
+    found: AtomicUsize,
+    is_cancelled: AtomicBool,
+}
+
+/// Starts a thread that searches runs, and threads that read them and send what they read. They are not waited for: one
+/// that waits for the file system must not delay the end of the program.
+fn start(folder: &Path, search: &Arc<Search>) -> std::io::Result<Receiver<Output>> {
     let cpus = thread::available_parallelism().map_or(1, usize::from);
-    let readers = (2 * cpus).clamp(MIN_READERS, MAX_READERS).min(runs.len());
-    let (sender, answers) = sync_channel(QUEUE);
-    let (runs, next) = (Arc::new(runs), Arc::new(AtomicUsize::new(0)));
-    for _ in 0..readers {
-        let (runs, next, sender) = (Arc::clone(&runs), Arc::clone(&next), sender.clone());
-        let is_cancelled = Arc::clone(is_cancelled);
+    let (sender, outputs) = sync_channel(QUEUE);
+    let (to_readers, runs) = sync_channel::<PathBuf>(QUEUE);
+    let runs = Arc::new(Mutex::new(runs));
+    for _ in 0..(2 * cpus).clamp(MIN_READERS, MAX_READERS) {
+        let (runs, sender, search) = (Arc::clone(&runs), sender.clone(), Arc::clone(search));
         thread::Builder::new()
             .name("reader".into())
-            .spawn(move || read_all(&runs, &next, &sender, &is_cancelled))?;
+            .spawn(move || read_all(&runs, &sender, &search.is_cancelled))?;
     }
-    Ok(answers)
+    let (folder, search) = (folder.to_owned(), Arc::clone(search));
+    thread::Builder::new().name("search".into()).spawn(move || {
+        let found = find::each_run(
+            &folder,
+            &mut |run| {
+                search.found.fetch_add(1, Ordering::Relaxed);
+                to_readers.send(run).is_ok()
+            },
+            &search.is_cancelled,
+        );
+        // The receiver is gone only if nobody reads.
+        found.map_or_else(|error| drop(sender.send(Output::Folder(error))), |_| ())
+    })?;
+    Ok(outputs)
 }
 
 /// Reads the next run until there is none.
 fn read_all(
-    runs: &[PathBuf],
-    next: &AtomicUsize,
-    sender: &SyncSender<Answer>,
+    runs: &Mutex<Receiver<PathBuf>>,
+    sender: &SyncSender<Output>,
     is_cancelled: &AtomicBool,
 ) {
     while !is_cancelled.load(Ordering::Relaxed) {
-        let Some(folder) = runs.get(next.fetch_add(1, Ordering::Relaxed)) else { return };
-        if sender.send(values::read(folder, is_cancelled)).is_err() {
+        let next = runs.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let Ok(folder) = next else { return };
+        if sender.send(Output::Run(values::read(&folder, is_cancelled))).is_err() {
             return;
         }
     }
@@ -264,10 +315,10 @@ impl Collector {
     }
 
     fn stored(&mut self, run: NodeRun) -> StoredRun {
-        let NodeRun { node, identity: _, folder, lines, settings, experiments } = run;
+        let NodeRun { node, identity: _, folder, lines, settings, experiments, boots } = run;
         let settings = self.runs.settings.row(&settings);
         let experiments = experiments.into_iter().map(|one| self.stored_experiment(one)).collect();
-        StoredRun { node, folder, lines, settings, experiments }
+        StoredRun { node, folder, lines, settings, experiments, boots }
     }
 
     fn stored_experiment(&mut self, measured: Measured) -> StoredExperiment {
@@ -298,6 +349,7 @@ impl Collector {
     pub(super) fn finish(self) -> NodeRuns {
         let Self { mut runs, by_identity, .. } = self;
         runs.runs = by_identity.into_values().collect();
+        runs.shared_names = machines::separate(&mut runs.runs);
         runs.runs.sort_by(|a, b| a.node.cmp(&b.node).then_with(|| a.folder.cmp(&b.folder)));
         runs.unreadable.sort();
         runs

@@ -1,17 +1,23 @@
 //! The comparison of the nodes of a fleet.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Instant;
 
 use machine::proximity::Class;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::collect::{NodeRuns, StoredExperiment, StoredRun, StoredValue};
-use super::outlier::{Deviation, Deviations, NodeValue, Selection};
+use super::collect::{FleetError, NodeRuns, StoredExperiment, StoredRun, StoredValue};
+use super::outlier::{
+    Deviations, JudgedPoint, NodeValue, Selection, WholeNode, rejected_nodes, whole_nodes,
+};
 use super::settings::{Row, SettingDifference, SettingValues, Table};
 use crate::point::Point;
 use crate::schema::JsonOutput;
-use crate::statistics::median;
+use crate::statistics::{CONFIDENCE, median};
+
+/// Maximum distance whose ratio is stated, on the logarithmic scale: a larger one would have no number.
+const MAX_DISTANCE: f64 = 700.0;
 
 /// All nodes of a fleet, and those that differ.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
@@ -188,24 +194,26 @@ struct Comparison<'r> {
     numbers: HashMap<&'r str, u32>,
     /// Newest run of each node, with the start of its last sample.
     newest: Vec<Option<(f64, &'r StoredRun)>>,
-    judged: Vec<usize>,
+    /// By node.
+    judged: Vec<Vec<JudgedPoint>>,
     failed: Vec<usize>,
     selection: Selection,
-    /// Deviations that may be rejected, by node and point.
-    deviations: HashMap<(u32, u32), Deviation>,
     unjudged: Unjudged,
 }
 
 impl NodeRuns {
     /// Compares the nodes.
-    pub fn compare(self) -> Fleet {
+    ///
+    /// # Errors
+    /// Returns [`FleetError::Time`] if the time with which they were [read](super::read) is too short.
+    pub fn compare(self) -> Result<Fleet, FleetError> {
         let mut comparison = Comparison::of(&self);
         let chosen = comparison.chosen_definitions();
         let mut experiments: Vec<(u32, FleetExperiment)> = Vec::new();
         for number in chosen {
-            experiments.push((number, comparison.compare(number)));
+            experiments.push((number, comparison.compare(number)?));
         }
-        comparison.fleet(experiments)
+        Ok(comparison.fleet(experiments))
     }
 }
 
@@ -223,11 +231,10 @@ impl<'r> Comparison<'r> {
             runs,
             numbers: nodes.iter().copied().zip(0..).collect(),
             newest: vec![None; nodes.len()],
-            judged: vec![0; nodes.len()],
+            judged: vec![Vec::new(); nodes.len()],
             failed: vec![0; nodes.len()],
             nodes,
             selection: Selection::default(),
-            deviations: HashMap::new(),
             unjudged,
         }
     }
@@ -263,7 +270,7 @@ impl<'r> Comparison<'r> {
     }
 
     /// Compares the nodes at each point of an experiment.
-    fn compare(&mut self, number: u32) -> FleetExperiment {
+    fn compare(&mut self, number: u32) -> Result<FleetExperiment, FleetError> {
         let (newest, older) = self.runs.newest(number);
         self.unjudged.older_runs += older;
         let mut points: BTreeMap<u32, Vec<(u32, StoredValue)>> = BTreeMap::new();
@@ -276,6 +283,9 @@ impl<'r> Comparison<'r> {
         }
         let (mut scales, mut judged) = (Vec::new(), 0);
         for (point, values) in points {
+            if let Some(limit) = self.runs.limit.as_ref().filter(|it| it.end <= Instant::now()) {
+                return Err(limit.error(self.runs.runs.len(), self.runs.runs.len()));
+            }
             match self.compare_point(point, &values) {
                 Some(scale) => {
                     scales.push(scale);
@@ -285,14 +295,14 @@ impl<'r> Comparison<'r> {
             }
         }
         let key = &self.runs.experiments[number as usize];
-        FleetExperiment {
+        Ok(FleetExperiment {
             experiment: key.id.clone(),
             metric: key.definition.metric.clone(),
             nodes: newest.len(),
             points: judged,
             spread: median(&scales),
             outliers: 0,
-        }
+        })
     }
 
     fn add_run(&mut self, node: u32, run: &'r StoredRun, one: &StoredExperiment) {
@@ -314,23 +324,53 @@ impl<'r> Comparison<'r> {
         };
         let nodes: Vec<NodeValue> = values.iter().map(value).collect();
         let deviations = Deviations::of(&nodes)?;
-        for ((node, _), deviation) in values.iter().zip(deviations.nodes) {
+        let experiment = &self.runs.experiments[self.experiment(point) as usize];
+        let is_higher_better = experiment.definition.better == "higher";
+        for ((node, value), deviation) in values.iter().zip(deviations.nodes) {
             let Some(p_value) = deviation.p_value else {
                 self.unjudged.values_without_floor += 1;
                 continue;
             };
-            self.judged[*node as usize] += 1;
-            if self.selection.add(p_value, *node, point) {
-                self.deviations.insert((*node, point), deviation);
-            }
+            self.judged[*node as usize].push(JudgedPoint {
+                point,
+                value: deviation.value,
+                distance: deviation.distance,
+                p_value,
+                below: value.below,
+                above: value.above,
+                floor: value.floor,
+                is_higher_better,
+            });
+            self.selection.add(p_value, *node, point);
         }
         Some(deviations.all.scale)
+    }
+
+    /// Returns the points at which each outlier differs: those that differ on their own, and of nodes that differ as a whole
+    /// those that differ in the same direction.
+    fn rejected(&mut self) -> BTreeMap<u32, BTreeSet<u32>> {
+        let mut rejected = std::mem::take(&mut self.selection).rejected();
+        for WholeNode { node, worse, .. } in rejected_nodes(&whole_nodes(&self.judged)) {
+            let points = &self.judged[node as usize];
+            let of_node = rejected.entry(node).or_default();
+            let differs = |one: &&JudgedPoint| {
+                one.p_value <= 1.0 - CONFIDENCE && one.worse().signum() == worse.signum()
+            };
+            of_node.extend(points.iter().filter(differs).map(|one| one.point));
+            if of_node.is_empty() {
+                // Together they differ, and none of them alone: the one that differs as the node does.
+                let apart = |one: &JudgedPoint| (one.worse() - worse).abs();
+                let nearest = points.iter().min_by(|a, b| apart(a).total_cmp(&apart(b)));
+                of_node.extend(nearest.map(|one| one.point));
+            }
+        }
+        rejected
     }
 
     /// Returns the result, once all experiments are compared.
     fn fleet(mut self, mut experiments: Vec<(u32, FleetExperiment)>) -> Fleet {
         let tests = self.selection.tests();
-        let rejected = std::mem::take(&mut self.selection).rejected();
+        let rejected = self.rejected();
         let rows = |is_outlier: bool| {
             let nodes = (0..).zip(&self.newest);
             let of_kind = nodes.filter(|(node, _)| rejected.contains_key(node) == is_outlier);
@@ -342,8 +382,7 @@ impl<'r> Comparison<'r> {
         let mut outliers: Vec<Outlier> = Vec::new();
         for (node, points) in &rejected {
             let Some((_, run)) = self.newest[*node as usize] else { continue };
-            let ids: BTreeSet<u32> =
-                points.iter().map(|(point, _)| self.experiment(*point)).collect();
+            let ids: BTreeSet<u32> = points.iter().map(|point| self.experiment(*point)).collect();
             for (_, one) in experiments.iter_mut().filter(|(number, _)| ids.contains(number)) {
                 one.outliers += 1;
             }
@@ -351,13 +390,14 @@ impl<'r> Comparison<'r> {
                 node: self.nodes[*node as usize].to_owned(),
                 folder: run.folder.display().to_string(),
                 points: self.outlier_points(*node, points),
-                judged: self.judged[*node as usize],
+                judged: self.judged[*node as usize].len(),
                 settings: self.runs.settings.differences(&run.settings, &others),
             });
         }
         let worse = |one: &Outlier| one.count(Direction::Worse);
         outliers.sort_by(|a, b| worse(b).cmp(&worse(a)).then_with(|| a.node.cmp(&b.node)));
-        let not_judged = self.nodes.iter().zip(&self.judged).filter(|(_, judged)| **judged == 0);
+        let not_judged =
+            self.nodes.iter().zip(&self.judged).filter(|(_, judged)| judged.is_empty());
         let failed = self.nodes.iter().zip(&self.failed).filter(|(_, count)| **count > 0);
         let failed = failed.map(|(node, count)| NodeCounts { node: (*node).into(), count: *count });
         Fleet {
@@ -379,26 +419,26 @@ impl<'r> Comparison<'r> {
         self.runs.points[point as usize].experiment
     }
 
-    fn outlier_points(&self, node: u32, points: &[(u32, f64)]) -> Vec<OutlierPoint> {
-        let one = |(point, p_value): &(u32, f64)| {
-            let deviation = self.deviations.get(&(node, *point))?;
-            let key = &self.runs.points[*point as usize];
+    fn outlier_points(&self, node: u32, points: &BTreeSet<u32>) -> Vec<OutlierPoint> {
+        let one = |judged: &JudgedPoint| {
+            let key = &self.runs.points[judged.point as usize];
             let experiment = &self.runs.experiments[key.experiment as usize];
-            let (ratio, value) = (deviation.distance.exp(), deviation.value.exp());
-            Some(OutlierPoint {
+            let ratio = judged.distance.clamp(-MAX_DISTANCE, MAX_DISTANCE).exp();
+            OutlierPoint {
                 experiment: experiment.id.clone(),
                 point: key.point.without_levels(&experiment.defaults),
                 class: key.class,
                 metric: experiment.definition.metric.clone(),
                 unit: experiment.definition.unit.clone(),
-                value,
-                others: value / ratio,
+                value: judged.value.exp(),
+                others: (judged.value - judged.distance).exp(),
                 ratio,
                 direction: Direction::of(ratio, experiment.definition.better),
-                p_value: *p_value,
-            })
+                p_value: judged.p_value,
+            }
         };
-        let mut found: Vec<_> = points.iter().filter_map(one).collect();
+        let judged = self.judged[node as usize].iter();
+        let mut found: Vec<_> = judged.filter(|it| points.contains(&it.point)).map(one).collect();
         let size = |one: &OutlierPoint| one.ratio.ln().abs();
         found.sort_by(|a, b| {
             size(b)

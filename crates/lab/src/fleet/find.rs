@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::journal::is_run;
 
@@ -16,29 +17,58 @@ const MAX_DEPTH: usize = 8;
 /// Returns the system's error if the folder itself cannot be read.
 pub fn runs(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
-    if is_run(folder) {
-        return Ok(vec![folder.into()]);
-    }
-    descend(folder, MAX_DEPTH, &mut found)?;
+    let mut add = |run| {
+        found.push(run);
+        true
+    };
+    each_run(folder, &mut add, &AtomicBool::new(false))?;
     found.sort();
     Ok(found)
 }
 
-fn descend(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) -> std::io::Result<()> {
+/// Passes the folders of runs to `each` as they are found, in any order, until it returns `false` or `is_cancelled` is set.
+///
+/// # Errors
+/// Returns the system's error if the folder itself cannot be read.
+pub(super) fn each_run(
+    folder: &Path,
+    each: &mut dyn FnMut(PathBuf) -> bool,
+    is_cancelled: &AtomicBool,
+) -> std::io::Result<()> {
+    if is_run(folder) {
+        each(folder.into());
+        return Ok(());
+    }
+    descend(folder, MAX_DEPTH, each, is_cancelled).map(drop)
+}
+
+/// Returns whether to go on.
+fn descend(
+    folder: &Path,
+    depth: usize,
+    each: &mut dyn FnMut(PathBuf) -> bool,
+    is_cancelled: &AtomicBool,
+) -> std::io::Result<bool> {
     for entry in fs::read_dir(folder)?.flatten() {
+        if is_cancelled.load(Ordering::Relaxed) {
+            return Ok(false);
+        }
         let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
         if !is_folder || entry.file_name().as_encoded_bytes().starts_with(b".") {
             continue;
         }
         let path = entry.path();
-        if is_run(&path) {
-            found.push(path);
-        } else if depth > 1 {
+        let goes_on = if is_run(&path) {
+            each(path)
+        } else {
             // A folder of another user that cannot be read does not hide the other runs.
-            let _ = descend(&path, depth - 1, found);
+            depth <= 1 || descend(&path, depth - 1, each, is_cancelled).unwrap_or(true)
+        };
+        if !goes_on {
+            return Ok(false);
         }
     }
-    Ok(())
+    Ok(true)
 }
 
 #[cfg(test)]

@@ -7,12 +7,13 @@
 //! The unit of replication is the node. At each point the nodes' medians are compared on a logarithmic scale with a robust
 //! centre and scale of the other nodes ([`Robust`](crate::statistics::Robust)). A node is an outlier if its distance from the
 //! centre, less the noise floor of its twins, is too large for the spread of the nodes and for its own interval. The
-//! decision is corrected for the number of all nodes and points by Holm's method: if all nodes are equal, the probability
-//! that any of them is called an outlier is at most 5%.
+//! decision is made for each node as a whole and for each of its points, corrected for their numbers by Holm's method: if all nodes
+//! are equal, the probability that any of them is called an outlier is at most 5%.
 
 mod collect;
 mod compare;
 mod find;
+mod machines;
 mod outlier;
 mod reduced;
 mod settings;

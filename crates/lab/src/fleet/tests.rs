@@ -172,7 +172,7 @@ fn compare(runs: impl Iterator<Item = Run>) -> Fleet {
         let one = node_run(&run, run.record.host.clone(), identity, lines);
         collector.add(Ok(Ok(vec![one])), None);
     }
-    collector.finish().compare()
+    collector.finish().compare().unwrap()
 }
 
 /// A fleet of equal nodes, apart from a planted one.
@@ -248,6 +248,35 @@ fn a_slow_node_is_found_at_all_its_points() {
         let [one] = &fleet.experiments[..] else { panic!("{:?}", fleet.experiments) };
         assert_eq!((one.points, one.outliers, one.nodes), (LENGTHS.len(), 1, nodes as usize));
         assert!(one.spread.is_some_and(|spread| (0.005..0.03).contains(&spread)), "{one:?}");
+    }
+}
+
+/// Returns the number of fleets in which a node that is 10% slow is found.
+fn found(fleets: u64, nodes: u64, rounds: u32) -> u64 {
+    let is_found = |seed: &u64| {
+        let outliers = fleet(*seed, nodes, rounds, QUIET, 1.10).outliers;
+        outliers.iter().any(|one| one.node == "n3" && one.count(Direction::Worse) > 0)
+    };
+    (0..fleets).filter(is_found).count() as u64
+}
+
+#[test]
+fn a_slow_node_is_found_among_few() {
+    const FLEETS: u64 = 40;
+    for (nodes, least) in [(8, 30), (10, 35)] {
+        let found = found(FLEETS, nodes, 12);
+        println!("{nodes} nodes: found in {found} of {FLEETS} fleets");
+        assert!(found >= least, "{nodes} nodes: {found} of {FLEETS}");
+    }
+}
+
+#[test]
+#[ignore = "minutes"]
+fn long_a_slow_node_is_found_as_often_as_documented() {
+    for (fleets, nodes, rate) in [(1000, 8, 0.82), (1000, 10, 0.94), (200, 100, 0.98)] {
+        let found = found(fleets, nodes, 12) as f64 / fleets as f64;
+        println!("{nodes} nodes: found in {found} of {fleets} fleets");
+        assert!(found >= rate, "{nodes} nodes: {found}");
     }
 }
 

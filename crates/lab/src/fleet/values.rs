@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicBool;
 
 use machine::proximity::Class;
 
+use super::machines::{self, BootSpan};
 use super::reduced::{self, Reduced};
 use super::settings::Settings;
 use crate::experiment::Experiment;
@@ -29,6 +30,7 @@ pub(super) struct NodeRun {
     pub(super) lines: u64,
     pub(super) settings: Settings,
     pub(super) experiments: Vec<Measured>,
+    pub(super) boots: Vec<BootSpan>,
 }
 
 /// An experiment as a node measured it.
@@ -158,7 +160,8 @@ pub(super) fn node_run(run: &Run, node: String, identity: String, lines: u64) ->
     let last = run.samples.iter().max_by(|a, b| a.at.total_cmp(&b.at));
     let environment = last.and_then(|sample| run.record.environments.get(&sample.environment));
     let settings = Settings { sharing: sharing.share(), ..Settings::of(&run.record, environment) };
-    NodeRun { node, identity, folder: run.folder.clone(), lines, settings, experiments }
+    let boots = machines::boots(run);
+    NodeRun { node, identity, folder: run.folder.clone(), lines, settings, experiments, boots }
 }
 
 /// Estimates each point of an experiment; `None` if the run does not describe it.

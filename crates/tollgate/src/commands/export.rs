@@ -60,7 +60,7 @@ pub(crate) fn export(args: &Export) -> Result<u8, CliError> {
 fn export_fleet(args: &Export, folder: &Path) -> Result<u8, CliError> {
     match (args.format, &args.output) {
         (ExportFormat::Openmetrics, _) => {
-            let fleet = fleet::read(folder, &args.names, None)?;
+            let fleet = fleet::read(folder, &args.names, None, true)?;
             write_text(args, &terminal::lines(&export::fleet_openmetrics(&fleet)))
         }
         (ExportFormat::Parquet, Some(out)) => export_partitions(args, folder, out),

@@ -17,7 +17,7 @@ const CHECK_TIME: Duration = Duration::from_secs(30);
 /// Prints the comparison of all nodes, or one line about it.
 pub(crate) fn fleet(args: &Fleet) -> Result<u8, CliError> {
     let within = args.within.or_else(|| args.check.then_some(CHECK_TIME));
-    let fleet = read(&args.folder, &args.names, within);
+    let fleet = read(&args.folder, &args.names, within, !args.check);
     if !args.check {
         return print_fleet(args, &fleet?);
     }
@@ -25,15 +25,22 @@ pub(crate) fn fleet(args: &Fleet) -> Result<u8, CliError> {
     check(args, &fleet.map_err(CliError::with_status_2)?).map_err(CliError::with_status_2)
 }
 
-/// Reads and compares the nodes below a folder.
+/// Reads and compares the nodes below a folder. Prints warnings if `warns`.
 pub(super) fn read(
     folder: &Path,
     names: &[String],
     within: Option<Duration>,
+    warns: bool,
 ) -> Result<fleet::Fleet, CliError> {
     let selects = |id: &str| select::is_selected(names, id);
     let reading = Reading { within, selects: Some(&selects) };
-    let fleet = fleet::read(folder, reading).map_err(error)?.compare();
+    let runs = fleet::read(folder, reading).map_err(error)?;
+    for name in runs.shared_names.iter().filter(|_| warns) {
+        print_message(&format!(
+            "warning: several machines are named '{name}'; their folders are added to the name"
+        ));
+    }
+    let fleet = runs.compare().map_err(error)?;
     if let Some(name) = names.iter().find(|name| !is_measured(&fleet, name)) {
         let folder = folder.display();
         let line =
@@ -72,15 +79,7 @@ fn print_fleet(args: &Fleet, fleet: &fleet::Fleet) -> Result<u8, CliError> {
 
 /// Prints one line, and returns the exit status.
 fn check(args: &Fleet, fleet: &fleet::Fleet) -> Result<u8, CliError> {
-    let node = args.node.as_deref();
-    if let Some(node) = node
-        && !fleet.nodes.iter().any(|one| one == node)
-    {
-        let folder = args.folder.display();
-        return Err(CliError::failed(format!(
-            "{folder}: no run of node '{node}'; measure on it first"
-        )));
-    }
+    let node = args.node.as_deref().map(|node| find(args, fleet, node)).transpose()?;
     print_plain(&lab::terminal::one_line(&table::fleet_line(fleet, node)))?;
     let is_judged = match node {
         Some(node) => !fleet.nodes_not_judged.iter().any(|one| one == node),
@@ -91,4 +90,29 @@ fn check(args: &Fleet, fleet: &fleet::Fleet) -> Result<u8, CliError> {
         false => 3,
         true => 0,
     })
+}
+
+/// Returns the name in the fleet of the node that the user means: a host name with or without its domain, or the name of one of
+/// several machines without its folder.
+fn find<'f>(args: &Fleet, fleet: &'f fleet::Fleet, node: &str) -> Result<&'f str, CliError> {
+    if let Some(exact) = fleet.nodes.iter().find(|one| *one == node) {
+        return Ok(exact);
+    }
+    let short = |name: &str| name.split('.').next().unwrap_or_default().to_owned();
+    let is_meant = |one: &str| {
+        let host = one.split('/').next().unwrap_or_default();
+        // One of two has a domain: two different domains are two nodes.
+        host == node || (host.contains('.') != node.contains('.') && short(host) == short(node))
+    };
+    let meant: Vec<&str> =
+        fleet.nodes.iter().map(String::as_str).filter(|one| is_meant(one)).collect();
+    let folder = args.folder.display();
+    Err(CliError::failed(match meant.as_slice() {
+        [one] => return Ok(one),
+        [] => format!("{folder}: no run of node '{node}'; measure on it first"),
+        [first, second, ..] => format!(
+            "{folder}: '{node}' names {} nodes, e.g. {first} and {second}; use --node {first}",
+            meant.len()
+        ),
+    }))
 }
