@@ -398,7 +398,7 @@ mod tests {
             Duration::ZERO
         }
 
-        fn worker(&self, _: &RemoteOptions) -> Result<Command, ConnectError> {
+        fn worker(&self, _: &Side, _: &RemoteOptions) -> Result<Command, ConnectError> {
             Ok(Command::new("true"))
         }
 
@@ -417,6 +417,8 @@ mod tests {
             logs: vec![Arc::new(HostLog::new("dut"))],
             purpose: "a test".into(),
             waits,
+            sides: 1,
+            side: 0,
         })
     }
 

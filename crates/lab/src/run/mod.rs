@@ -66,7 +66,7 @@ pub struct RunRequest<'a> {
     pub is_enough: Option<&'a dyn Fn(&Path) -> bool>,
     /// With a time to spend: the rounds that claims lack for a verdict, given the folder of the run. A share of the time is
     /// reserved for them.
-    pub lacking: Option<&'a dyn Fn(&Path) -> Vec<LackingRounds>>,
+    pub lacking: Option<&'a FindLacking<'a>>,
     /// The two sides of a comparison, with which the experiments are crossed ([`cross`](crate::side::cross)); empty
     /// without one.
     pub sides: Vec<Side>,
@@ -91,6 +91,9 @@ impl RunRequest<'_> {
         required.min(experiment.effort.rounds)
     }
 }
+
+/// Finds the claims on the run in a folder that lack rounds.
+pub type FindLacking<'a> = dyn Fn(&Path) -> Vec<LackingRounds> + 'a;
 
 /// Above all seeds: JSON readers that use doubles keep 53 bits.
 pub const MAX_SEED: u64 = 1 << 53;

@@ -27,6 +27,7 @@ use machine::file::remedy;
 use select::{Selection, summary};
 
 /// A figure with its values, ready to be drawn.
+#[allow(clippy::large_enum_variant, reason = "one exists at a time")]
 #[derive(Debug, Clone, PartialEq)]
 pub enum Picture {
     /// Curves over two axes.

@@ -8,12 +8,13 @@ use lab::journal::Run;
 use lab::summary::{Summary, SummaryError, Unit, summarise};
 
 type SharedSummary = Result<Rc<Summary>, SummaryError>;
+/// Experiment, metric and unit.
+type Key = (String, String, Option<String>);
 
 /// Summaries of the experiments of a run, each made once: several figures show one experiment.
 pub struct Summaries<'a> {
     run: &'a Run,
-    /// By experiment, metric and unit.
-    made: RefCell<BTreeMap<(String, String, Option<String>), SharedSummary>>,
+    made: RefCell<BTreeMap<Key, SharedSummary>>,
 }
 
 impl<'a> Summaries<'a> {

@@ -3,8 +3,12 @@
 //! guard, are not part of the model.
 #![allow(dead_code, reason = "the module contains more than is tested here")]
 #![allow(clippy::duplicate_mod, reason = "compiled a second time with loom's atomics")]
+#![allow(
+    clippy::arc_with_non_send_sync,
+    reason = "loom runs the threads of a model one after the other"
+)]
 
-use std::cell::UnsafeCell as Plain;
+use std::cell::UnsafeCell as StdUnsafeCell;
 use std::mem::offset_of;
 use std::sync::Arc;
 
@@ -63,7 +67,7 @@ const PACKETS: u32 = 3;
 struct Memory<T> {
     producer: AtomicU32,
     consumer: AtomicU32,
-    entries: [Plain<T>; SIZE as usize],
+    entries: [StdUnsafeCell<T>; SIZE as usize],
 }
 
 // SAFETY: the indices guard the entries.
@@ -71,7 +75,7 @@ unsafe impl<T: Send> Sync for Memory<T> {}
 
 impl<T: Entry> Memory<T> {
     fn new(empty: T) -> Self {
-        let entries = std::array::from_fn(|_| Plain::new(empty));
+        let entries = std::array::from_fn(|_| StdUnsafeCell::new(empty));
         Self { producer: AtomicU32::new(0), consumer: AtomicU32::new(0), entries }
     }
 

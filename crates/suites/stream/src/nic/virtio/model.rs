@@ -3,6 +3,10 @@
 //! are not part of the model.
 #![allow(dead_code, reason = "the modules contain more than is tested here")]
 #![allow(clippy::duplicate_mod, reason = "compiled a second time with loom's atomics")]
+#![allow(
+    clippy::arc_with_non_send_sync,
+    reason = "loom runs the threads of a model one after the other"
+)]
 
 use std::ptr;
 use std::sync::Arc;
@@ -40,7 +44,9 @@ mod buffer {
     use super::*;
 
     #[derive(Debug, Default)]
-    pub(super) struct Translation;
+    pub(super) struct Translation {
+        _no_window: (),
+    }
 
     impl Translation {
         pub(super) fn find(&mut self, _: &GuestMemory, address: u64, _: u64) -> Option<*mut u8> {
