@@ -145,18 +145,23 @@ fn whole(points: &[JudgedPoint]) -> Option<NodeValue> {
 /// it differs as a whole from the other nodes. Empty with too few such nodes.
 ///
 /// A node that is slow at all points is found by it among fewer nodes than at any of the points, because there is one test
-/// per node.
+/// per node. A difference counts only if it is larger than the floor, which is not subtracted: the spread of the nodes contains
+/// the noise, here of several points.
 pub(super) fn whole_nodes(judged: &[Vec<JudgedPoint>]) -> Vec<WholeNode> {
     let most = judged.iter().map(Vec::len).max().unwrap_or_default();
     let of_node = |(node, points): (u32, &Vec<JudgedPoint>)| {
         (2 * points.len() >= most).then(|| whole(points))?.map(|value| (node, value))
     };
     let (nodes, values): (Vec<u32>, Vec<NodeValue>) = (0..).zip(judged).filter_map(of_node).unzip();
-    let Some(deviations) = Deviations::of(&values) else { return Vec::new() };
-    let test = |(node, deviation): (u32, Deviation)| {
-        Some(WholeNode { node, worse: deviation.value, p_value: deviation.p_value? })
+    let without_floors: Vec<NodeValue> =
+        values.iter().map(|one| NodeValue { floor: Some(0.0), ..*one }).collect();
+    let Some(deviations) = Deviations::of(&without_floors) else { return Vec::new() };
+    let test = |((node, value), deviation): ((u32, &NodeValue), Deviation)| {
+        let is_beyond = value.floor.is_some_and(|floor| deviation.distance.abs() > floor);
+        let p_value = if is_beyond { deviation.p_value? } else { 1.0 };
+        Some(WholeNode { node, worse: deviation.value, p_value })
     };
-    nodes.into_iter().zip(deviations.nodes).filter_map(test).collect()
+    nodes.into_iter().zip(&values).zip(deviations.nodes).filter_map(test).collect()
 }
 
 /// Test of a node as a whole.
@@ -311,6 +316,17 @@ mod tests {
         assert_eq!(rejected.node, 11);
         assert!((rejected.worse - 0.1).abs() < 1e-9);
         assert!(whole_nodes(&judged[5..12]).is_empty(), "of 7 nodes");
+    }
+
+    #[test]
+    fn a_whole_node_within_its_floor_does_not_differ() {
+        let with = |floor: f32| {
+            let of_node = |worse: f64| vec![JudgedPoint { floor, ..point(0, worse, false) }];
+            let judged: Vec<_> = planted(12).into_iter().map(of_node).collect();
+            whole_nodes(&judged).last().unwrap().p_value
+        };
+        assert!(with(0.09) < 1e-4);
+        assert_eq!(with(0.2), 1.0);
     }
 
     #[test]

@@ -263,7 +263,7 @@ fn found(fleets: u64, nodes: u64, rounds: u32) -> u64 {
 #[test]
 fn a_slow_node_is_found_among_few() {
     const FLEETS: u64 = 40;
-    for (nodes, least) in [(8, 30), (10, 35)] {
+    for (nodes, least) in [(8, 34), (10, 37)] {
         let found = found(FLEETS, nodes, 12);
         println!("{nodes} nodes: found in {found} of {FLEETS} fleets");
         assert!(found >= least, "{nodes} nodes: {found} of {FLEETS}");
@@ -273,7 +273,7 @@ fn a_slow_node_is_found_among_few() {
 #[test]
 #[ignore = "minutes"]
 fn long_a_slow_node_is_found_as_often_as_documented() {
-    for (fleets, nodes, rate) in [(1000, 8, 0.82), (1000, 10, 0.94), (200, 100, 0.98)] {
+    for (fleets, nodes, rate) in [(1000, 8, 0.85), (1000, 10, 0.95), (200, 100, 0.98)] {
         let found = found(fleets, nodes, 12) as f64 / fleets as f64;
         println!("{nodes} nodes: found in {found} of {fleets} fleets");
         assert!(found >= rate, "{nodes} nodes: {found}");
