@@ -189,6 +189,24 @@ fn numbers_fit_their_cells() {
 }
 
 #[test]
+fn a_legend_of_marks_does_not_reach_the_next_panel() {
+    let mut grid = cells(4);
+    grid.panels[0] = Panel {
+        columns: vec!["file".into()],
+        cells: vec![vec![Cell::No]; 4],
+        details: vec![vec![String::new()]; 4],
+        label: "missing in B".into(),
+        ..grid.panels[0].clone()
+    };
+    let svg = report::chart::draw(&Picture::Grid(grid)).unwrap();
+    let upright: String = svg.lines().filter(|line| !line.contains("rotate(-35")).collect();
+    let boxes = texts(&upright);
+    for (at, text) in boxes.iter().enumerate() {
+        assert!(!boxes[at + 1..].iter().any(|other| overlap(text, other)), "{text:?}");
+    }
+}
+
+#[test]
 fn too_many_columns_are_an_error() {
     let line = report::chart::draw(&Picture::Grid(cells(14))).unwrap_err().to_string();
     assert!(line.contains("20 columns do not fit the page"), "{line}");

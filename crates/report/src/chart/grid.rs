@@ -23,6 +23,10 @@ const MAX_WIDENING: f64 = 24.0;
 /// Minimum width of the page, for its notes.
 const MIN_WIDTH: f64 = 400.0;
 const EDGE: f64 = 16.0;
+/// Gap between the label of a panel and the legend of its marks.
+const LEGEND_GAP: f64 = 14.0;
+/// Meaning of the marks.
+const WORDS: [(bool, &str); 2] = [(true, "yes"), (false, "no")];
 
 /// Draws a grid as SVG.
 pub(super) fn draw(grid: &Grid) -> Result<String, FigureError> {
@@ -120,8 +124,8 @@ impl Page {
         if !panel.factor.is_empty() {
             let y = self.top - self.titles * SLANT.to_radians().sin() - TICK - LABEL * 0.6;
             svg.text(&panel.label, Text::new((left, y), LABEL, Anchor::Start, INK));
-            if panel.cells.iter().flatten().any(|cell| matches!(cell, Cell::Yes | Cell::No)) {
-                legend(svg, left + font::width(&panel.label, LABEL) + 14.0, y);
+            if has_marks(panel) {
+                legend(svg, left + font::width(&panel.label, LABEL) + LEGEND_GAP, y);
             }
             svg.x_label(&panel.factor, (middle, self.bottom() + LABEL * 1.5));
         }
@@ -171,9 +175,21 @@ fn draw_cell(svg: &mut Svg, cell: &Cell, width: f64, (x, y): (f64, f64)) {
     }
 }
 
-/// Returns the minimum width of the cells of a panel.
+/// Returns the minimum width of the cells of a panel: that of its numbers, and of its label with the legend of its marks.
 fn min_width(panel: &Panel) -> f64 {
-    numbers(panel).map(|text| font::width(text, INSIDE) + 6.0).fold(MIN_CELL, f64::max)
+    let numbers = numbers(panel).map(|text| font::width(text, INSIDE) + 6.0);
+    let above = if panel.factor.is_empty() { 0.0 } else { label_width(panel) };
+    numbers.fold(MIN_CELL.max(above / panel.columns.len() as f64), f64::max)
+}
+
+fn label_width(panel: &Panel) -> f64 {
+    let label = font::width(&panel.label, LABEL);
+    let words = WORDS.iter().map(|(_, word)| entry_width(word));
+    if has_marks(panel) { label + LEGEND_GAP + words.sum::<f64>() } else { label }
+}
+
+fn has_marks(panel: &Panel) -> bool {
+    panel.cells.iter().flatten().any(|cell| matches!(cell, Cell::Yes | Cell::No))
 }
 
 /// Returns the numbers in the cells of a panel.
@@ -196,9 +212,14 @@ fn mark(svg: &mut Svg, is_yes: bool, (x, y): (f64, f64)) {
 /// Draws the meaning of the marks.
 fn legend(svg: &mut Svg, left: f64, y: f64) {
     let mut x = left + 6.0;
-    for (is_yes, word) in [(true, "yes"), (false, "no")] {
+    for (is_yes, word) in WORDS {
         mark(svg, is_yes, (x, y - TICK * 0.36));
         svg.text(word, Text::new((x + 10.0, y), TICK, Anchor::Start, FAINT));
-        x += 20.0 + font::width(word, TICK) + 8.0;
+        x += entry_width(word);
     }
+}
+
+/// Returns the width of a mark with its meaning.
+fn entry_width(word: &str) -> f64 {
+    20.0 + font::width(word, TICK) + 8.0
 }
