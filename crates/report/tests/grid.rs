@@ -80,6 +80,8 @@ fn published_values_are_columns_next_to_ours() {
     assert_eq!((&published.cells[0][0], text(&published.cells[1][0])), (&Cell::Blank, "5"));
     assert_eq!(published.details[1][0], "published: 5; a paper; a-claim");
     assert!(absolute.notes.contains(&"published: a paper".to_owned()), "{:?}", absolute.notes);
+    let unshown = grid("x = 'length'", vec![value("naive", 2.0, Some("glibc"))]);
+    assert!(unshown.panels.len() == 1 && unshown.notes.iter().all(|it| !it.contains("published")));
     // A row that the run lacks is shown for its published value.
     let ratios = grid(
         "x = 'length'\ngroups = [['glibc', 'naive', 'mpx']]",

@@ -92,7 +92,7 @@ pub(super) fn grid(
     let mut missing = MissingValues::default();
     let panels = sources.iter().map(|it| it.panels(&levels, &mut missing));
     let panels = panels.collect::<Result<Vec<_>, _>>()?.concat();
-    notes.extend(published_notes(&sources));
+    notes.extend(published_notes(&levels, &sources));
     notes.extend(sources[1..].iter().filter_map(|it| it.differences(&sources[0])));
     if !figure.groups.is_empty() {
         notes.push(
@@ -113,10 +113,11 @@ pub(super) fn grid(
     })
 }
 
-/// Names the sources of the published values.
-fn published_notes(sources: &[PanelSource<'_>]) -> Vec<String> {
+/// Names the sources of the published values that panels show.
+fn published_notes(rows: &[Level], sources: &[PanelSource<'_>]) -> Vec<String> {
     let mut notes: Vec<String> = Vec::new();
-    for value in sources.iter().flat_map(|source| &source.figure.published) {
+    let shown = sources.iter().flat_map(|it| rows.iter().flat_map(|row| it.published(row)));
+    for value in shown {
         let note = format!("published: {}", value.described());
         if !notes.contains(&note) {
             notes.push(note);
