@@ -75,8 +75,8 @@ fn resolved_differences_come_first_as_compare_finds_them() {
     let shown = "return document.querySelectorAll('#figure-copy-c g.series .mark').length";
     let relative = browser.run(shown).as_u64().unwrap();
     assert!(relative as usize > series.len(), "{relative}");
-    browser.click("#figure-copy-c [data-control='rounds as dots']");
     browser.choose("#figure-copy-c [data-control=values]", "absolute");
+    browser.click("#figure-copy-c [data-control='rounds as dots']");
     browser.wait("return document.querySelectorAll('#figure-copy-c g.side-1 .dot').length > 0");
     browser.choose("#filter-sides", "differ");
     let differing = browser.count("ul.claims > li:not([hidden])");
