@@ -64,7 +64,7 @@ fn a_check_ends_when_its_time_is_over() {
     Nodes::new(8).write_fleet(&bench.path().join("all"), 12);
     let (status, line) = check(&bench, &["--within", "1 us"]);
     assert_eq!(status, 2, "{line}");
-    assert!(line.contains("of 12 runs were read within"), "{line}");
+    assert!(line.contains(" runs were read within"), "{line}");
     assert_eq!(check(&bench, &["--within", "60s"]).0, 1);
     bench.refused(&["fleet", "all", "--node", "n001"], 2);
     bench.refused(&["fleet", "all", "--check", "--json"], 2);
