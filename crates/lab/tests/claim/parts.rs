@@ -1,6 +1,6 @@
 //! Claims of which a run measures a part of the points.
 
-use lab::claim::VerdictKind::{self, Contradicted, Inconclusive, Reproduced};
+use lab::claim::VerdictKind::{self, Contradicted, Inconclusive, NotMeasured, Reproduced};
 use lab::experiment::Profile;
 use lab::journal::Run;
 use lab::point::Point;
@@ -54,7 +54,8 @@ fn one_length_of_three_is_not_every_length() {
     let never = "where = { function = 'apex' }\nexpect = { never = { below = 1e9 } }";
     assert_kind(never, &part, Inconclusive);
     let trend = "where = { function = 'apex' }\nexpect = { shape = 'falls', along = 'length' }";
-    assert_kind(trend, &part, Inconclusive);
+    // One level says nothing about a trend.
+    assert_kind(trend, &part, NotMeasured);
     // A verdict that the other lengths cannot change is decided.
     assert_kind(&ratio("at_least = 1.7"), &part, Contradicted);
     assert_kind(&ratio("at_least = 1.3, hold = 'some'"), &part, Reproduced);
