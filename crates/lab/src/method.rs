@@ -63,6 +63,9 @@ pub trait Method: Sync {
     /// Returns the name in TOML: `throughput`.
     fn name(&self) -> &'static str;
 
+    /// States how a sample is timed, and how its result is verified: two sentences for pages and `explain`.
+    fn how(&self) -> &'static str;
+
     /// Returns the metrics that its samples may contain.
     fn metrics(&self) -> &'static [Metric];
 
@@ -144,6 +147,8 @@ where
 pub trait AnyMethod: Sync {
     /// See [`Method::name`].
     fn name(&self) -> &'static str;
+    /// See [`Method::how`].
+    fn how(&self) -> &'static str;
     /// Returns the factors that an experiment of this method may vary.
     fn factors(&self) -> &'static [Factor];
     /// See [`Method::metrics`].
@@ -192,6 +197,10 @@ impl dyn AnyMethod {
 impl<M: Method> AnyMethod for M {
     fn name(&self) -> &'static str {
         Method::name(self)
+    }
+
+    fn how(&self) -> &'static str {
+        Method::how(self)
     }
 
     fn factors(&self) -> &'static [Factor] {

@@ -248,7 +248,7 @@ pub struct Trial {
 pub enum FailureKind {
     /// This machine lacks what the point needs. This is a result, not a fault.
     Unavailable,
-    /// This CPU lacks the instruction. This is a result, not a fault.
+    /// This CPU lacks the instruction, or no machine can combine the levels of the point. This is a result, not a fault.
     Unsupported,
     /// The suite could not measure.
     Failed,
@@ -331,9 +331,9 @@ impl Failure {
         Self::unavailable(format!("{attempt}: {source}"), remedy).with_cause(attempt)
     }
 
-    /// Creates a failure because this CPU lacks the instruction.
-    pub fn unsupported(why: impl Into<String>) -> Self {
-        Self::new(FailureKind::Unsupported, why)
+    /// Creates a failure because this CPU lacks the instruction, or no machine can combine the levels of the point.
+    pub fn unsupported(why: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { remedy: Some(remedy.into()), ..Self::new(FailureKind::Unsupported, why) }
     }
 
     /// Creates a failure because the suite could not measure.

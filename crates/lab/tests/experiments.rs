@@ -45,6 +45,9 @@ impl Method for One {
     fn name(&self) -> &'static str {
         "one"
     }
+    fn how(&self) -> &'static str {
+        "A test. Nothing is timed."
+    }
     fn metrics(&self) -> &'static [Metric] {
         const { &[Metric::new("time", "ns", Better::Lower, "")] }
     }
@@ -292,6 +295,9 @@ impl Method for CopyMethod {
 
     fn name(&self) -> &'static str {
         "copy"
+    }
+    fn how(&self) -> &'static str {
+        "A test. Nothing is timed."
     }
     fn metrics(&self) -> &'static [Metric] {
         Method::metrics(&One)

@@ -7,6 +7,8 @@ mod cpu;
 mod kernel;
 mod memory;
 
+pub use cpu::MPX_REMEDY;
+
 /// A capability that points may require.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Capability {

@@ -475,6 +475,9 @@ impl Method for Throughput {
     fn name(&self) -> &'static str {
         "throughput"
     }
+    fn how(&self) -> &'static str {
+        "A test. Nothing is timed."
+    }
 
     fn metrics(&self) -> &'static [lab::metric::Metric] {
         &[]

@@ -38,6 +38,9 @@ macro_rules! methods {
             fn name(&self) -> &'static str {
                 $name
             }
+            fn how(&self) -> &'static str {
+                "A test. Nothing is timed."
+            }
             fn metrics(&self) -> &'static [Metric] {
                 const { &[Metric::new($metric, "ns", Better::Lower, "")] }
             }

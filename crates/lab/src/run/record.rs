@@ -341,6 +341,9 @@ mod tests {
         fn name(&self) -> &'static str {
             "loop"
         }
+        fn how(&self) -> &'static str {
+            "A test. Nothing is timed."
+        }
 
         fn metrics(&self) -> &'static [Metric] {
             &[]

@@ -171,9 +171,9 @@ fn an_unmeasured_point_may_be_better() {
     says(&run, &[r#""label":"function=glibc","why":{"reason":"not-measured""#]);
     // Unavailable candidates are excluded and reported.
     let mut run = whole.clone();
-    fail(&mut run, &Failure::unsupported("no such libc"), is("glibc"));
+    fail(&mut run, &Failure::unsupported("no such libc", "use another machine"), is("glibc"));
     let verdict = assert_kind(&keys, &run, Reproduced);
-    let left_out = r#""left_out":[{"why":{"reason":"failed","failure":{"kind":"unsupported","why":"no such libc"},"command":null},"names":["function=glibc"]}]"#;
+    let left_out = r#""left_out":[{"why":{"reason":"failed","failure":{"kind":"unsupported","why":"no such libc","remedy":"use another machine"},"command":null},"names":["function=glibc"]}]"#;
     assert!(reasons(&verdict).contains(left_out), "{verdict:?}");
 }
 
@@ -199,7 +199,7 @@ fn an_unmeasured_numerator_never_contradicts() {
     assert_kind(&ranking("'b', 'c'", "'glibc', 'a'"), &run, Reproduced);
     assert_kind(&ranking("'b', 'a'", "'c', 'd'"), &run, Inconclusive);
     assert_kind(&ranking("'c', 'd'", "'b', 'a'"), &run, Inconclusive);
-    let absent = Failure::unsupported("no AVX-512");
+    let absent = Failure::unsupported("no AVX-512", "use another machine");
     fail(&mut run, &absent, is("b"));
     let verdict = assert_kind(&with("'b', 'c'", "at_least = 1.7"), &run, Contradicted);
     assert!(reasons(&verdict).contains(r#""names":["function=b"]"#), "{verdict:?}");

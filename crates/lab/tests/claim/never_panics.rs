@@ -99,7 +99,7 @@ fn run(samples: &[Any], metric: &'static str) -> lab::journal::Run {
         let round_trip = any.round_trip.map(|time| (ROUND_TRIP.to_string(), time.into()));
         sample.covariates.extend(round_trip);
         match any.fate {
-            0 => sample.error = Some(Failure::unsupported("lacks\nit")),
+            0 => sample.error = Some(Failure::unsupported("lacks\nit", "use another machine")),
             1 => sample.error = Some(Failure::failed("broke")),
             2 => sample.void = Some("moved".into()),
             3 => sample.values.clear(),

@@ -260,6 +260,9 @@ impl Method for Throughput {
     fn name(&self) -> &'static str {
         "throughput"
     }
+    fn how(&self) -> &'static str {
+        "A test. Nothing is timed."
+    }
     fn metrics(&self) -> &'static [Metric] {
         const METRICS: &[Metric] = &[
             Metric::new("throughput", "B/s", Better::Higher, ""),

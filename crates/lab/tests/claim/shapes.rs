@@ -48,7 +48,7 @@ fn the_values_of_a_contest_include_the_drift_of_the_clock() {
 #[test]
 fn a_level_not_measured_everywhere_does_not_compete_and_may_be_the_best() {
     let mut run = functions(|function, _| if function == "glibc" { 10e9 } else { 15e9 });
-    fail(&mut run, &Failure::unsupported("no AVX-512"), |point| {
+    fail(&mut run, &Failure::unsupported("no AVX-512", "use another machine"), |point| {
         point.text("function") == "apex" && point.text("length") == "16 B"
     });
     let verdict = assert_kind(WINNER, &run, Inconclusive);
@@ -56,7 +56,9 @@ fn a_level_not_measured_everywhere_does_not_compete_and_may_be_the_best() {
     let left_out =
         r#"{"why":{"reason":"not-at-every-level","along":"length"},"names":["function=apex"]}"#;
     assert!(reasons(&verdict).contains(left_out), "{verdict:?}");
-    fail(&mut run, &Failure::unsupported("no AVX-512"), |point| point.text("function") != "glibc");
+    fail(&mut run, &Failure::unsupported("no AVX-512", "use another machine"), |point| {
+        point.text("function") != "glibc"
+    });
     assert_kind(WINNER, &run, Unmeasurable);
 }
 

@@ -72,9 +72,11 @@ pub(super) fn fsrm() -> State {
     State::when(cpu::has_fsrm(), "CPUID 7 EDX bit 4", "CPUID 7 EDX bit 4 is clear", OTHER_CPU)
 }
 
+/// What to do on a CPU without MPX.
+pub const MPX_REMEDY: &str = "use an Intel CPU of 2015 to 2019, on which Linux enables MPX also after 5.6, for guests; in a VM let the hypervisor expose it; qemu-x86_64 -cpu max suffices for functional tests";
+
 pub(super) fn mpx() -> State {
-    let remedy = "use an Intel CPU of 2015 to 2019, on which Linux enables MPX also after 5.6, for guests; in a VM let the hypervisor expose it; qemu-x86_64 -cpu max suffices for functional tests";
-    State::when(cpu::has_mpx(), "CPUID and XCR0", "not in CPUID or not in XCR0", remedy)
+    State::when(cpu::has_mpx(), "CPUID and XCR0", "not in CPUID or not in XCR0", MPX_REMEDY)
 }
 
 pub(super) fn sgx() -> State {

@@ -5,6 +5,7 @@ use std::arch::x86_64::__cpuid_count;
 
 use iced_x86::CpuidFeature;
 use lab::sample::Failure;
+use machine::capability::MPX_REMEDY;
 use machine::mapping::Mapping;
 
 use crate::timing::{Data, State, TimingError, TimingLoop};
@@ -67,6 +68,7 @@ impl BoundsRegisters {
             true => open_bounds(data).map(|()| registers),
             false => Err(Failure::unsupported(
                 "the bounds registers exist but cannot be enabled: their instructions execute as NOP",
+                MPX_REMEDY,
             )),
         }
     }
@@ -95,10 +97,21 @@ impl BoundsRegisters {
     }
 }
 
+/// Cause of what a CPU or kernel without MPX cannot measure.
+const NO_MPX: &str = "this CPU has no MPX";
+
+/// Checks that CPU and kernel support MPX.
+///
+/// # Errors
+/// Returns `unavailable` with the remedy if they do not.
+pub(crate) fn has_mpx() -> Result<(), Failure> {
+    lab::capability::has("mpx").map_err(|failure| failure.with_cause(NO_MPX))
+}
+
 /// Returns the failure of a CPU or kernel without MPX; `details` follow the reason.
 pub(crate) fn no_mpx(details: &str) -> Failure {
-    let why = format!("this CPU has no MPX (CPUID and XCR0){details}");
-    Failure::unsupported(why).with_cause("this CPU has no MPX")
+    let why = format!("{NO_MPX} (CPUID and XCR0){details}");
+    Failure::unsupported(why, MPX_REMEDY).with_cause(NO_MPX)
 }
 
 impl Drop for BoundsRegisters {

@@ -58,6 +58,11 @@ impl Method for Delivery {
         "delivery"
     }
 
+    fn how(&self) -> &'static str {
+        "One copy is made into or out of the memory, and every byte is verified, through a second mapping if \
+         it was written. Nothing is timed."
+    }
+
     fn metrics(&self) -> &'static [Metric] {
         const METRICS: &[Metric] = &[metrics::CHECKED_METRIC];
         METRICS

@@ -173,6 +173,12 @@ impl Method for OneWay {
         "one-way"
     }
 
+    fn how(&self) -> &'static str {
+        "Each crossing is stamped by the time-stamp counter on both sides, between fences; the value of a way \
+         is the trimmed mean, less that of an empty pair of stamps. Every crossing must have its stamps, in \
+         order, and the guest's ring 0 must prove that it is not emulated."
+    }
+
     fn metrics(&self) -> &'static [Metric] {
         METRICS
     }

@@ -35,6 +35,11 @@ impl Method for Stamping {
         "stamping"
     }
 
+    fn how(&self) -> &'static str {
+        "Crossings are made and the stamps are counted: each must be stamped once and in order, and other \
+         faults must not be stamped. Nothing is timed, so an emulated CPU serves too."
+    }
+
     fn metrics(&self) -> &'static [Metric] {
         METRICS
     }

@@ -27,6 +27,9 @@ const CONTENDED: Duration = Duration::from_nanos(150);
 /// The loop with a sufficient heap.
 pub static ALLOCATION: EnclaveMethod<AllocationParams> = EnclaveMethod {
     name: "allocation",
+    how: "Threads enter a new enclave together and run the sample's loop; the time is taken from the first \
+          ECALL to the last return. Blocks are written and checked as the factor touch states, and no \
+          allocation may fail.",
     metrics: TIMES,
     available: |params| loaded::available(&params.enclave),
     expected,
@@ -36,6 +39,8 @@ pub static ALLOCATION: EnclaveMethod<AllocationParams> = EnclaveMethod {
 /// The loop with varied heaps: a heap that is too small is a result and not an error.
 pub static HEAP_SIZES: EnclaveMethod<AllocationParams> = EnclaveMethod {
     name: "heap-sizes",
+    how: "Threads enter a new enclave together and run the sample's loop in a heap of the given size. A heap \
+          that is too small is a result without a time.",
     metrics: TIMES,
     available: |params| loaded::available_with_own_heap(&params.enclave),
     expected,

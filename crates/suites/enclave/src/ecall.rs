@@ -32,6 +32,9 @@ const PARTS: u32 = 5;
 /// The method that times ECALLs, OCALLs and loading.
 pub static ECALL: EnclaveMethod<EnclaveParams> = EnclaveMethod {
     name: "ecall",
+    how: "Batches of empty calls are timed by the time-stamp counter; the value is the median over the \
+          batches. Each call returns a word computed from its argument, which is checked, and code inside must \
+          make no system call.",
     metrics: TIMES,
     available: loaded::available_with_own_heap,
     expected: |_, budget| budget + LOADING * 4,

@@ -26,6 +26,8 @@ const BLOCK: u64 = 64;
 /// The method that searches for the smallest heap and drains one. It only counts, so no kind's times matter.
 pub static HEAP: EnclaveMethod<AllocationParams> = EnclaveMethod {
     name: "heap",
+    how: "A search finds the smallest heap in which no allocation of the loop fails; then blocks of 64 B drain \
+          a heap twice. Nothing is timed.",
     metrics: COUNTS,
     available: |params| loaded::runs_with_own_heap(&params.enclave),
     expected: |params, _| {

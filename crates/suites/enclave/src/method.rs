@@ -16,6 +16,8 @@ use crate::params::EnclaveParams;
 pub struct EnclaveMethod<P> {
     /// The name.
     pub name: &'static str,
+    /// How a sample is timed and verified, in two sentences.
+    pub how: &'static str,
     /// The metrics.
     pub metrics: &'static [Metric],
     /// Checks that this machine supports a point.
@@ -31,6 +33,10 @@ impl<P: Params + AsRef<EnclaveParams>> Method for EnclaveMethod<P> {
 
     fn name(&self) -> &'static str {
         self.name
+    }
+
+    fn how(&self) -> &'static str {
+        self.how
     }
 
     fn metrics(&self) -> &'static [Metric] {

@@ -21,6 +21,8 @@ const EACH: Duration = Duration::from_nanos(500);
 /// The method that runs SmallBank inside.
 pub static SMALL_BANK: EnclaveMethod<SmallBankParams> = EnclaveMethod {
     name: "smallbank",
+    how: "Transactions run in a batch inside the enclave and are timed by the time-stamp counter. The total \
+          balance must afterwards be the initial one plus what the transactions added.",
     metrics: TIMES,
     available: |params| loaded::available(&params.enclave),
     expected: |params, _| LOADING + EACH * u32::try_from(params.transactions).unwrap_or(u32::MAX),

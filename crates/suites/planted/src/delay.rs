@@ -69,6 +69,11 @@ impl Method for Delay {
         "delay"
     }
 
+    fn how(&self) -> &'static str {
+        "A loop with a known delay is timed next to the same loop without it. The effect that is found is \
+         compared with the planted one."
+    }
+
     fn metrics(&self) -> &'static [Metric] {
         const METRICS: &[Metric] = &[
             Metric::time("time", "one pass of the body"),

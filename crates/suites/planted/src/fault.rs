@@ -67,6 +67,11 @@ impl Method for Faults {
         "faults"
     }
 
+    fn how(&self) -> &'static str {
+        "A probe crashes, hangs, lies or is killed, as its point states. Each fault must become the row that \
+         describes it."
+    }
+
     fn metrics(&self) -> &'static [Metric] {
         const METRICS: &[Metric] = &[Metric::time("time", "always 1")];
         METRICS

@@ -48,6 +48,10 @@ impl Method for InGuest {
         "guest"
     }
 
+    fn how(&self) -> &'static str {
+        "A point is measured by a worker inside a guest. Its value is known."
+    }
+
     fn metrics(&self) -> &'static [Metric] {
         const METRICS: &[Metric] = &[Metric::count("inside", "1 in a guest, 0 on the host")];
         METRICS

@@ -73,6 +73,10 @@ impl Method for Model {
         "model"
     }
 
+    fn how(&self) -> &'static str {
+        "A modelled machine draws times with known effects. Nothing is measured."
+    }
+
     fn metrics(&self) -> &'static [Metric] {
         const METRICS: &[Metric] = &[
             Metric::time("time", "modelled time"),

@@ -42,6 +42,10 @@ impl Method for Roles {
         "roles"
     }
 
+    fn how(&self) -> &'static str {
+        "Two processes start together and one stops the other. The times of both are known."
+    }
+
     fn metrics(&self) -> &'static [Metric] {
         use Better::Neither;
         const METRICS: &[Metric] = &[
@@ -132,6 +136,11 @@ impl Method for EdgeSearch {
         "search"
     }
 
+    fn how(&self) -> &'static str {
+        "A search looks for a load whose edge is known, with trials that stall. The result is compared with \
+         the edge."
+    }
+
     fn metrics(&self) -> &'static [Metric] {
         const METRICS: &[Metric] = &[Metric::new("found", "1", Better::Higher, "the edge found")];
         METRICS
@@ -204,6 +213,10 @@ impl Method for Prepared {
 
     fn name(&self) -> &'static str {
         "artefact"
+    }
+
+    fn how(&self) -> &'static str {
+        "A point needs an artefact that the host makes before the first sample. Its value is known."
     }
 
     fn metrics(&self) -> &'static [Metric] {

@@ -86,6 +86,12 @@ impl Method for Checks {
         "checks"
     }
 
+    fn how(&self) -> &'static str {
+        "Loops over copies of the sequence, and over half of them, alternate between two calibrations of the \
+         core clock; the difference is the time of the other half in core cycles. The sequence first runs \
+         with addresses within and outside its bounds, which it must tell apart."
+    }
+
     fn metrics(&self) -> &'static [Metric] {
         METRICS
     }
@@ -159,7 +165,7 @@ fn registers(params: &CheckParams, data: &Data) -> Result<Option<BoundsRegisters
     let code = [0xF3, 0x0F, 0x1B, 0x86, 0xF7, 0x0F, 0, 0];
     let make = TimingLoop::new(&code, false)?;
     make.run(&mut state(data, data.address()), 1)
-        .map_err(|signal| Failure::unsupported(format!("bndmk raises {signal}")))?;
+        .map_err(|signal| no_mpx(&format!(": bndmk raises {signal}")))?;
     Ok(Some(registers))
 }
 

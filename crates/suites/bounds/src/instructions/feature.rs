@@ -7,6 +7,7 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 
 use iced_x86::CpuidFeature;
 use lab::sample::Failure;
+use machine::capability::MPX_REMEDY;
 use serde::Deserialize;
 
 static KNOWN: LazyLock<Result<File, String>> = LazyLock::new(|| {
@@ -79,6 +80,17 @@ fn xcr0() -> u64 {
     u64::from(high) << 32 | u64::from(low)
 }
 
+/// Returns the failure for a feature that this CPU or its kernel lacks.
+fn missing(feature: &str, where_from: &str, cause: String) -> Failure {
+    let remedy = match feature {
+        "MPX" => MPX_REMEDY.to_owned(),
+        _ => {
+            format!("use a CPU and a kernel with {feature}; in a VM, let the hypervisor expose it")
+        }
+    };
+    Failure::unsupported(format!("{cause} {where_from}"), remedy).with_cause(cause)
+}
+
 /// Checks that CPU and kernel support all features.
 ///
 /// # Errors
@@ -91,18 +103,24 @@ pub(crate) fn check_features(features: &[CpuidFeature]) -> Result<(), Failure> {
             continue;
         }
         let bit = known.feature.get(&name).ok_or_else(|| {
-            Failure::unsupported(format!("features.toml has no CPUID bit of {name}"))
+            Failure::unsupported(
+                format!("features.toml has no CPUID bit of {name}"),
+                "add it to features.toml",
+            )
         })?;
         if !bit.is_set() {
             let cause = format!("this CPU has no {name}");
-            return Err(Failure::unsupported(format!("{cause} (CPUID)")).with_cause(cause));
+            return Err(missing(&name, "(CPUID)", cause));
         }
         if !bit.is_enabled() {
             let cause = format!("the kernel has not enabled {name}");
-            return Err(Failure::unsupported(format!("{cause} (XCR0)")).with_cause(cause));
+            return Err(missing(&name, "(XCR0)", cause));
         }
         if *feature == CpuidFeature::CET_SS && !shadow_stack_is_on() {
-            return Err(Failure::unsupported("this program has no shadow stack (CET_SS is off)"));
+            return Err(Failure::unsupported(
+                "this program has no shadow stack (CET_SS is off)",
+                "start it with a kernel and a C library that enable shadow stacks",
+            ));
         }
     }
     Ok(())

@@ -95,6 +95,12 @@ impl Method for Instructions {
         "instructions"
     }
 
+    fn how(&self) -> &'static str {
+        "Loops over copies of the instruction, and over half of them, alternate between two calibrations of \
+         the core clock; the difference is the time of the other half in core cycles. For the latency each \
+         copy depends on the one before; for the throughput none does."
+    }
+
     fn metrics(&self) -> &'static [Metric] {
         METRICS
     }

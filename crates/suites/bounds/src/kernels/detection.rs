@@ -38,6 +38,11 @@ impl Method for Detection {
         "detection"
     }
 
+    fn how(&self) -> &'static str {
+        "Each program has one planted bug and runs under the mechanism; the sample records whether the \
+         mechanism catches it. The same program without its bug must run to its end."
+    }
+
     fn metrics(&self) -> &'static [Metric] {
         const {
             &[Metric::new(

@@ -26,6 +26,8 @@ use lab::sample::Failure;
 
 use manifest::Mechanism;
 
+use crate::bounds_registers::has_mpx;
+
 use programs::{Kernel, Printed};
 
 /// Maximum size of the array: the indices of its structs fit into 32 bits.
@@ -93,6 +95,11 @@ impl Method for Kernels {
 
     fn name(&self) -> &'static str {
         "kernels"
+    }
+
+    fn how(&self) -> &'static str {
+        "A program compiled with the mechanism runs in its own process and reads the time-stamp counter \
+         around its loop. It prints the result of the loop, which must be that of the kernel."
     }
 
     fn metrics(&self) -> &'static [Metric] {
@@ -189,7 +196,7 @@ fn mpx_management() -> Result<(), Failure> {
     /// `PR_MPX_ENABLE_MANAGEMENT` and `PR_MPX_DISABLE_MANAGEMENT` of Linux 3.19 to 5.5.
     const ENABLE: libc::c_int = 43;
     const DISABLE: libc::c_int = 44;
-    capability::has("mpx")?;
+    has_mpx()?;
     // SAFETY: the call changes only the management of this process's tables, and is undone below. A kernel that knows it
     // refuses it with ENXIO if there is no directory, as here.
     let result = unsafe { libc::prctl(ENABLE, 0, 0, 0, 0) };

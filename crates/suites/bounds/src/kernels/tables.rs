@@ -85,6 +85,11 @@ impl Method for TableProgram {
         "table-instructions"
     }
 
+    fn how(&self) -> &'static str {
+        "A compiled program makes bounds tables, and its user-mode instructions are counted by \
+         single-stepping it or by valgrind. Nothing is timed."
+    }
+
     fn metrics(&self) -> &'static [Metric] {
         const METRICS: &[Metric] = &[Metric::new(
             "user_instructions",

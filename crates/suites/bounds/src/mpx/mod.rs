@@ -23,6 +23,8 @@ use image::Image;
 use layout::{EXIT_FAULT, EXIT_REFUSED};
 pub(crate) use race::Race;
 
+use crate::bounds_registers::has_mpx;
+
 /// Returns MPX under QEMU as a capability of this machine, with the state of its known faults.
 pub(crate) fn capability() -> Capability {
     let verified = proof::verify(Machine::Emulated);
@@ -59,7 +61,7 @@ impl Machine {
     /// Returns `unavailable` with the remedy if it is not.
     pub(crate) fn available(self) -> Result<(), Failure> {
         match self {
-            Self::Native => lab::capability::has("mpx"),
+            Self::Native => has_mpx(),
             Self::Emulated => QEMU.find().map(drop),
         }
     }

@@ -33,6 +33,11 @@ impl Method for Races {
         "races"
     }
 
+    fn how(&self) -> &'static str {
+        "One thread stores pointers with their bounds while another loads and checks them, and every wrong \
+         verdict of a check is counted. An access is timed by the time-stamp counter over the whole loop."
+    }
+
     fn metrics(&self) -> &'static [Metric] {
         METRICS
     }

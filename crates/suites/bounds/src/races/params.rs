@@ -90,7 +90,11 @@ impl Fix {
                 (std::arch::is_x86_feature_detected!("cmpxchg16b"), "this CPU has no cmpxchg16b")
             }
         };
-        if supported { Ok(()) } else { Err(Failure::unsupported(reason)) }
+        if supported {
+            Ok(())
+        } else {
+            Err(Failure::unsupported(reason, "use a CPU that has it, or another fix"))
+        }
     }
 }
 

@@ -77,6 +77,11 @@ impl Method for KernelTables {
         "kernel-tables"
     }
 
+    fn how(&self) -> &'static str {
+        "A guest boots Linux with a patch that restores the kernel's bounds tables, and runs one program that \
+         needs them. A plugin of the emulator counts the instructions of both modes; nothing is timed."
+    }
+
     fn metrics(&self) -> &'static [Metric] {
         const METRICS: &[Metric] = &[Metric::new(
             "system_instructions",

@@ -40,6 +40,12 @@ impl Method for Tables {
         "tables"
     }
 
+    fn how(&self) -> &'static str {
+        "A pass stores pointers a MiB apart, so that each needs a bounds table of its own, and alternates \
+         with a pass that touches the same pages without tables; both are timed by the time-stamp counter. \
+         Every pointer must have had its table, and every kept entry must contain its bounds."
+    }
+
     fn metrics(&self) -> &'static [Metric] {
         METRICS
     }

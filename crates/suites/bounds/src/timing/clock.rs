@@ -269,10 +269,14 @@ impl From<RaisedSignal> for TimingError {
 impl From<TimingError> for Failure {
     fn from(error: TimingError) -> Self {
         match error {
-            TimingError::Signal(signal) if signal.is_illegal() => {
-                Self::unsupported(format!("this CPU or its kernel does not support it: {signal}"))
-            }
-            TimingError::Signal(signal) => Self::unsupported(format!("it raises {signal}")),
+            TimingError::Signal(signal) if signal.is_illegal() => Self::unsupported(
+                format!("this CPU or its kernel does not support it: {signal}"),
+                "use a CPU and a kernel that execute it; in a VM, let the hypervisor expose its feature",
+            ),
+            TimingError::Signal(signal) => Self::unsupported(
+                format!("it raises {signal}"),
+                "correct its operands, or leave it out",
+            ),
             TimingError::Failure(failure) => failure,
         }
     }
@@ -344,7 +348,7 @@ mod tests {
             Err(failure) => failure.kind == lab::sample::FailureKind::Void,
         };
         assert!(is_void, "{measured:?}");
-        let other = Failure::unsupported("it raises SIGILL");
+        let other = Failure::unsupported("it raises SIGILL", "use another CPU");
         assert_eq!(timer.judged(Err(other.clone())), Err(other));
     }
 }

@@ -103,6 +103,12 @@ impl Method for PageEvents {
         "faults"
     }
 
+    fn how(&self) -> &'static str {
+        "Threads touch, evict or unmap pages in passes, each timed by the time-stamp counter. The page faults \
+         and the interrupts for TLB shootdowns are those that the kernel counts, and must be as many as the \
+         pages require."
+    }
+
     fn metrics(&self) -> &'static [Metric] {
         METRICS
     }

@@ -219,6 +219,12 @@ impl Method for Frames {
         "frames"
     }
 
+    fn how(&self) -> &'static str {
+        "Two processes on two CPUs pass frames through a ring in shared memory, and the time from the first \
+         to the last frame gives the rate. The reader checks each frame; a frame that is lost, torn or \
+         repeated is an error."
+    }
+
     fn metrics(&self) -> &'static [Metric] {
         METRICS
     }

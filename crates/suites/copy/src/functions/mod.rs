@@ -15,7 +15,7 @@ mod tollgate;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 
-use lab::sample::{Failure, FailureKind};
+use lab::sample::Failure;
 use libloading::Library;
 
 /// A function that copies `length` bytes: destination, source, length. The buffers never overlap.
@@ -191,7 +191,7 @@ pub fn supplied<'a>(
 pub fn check(name: &str) -> Result<(), Failure> {
     match name.rsplit_once(':') {
         Some((path, symbol)) => check_spec(path, symbol)
-            .map_err(|reason| cannot_use(name, FailureKind::Failed, &reason)),
+            .map_err(|reason| Failure::failed(format!("copy function {name}: {reason}"))),
         None => find(name).map(drop),
     }
 }
@@ -211,7 +211,7 @@ pub fn find(name: &str) -> Result<LoadedFunction, Failure> {
                 copy,
                 _object: Some(object),
             })
-            .map_err(|reason| cannot_use(name, FailureKind::Failed, &reason));
+            .map_err(|reason| Failure::failed(format!("copy function {name}: {reason}")));
     }
     let known = ALL.iter().chain([&LOAD_STORE_LIMIT]);
     let Some(function) = known.clone().find(|function| function.name == name) else {
@@ -228,11 +228,10 @@ pub fn find(name: &str) -> Result<LoadedFunction, Failure> {
             copy,
             _object: None,
         })
-        .map_err(|reason| cannot_use(name, FailureKind::Unsupported, &reason))
-}
-
-fn cannot_use(name: &str, kind: FailureKind, reason: &str) -> Failure {
-    Failure::new(kind, format!("copy function {name}: {reason}"))
+        .map_err(|reason| {
+            let remedy = "use another function, or a CPU and a C library that have it";
+            Failure::unsupported(format!("copy function {name}: {reason}"), remedy)
+        })
 }
 
 /// Checks that the text can name a function of a shared object. Opens no file.

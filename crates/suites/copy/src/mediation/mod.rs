@@ -123,6 +123,12 @@ impl Method for Mediation {
         "mediation"
     }
 
+    fn how(&self) -> &'static str {
+        "Two processes try every access to a pool whose rules a third process enforces: each allowed one must \
+         succeed and each forbidden one must be stopped. Then allowed copies, or changes of a rule, are timed \
+         by the time-stamp counter."
+    }
+
     fn metrics(&self) -> &'static [Metric] {
         METRICS
     }

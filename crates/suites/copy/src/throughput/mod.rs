@@ -67,6 +67,12 @@ impl Method for Throughput {
         "throughput"
     }
 
+    fn how(&self) -> &'static str {
+        "A sample fills the source with a new pattern and then copies in batches, timed by the time-stamp \
+         counter, until its budget is spent; its value is the median over the batches. Afterwards it verifies \
+         every byte that should have arrived, in a peer process if the memory is shared."
+    }
+
     fn metrics(&self) -> &'static [Metric] {
         metrics::METRICS
     }

@@ -90,6 +90,11 @@ impl Method for TwoHostDelivery {
         "two-host-delivery"
     }
 
+    fn how(&self) -> &'static str {
+        "The reader watches the memory in units of 4 bytes while the writer copies, and counts the states \
+         that it sees. After the writer has published the copy, every byte must have arrived."
+    }
+
     fn metrics(&self) -> &'static [Metric] {
         METRICS
     }

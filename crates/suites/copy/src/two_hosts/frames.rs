@@ -89,6 +89,11 @@ impl Method for TwoHostFrames {
         "two-host-frames"
     }
 
+    fn how(&self) -> &'static str {
+        "One host writes frames to a ring in the common memory, the other verifies every byte of each. The \
+         rate is taken on one host, if both have a clock."
+    }
+
     fn metrics(&self) -> &'static [Metric] {
         METRICS
     }

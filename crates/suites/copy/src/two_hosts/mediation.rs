@@ -67,6 +67,11 @@ impl Method for TwoHostMediation {
         "two-host-mediation"
     }
 
+    fn how(&self) -> &'static str {
+        "The hosts try every access in turn with random words: an allowed store must arrive at a host that \
+         may load, and nothing else may. The sample counts accesses and has no time."
+    }
+
     fn metrics(&self) -> &'static [Metric] {
         METRICS
     }

@@ -92,6 +92,12 @@ impl Method for Clock {
         "clock"
     }
 
+    fn how(&self) -> &'static str {
+        "The same crossing alternates between phases with and without a load that changes the core clock, \
+         which is calibrated before and after each phase. A load that changes the clock by less than 1% is no \
+         evidence, and its point has no value."
+    }
+
     fn metrics(&self) -> &'static [Metric] {
         METRICS
     }

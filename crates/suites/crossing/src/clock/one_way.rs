@@ -44,6 +44,12 @@ impl Method for OneWayClock {
         "one-way-clock"
     }
 
+    fn how(&self) -> &'static str {
+        "Each way of the same crossing alternates between phases with and without a load that changes the \
+         core clock, which is calibrated before and after each phase. The two stamps of a way are those of \
+         the experiment one-way."
+    }
+
     fn metrics(&self) -> &'static [Metric] {
         METRICS
     }

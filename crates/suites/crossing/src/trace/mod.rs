@@ -115,6 +115,12 @@ impl Method for Tracepoint {
         "tracepoint"
     }
 
+    fn how(&self) -> &'static str {
+        "The time-stamp counter is read before each crossing, and the kernel's tracer stamps the first \
+         tracepoint after it. The trimmed mean of their differences, less that of an empty pair of stamps, is \
+         an upper bound of the way into the kernel."
+    }
+
     fn metrics(&self) -> &'static [Metric] {
         METRICS
     }

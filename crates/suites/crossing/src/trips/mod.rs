@@ -74,6 +74,12 @@ impl Method for RoundTrips {
         "round-trips"
     }
 
+    fn how(&self) -> &'static str {
+        "Round trips run in batches so long that a step of the time-stamp counter is at most 1% of their \
+         time; the value is the median over the batches. Every trip is verified by the result of the call, \
+         the kernel's count of faults, the signals handled, or the bytes returned."
+    }
+
     fn metrics(&self) -> &'static [Metric] {
         METRICS
     }

@@ -76,15 +76,18 @@ impl TestbedConfig {
         }
         let name = self.application.name();
         if self.interface == Interface::Dpdk {
-            return Err(Failure::unsupported("the application of dpdk is testpmd; use echo"));
+            return Err(Failure::unsupported("the application of dpdk is testpmd", "use echo"));
         }
         if self.nops > 0 {
-            return Err(Failure::unsupported(format!("only the echo executes NOPs, not {name}")));
+            return Err(Failure::unsupported(
+                format!("only the echo executes NOPs, not {name}"),
+                "use nops 0",
+            ));
         }
         let is_default = self.driver.kind() == DriverKind::default();
         if self.interface == Interface::Descriptors && !is_default {
             let why = format!("only the echo has other drivers than the default, not {name}");
-            return Err(Failure::unsupported(why));
+            return Err(Failure::unsupported(why, "use the default driver, or echo"));
         }
         Ok(self.application.available()?)
     }

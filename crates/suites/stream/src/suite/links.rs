@@ -89,10 +89,13 @@ pub(super) fn available(config: &TestbedConfig) -> Result<(), Failure> {
 /// Returns `unsupported` with what they do not support.
 pub(super) fn check_config(config: &TestbedConfig) -> Result<(), Failure> {
     if config.depth != DEPTH {
-        return Err(Failure::unsupported(format!("the rings of a link have {DEPTH} entries")));
+        return Err(Failure::unsupported(
+            format!("the rings of a link have {DEPTH} entries"),
+            format!("use depth {DEPTH}"),
+        ));
     }
     if config.cores > 1 {
-        return Err(Failure::unsupported("a link has one core"));
+        return Err(Failure::unsupported("a link has one core", "use cores 1"));
     }
     config.without_model("an interface of Linux")
 }

@@ -57,6 +57,9 @@ pub(crate) static METHODS: &[&dyn AnyMethod] =
 /// Closed loop: sends the next packet as soon as one is echoed.
 static INTERFACES: StreamMethod<ClosedParams> = StreamMethod {
     name: "interfaces",
+    how: "One core is NIC and generator, the others run the application; a fixed number of packets is in \
+         flight for the budget, and the rate is that of returned packets. The generator counts every packet \
+         and checks order and payload; stalls of either side, not losses, make a sample void.",
     timed: one_trial,
     measure: single_trial::measure_window,
     window: |params| Some(params.window),
@@ -65,6 +68,9 @@ static INTERFACES: StreamMethod<ClosedParams> = StreamMethod {
 /// Open loop: sends at a fixed rate.
 static LINE_RATE: StreamMethod<LoadParams> = StreamMethod {
     name: "line-rate",
+    how: "One core is NIC and generator and sends at a fixed rate for the budget, the others run the \
+         application. The generator counts every packet and checks order and payload; stalls of either side, \
+         not losses, make a sample void.",
     timed: one_trial,
     measure: single_trial::measure_rate::<false>,
     window: |_| None,
@@ -73,6 +79,9 @@ static LINE_RATE: StreamMethod<LoadParams> = StreamMethod {
 /// Open loop with round-trip times.
 static RTT_VS_LOAD: StreamMethod<LoadParams> = StreamMethod {
     name: "rtt-vs-load",
+    how: "One core is NIC and generator and sends at a fixed rate; a packet carries its time of sending, and \
+         the time until it is back in memory is its round trip. The generator counts every packet and checks \
+         order and payload.",
     timed: one_trial,
     measure: single_trial::measure_rate::<true>,
     window: |_| None,
@@ -81,6 +90,9 @@ static RTT_VS_LOAD: StreamMethod<LoadParams> = StreamMethod {
 /// Searches for the highest rate without loss.
 static THROUGHPUT: StreamMethod<SearchParams> = StreamMethod {
     name: "throughput",
+    how: "Two searches after MLRsearch bracket the highest load without loss by trials at fixed rates. The \
+         generator counts every packet and checks order and payload; a trial with a stall of either side is \
+         repeated.",
     timed: trials,
     measure: search::measure,
     window: |_| Some(counted::WINDOW),
@@ -89,6 +101,8 @@ static THROUGHPUT: StreamMethod<SearchParams> = StreamMethod {
 /// A method of this suite; only these fields differ between methods.
 struct StreamMethod<P> {
     name: &'static str,
+    /// How a sample is timed and verified, in two sentences.
+    how: &'static str,
     /// Computes the sending time of a sample from its budget.
     timed: fn(Duration) -> Duration,
     measure: Measure<P>,
@@ -103,6 +117,10 @@ impl<P: Params + AsRef<CommonParams>> Method for StreamMethod<P> {
 
     fn name(&self) -> &'static str {
         self.name
+    }
+
+    fn how(&self) -> &'static str {
+        self.how
     }
 
     fn metrics(&self) -> &'static [Metric] {

@@ -63,7 +63,10 @@ pub(super) fn of(config: &TestbedConfig) -> Result<Pages, Failure> {
     let free = huge_pages::free().unwrap_or(0) as u64;
     let pages = config.pages.resolve(config, free);
     if config.pages == PageLevel::Huge && config.interface.link().is_some() {
-        return Err(Failure::unsupported("interfaces of Linux have memory in pages of 4 KiB only"));
+        return Err(Failure::unsupported(
+            "interfaces of Linux have memory in pages of 4 KiB only",
+            "use other pages than 2 MiB",
+        ));
     }
     let needed = needed(config);
     match pages {

@@ -183,7 +183,10 @@ impl TestbedConfig {
     pub(super) fn without_model(&self, interface: &str) -> Result<(), Failure> {
         match self.pcie == PcieModel::default() {
             true => Ok(()),
-            false => Err(Failure::unsupported(format!("{interface} has no modelled PCIe"))),
+            false => Err(Failure::unsupported(
+                format!("{interface} has no modelled PCIe"),
+                "use pipes or descriptors, or the defaults of the model",
+            )),
         }
     }
 

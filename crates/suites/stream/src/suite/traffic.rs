@@ -60,7 +60,8 @@ impl TestbedConfig {
             matches!(self.packet_bytes, Sizes::One(_)) && self.steering != Steering::RoundRobin;
         if self.placement == PlacementOrder::ByPipe && !is_grouped {
             return Err(Failure::unsupported(
-                "packets of several sizes, and those directed round-robin, are not placed by pipe; use placement wire-order",
+                "packets of several sizes, and those directed round-robin, are not placed by pipe",
+                "use placement wire-order",
             ));
         }
         match (self.steering, self.interface) {
@@ -68,16 +69,17 @@ impl TestbedConfig {
                 Steering::Hash | Steering::RoundRobin,
                 Interface::AfXdp | Interface::AfPacket | Interface::Tap,
             ) => Err(Failure::unsupported(
-                "the kernel directs the packets of a link; use steering rules",
+                "the kernel directs the packets of a link",
+                "use steering rules",
             )),
-            (Steering::Rules, _) if flows < pipes => Err(Failure::unsupported(format!(
-                "{flows} flows leave some of {pipes} pipes without packets; use at least one per pipe"
-            ))),
-            (Steering::Rules, _) if flows as usize > CAPACITY => {
-                Err(Failure::unsupported(format!(
-                    "the flow table has {CAPACITY} rules, and {flows} flows need one each; use steering hash"
-                )))
-            }
+            (Steering::Rules, _) if flows < pipes => Err(Failure::unsupported(
+                format!("{flows} flows leave some of {pipes} pipes without packets"),
+                "use at least one flow per pipe",
+            )),
+            (Steering::Rules, _) if flows as usize > CAPACITY => Err(Failure::unsupported(
+                format!("the flow table has {CAPACITY} rules, and {flows} flows need one each"),
+                "use steering hash",
+            )),
             (Steering::Rules | Steering::Hash | Steering::RoundRobin, _) => Ok(()),
         }
     }
@@ -194,11 +196,11 @@ mod tests {
             ([("flows", "8193"), ("pipes", "1"), ("steering", "rules")], "steering hash"),
             ([("interface", "tap"), ("pipes", "1"), ("steering", "hash")], "steering rules"),
         ] {
-            let why = config(&levels).check_steering().unwrap_err().why;
+            let why = config(&levels).check_steering().unwrap_err().to_string();
             assert!(why.contains(said), "{why}");
         }
         let many = [("flows", "65521"), ("pipes", "8191"), ("steering", "round-robin")];
-        let why = config(&many).traffic().unwrap_err().why;
+        let why = config(&many).traffic().unwrap_err().to_string();
         assert!(why.contains("multiple of 8191"), "{why}");
         let few = [("flows", "3"), ("pipes", "4"), ("steering", "hash")];
         config(&few).check_steering().unwrap();

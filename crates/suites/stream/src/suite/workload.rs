@@ -53,7 +53,8 @@ impl TestbedConfig {
         self.application_traffic().check()?;
         if self.workload.workload == Workload::SynFlood && self.interface == Interface::Dpdk {
             return Err(Failure::unsupported(
-                "testpmd exchanges the addresses in which syn-flood has its marks; use another workload",
+                "testpmd exchanges the addresses in which syn-flood has its marks",
+                "use another workload",
             ));
         }
         Ok(())
@@ -67,7 +68,8 @@ impl TestbedConfig {
         let is_receiver = self.expectation() == Expectation::Nothing;
         if is_receiver && self.interface.notify().is_none() {
             return Err(Failure::unsupported(
-                "a closed loop needs to know when packets are consumed, which only pipes tell; use pipes or an offered load",
+                "a closed loop needs to know when packets are consumed, which only pipes tell",
+                "use pipes or an offered load",
             ));
         }
         Ok(())
@@ -149,7 +151,8 @@ mod tests {
         ] {
             let failure = config(levels).check_workload().unwrap_err();
             assert_eq!(failure.kind, FailureKind::Unsupported);
-            assert!(failure.why.contains(said) && !failure.why.contains('\n'), "{failure}");
+            let text = failure.to_string();
+            assert!(text.contains(said) && !text.contains('\n'), "{text}");
         }
         for levels in [
             &[][..],
@@ -178,7 +181,7 @@ mod tests {
         };
         of("pipes").unwrap();
         let failure = of("descriptors").unwrap_err();
-        assert!(failure.why.contains("use pipes or an offered load"), "{failure}");
+        assert!(failure.to_string().contains("use pipes or an offered load"), "{failure}");
         config(&[("interface", "descriptors")]).check_closed_loop().unwrap();
     }
 }

@@ -59,7 +59,10 @@ impl From<WorkloadError> for Failure {
     fn from(why: WorkloadError) -> Self {
         match why {
             WorkloadError::Unsuitable(_) | WorkloadError::RoundRobin(_) => {
-                Self::unsupported(why.to_string())
+                let text = why.to_string();
+                let (why, remedy) =
+                    text.split_once("; ").unwrap_or((&text, "use another workload"));
+                Self::unsupported(why, remedy)
             }
             WorkloadError::Memory(why) => why.into(),
             WorkloadError::Sample(_)

@@ -36,6 +36,11 @@ impl Method for Sharing {
         "sharing"
     }
 
+    fn how(&self) -> &'static str {
+        "Independent copies of the instruction are mixed with blockers, each of which occupies known \
+         execution units. A slowdown by a blocker, in core cycles, shows that the two share units."
+    }
+
     fn metrics(&self) -> &'static [Metric] {
         METRICS
     }
@@ -98,7 +103,12 @@ fn copies(
     registers: RegisterSet,
     breakers: &[u8],
 ) -> Result<Vec<Vec<u8>>, Failure> {
-    let lines = plan.independent(form, registers).map_err(Failure::unsupported)?;
+    let lines = plan.independent(form, registers).map_err(|why| {
+        Failure::unsupported(
+            why,
+            "use a form with fewer registers, or measure it by bounds/instructions",
+        )
+    })?;
     let codes = assembled(lines).into_iter();
     codes.map(|code| Ok([breakers, &code?].concat())).collect()
 }

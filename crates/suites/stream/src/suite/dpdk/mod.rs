@@ -141,25 +141,32 @@ impl DpdkParams {
     pub(super) fn available(&self, config: &TestbedConfig) -> Result<(), Failure> {
         TESTPMD.find()?;
         if config.pipes > MAX_QUEUES {
-            return Err(Failure::unsupported(format!(
-                "testpmd uses at most {MAX_QUEUES} queues per port, not {}",
-                config.pipes
-            )));
+            return Err(Failure::unsupported(
+                format!("testpmd uses at most {MAX_QUEUES} queues per port, not {}", config.pipes),
+                format!("use at most {MAX_QUEUES} pipes"),
+            ));
         }
         if config.depth > MAX_DEPTH {
-            return Err(Failure::unsupported(format!(
-                "virtqueues have at most {MAX_DEPTH} entries"
-            )));
+            return Err(Failure::unsupported(
+                format!("virtqueues have at most {MAX_DEPTH} entries"),
+                format!("use a depth of at most {MAX_DEPTH}"),
+            ));
         }
         config.without_model("the interface dpdk")?;
         if config.nops > 0 {
-            return Err(Failure::unsupported("testpmd does no other work per packet"));
+            return Err(Failure::unsupported(
+                "testpmd does no other work per packet",
+                "use nops 0",
+            ));
         }
         let has_avx512 = is_x86_feature_detected!("avx512f")
             && is_x86_feature_detected!("avx512bw")
             && is_x86_feature_detected!("avx512vl");
         if self.virtqueue == Virtqueue::PackedVectorised && !has_avx512 {
-            return Err(Failure::unsupported("DPDK's vectorised packed rings need AVX-512"));
+            return Err(Failure::unsupported(
+                "DPDK's vectorised packed rings need AVX-512",
+                "use another virtqueue, or a CPU with AVX-512",
+            ));
         }
         Ok(())
     }

@@ -72,7 +72,7 @@ pub(super) fn open(
         return Err(Failure::unavailable(format!("'{text}' is not an interface"), usage));
     };
     if named.queue.is_some() && kind != LinkKind::AfXdp {
-        return Err(Failure::unsupported("only an AF_XDP socket has a queue; omit it"));
+        return Err(Failure::unsupported("only an AF_XDP socket has a queue", "omit the queue"));
     }
     open_named(&named, kind).map_err(Failure::refused)
 }

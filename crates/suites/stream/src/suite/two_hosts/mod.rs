@@ -45,16 +45,26 @@ const PACKETS: &str = "packets";
 /// Closed loop: sends the next packet as soon as one is echoed.
 pub(super) static RATE: TwoHostMethod<ClosedParams> = TwoHostMethod {
     name: "two-host-rate",
+    how: "The generator on one host keeps a fixed number of packets in flight to the application on the other, \
+         through the network interface of each. Every returned packet is counted and checked by the \
+         generator.",
     load: |params, config| Load::Window(params.window.min(config.max_window())),
 };
 
 /// Open loop with round-trip times: sends at a fixed rate.
-pub(super) static RTT: TwoHostMethod<LoadParams> =
-    TwoHostMethod { name: "two-host-rtt", load: |params, _| Load::Rate(params.load.0) };
+pub(super) static RTT: TwoHostMethod<LoadParams> = TwoHostMethod {
+    name: "two-host-rtt",
+    how: "The generator on one host sends at a fixed rate to the application on the other and takes the \
+         round-trip time of each packet, so that no two clocks are compared. Every returned packet is counted \
+         and checked.",
+    load: |params, _| Load::Rate(params.load.0),
+};
 
 /// A method of two roles; only these fields differ between methods.
 pub(super) struct TwoHostMethod<P> {
     name: &'static str,
+    /// How a sample is timed and verified, in two sentences.
+    how: &'static str,
     load: fn(&P, &TestbedConfig) -> Load,
 }
 
@@ -139,6 +149,10 @@ impl<P: Params + AsRef<CommonParams>> Method for TwoHostMethod<P> {
         self.name
     }
 
+    fn how(&self) -> &'static str {
+        self.how
+    }
+
     fn metrics(&self) -> &'static [Metric] {
         metrics::METRICS
     }
@@ -186,7 +200,10 @@ impl<P: Params + AsRef<CommonParams>> Probe<P> for TwoHostProbe<P> {
 /// Returns `unsupported` if it has no interfaces, or an application that returns no packets.
 fn link_of(config: &TestbedConfig) -> Result<LinkKind, Failure> {
     let kind = config.interface.link().filter(|kind| *kind != LinkKind::Tap).ok_or_else(|| {
-        Failure::unsupported("two hosts are connected by af-xdp or af-packet; use one of them")
+        Failure::unsupported(
+            format!("interface {} does not connect two hosts", config.interface),
+            "use af-xdp or af-packet",
+        )
     })?;
     links::check_config(config)?;
     config.check_steering()?;
@@ -195,7 +212,10 @@ fn link_of(config: &TestbedConfig) -> Result<LinkKind, Failure> {
     match config.expectation() {
         Expectation::Nothing => {
             let name = config.application.name();
-            Err(Failure::unsupported(format!("{name} returns no packets; use another application")))
+            Err(Failure::unsupported(
+                format!("{name} returns no packets"),
+                "use another application",
+            ))
         }
         Expectation::Same | Expectation::Byte | Expectation::Images | Expectation::Answers => {
             Ok(kind)
@@ -216,8 +236,8 @@ mod tests {
         assert_eq!(link(&[("interface", "af-packet")]), Ok(LinkKind::AfPacket));
         assert_eq!(link(&[("interface", "af-xdp")]), Ok(LinkKind::AfXdp));
         for (levels, expected) in [
-            (&[("interface", "pipes")][..], "use one of them"),
-            (&[("interface", "tap")], "use one of them"),
+            (&[("interface", "pipes")][..], "does not connect two hosts"),
+            (&[("interface", "tap")], "does not connect two hosts"),
             (&[("interface", "af-xdp"), ("cores", "2"), ("pipes", "2")], "one core"),
             (&[("interface", "af-xdp"), ("application", "log-monitor")], "returns no packets"),
         ] {
