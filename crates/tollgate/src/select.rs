@@ -345,6 +345,26 @@ pub(crate) fn select_claims(
     Ok(all.into_iter().filter(is_selected).collect())
 }
 
+/// Returns `similar: ...` with the names that may be meant for an unknown one; `None` without any.
+pub(crate) fn similar<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> Option<String> {
+    /// Maximum number of names.
+    const MAX: usize = 5;
+    /// Minimum length of a name that is sought within others, in bytes.
+    const MIN_SOUGHT: usize = 3;
+    /// Minimum similarity (Jaro and Winkler), from 0 to 1.
+    const MIN_SIMILARITY: f64 = 0.85;
+    let sought = name.to_lowercase();
+    let similarity = |known: &str| match known.contains(&sought) {
+        true if sought.len() >= MIN_SOUGHT => 1.0,
+        _ => strsim::jaro_winkler(known, &sought),
+    };
+    let mut similar: Vec<(f64, &str)> = known.map(|known| (similarity(known), known)).collect();
+    similar.retain(|(similarity, _)| *similarity >= MIN_SIMILARITY);
+    similar.sort_by(|(a, one), (b, other)| b.total_cmp(a).then(one.len().cmp(&other.len())));
+    let names: Vec<_> = similar.into_iter().take(MAX).map(|(_, known)| known).collect();
+    (!names.is_empty()).then(|| format!("similar: {}", names.join(", ")))
+}
+
 /// Returns whether a suite tests the instrument.
 pub(crate) fn is_self_test(suite: &str) -> bool {
     lab::suite::find(SUITES, suite).is_some_and(|suite| suite.purpose() == Purpose::SelfTest)

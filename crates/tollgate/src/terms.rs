@@ -31,12 +31,20 @@ pub(crate) fn terms() -> Result<Vec<Term>, DataError> {
     Ok(terms.term)
 }
 
-/// Finds a term by its name in any case, in the singular or plural.
+/// Finds a term by its name in any case, in the singular or plural, or by its first words if no other begins with them.
 pub(crate) fn find<'t>(terms: &'t [Term], name: &str) -> Option<&'t Term> {
     let name = name.to_lowercase();
     let singular = |ending| name.strip_suffix(ending).unwrap_or(&name);
     let names = [name.as_str(), singular("s"), singular("es")];
-    terms.iter().find(|term| names.contains(&term.name.as_str()))
+    let whole = terms.iter().find(|term| names.contains(&term.name.as_str()));
+    let begins = |term: &&Term| {
+        let rest = term.name.strip_prefix(name.as_str());
+        !name.is_empty() && rest.is_some_and(|rest| rest.starts_with(' '))
+    };
+    whole.or_else(|| {
+        let mut beginning = terms.iter().filter(begins);
+        beginning.next().filter(|_| beginning.next().is_none())
+    })
 }
 
 #[cfg(test)]

@@ -53,7 +53,10 @@ impl Legend {
             let name = format!("{} (published only)", curve.name);
             entries.push(entry(Sample::Published(Style::of_curve(curve.style)), name.trim()));
         }
-        let valued = |(name, value): &(String, f64)| format!("{name}: {}", number(*value));
+        let unit = plot.scale.unit();
+        let valued = |(name, value): &(String, f64)| {
+            format!("{name}: {} {unit}", number(*value)).trim_end().to_owned()
+        };
         entries.extend(plot.lines.iter().map(|line| entry(Sample::Line, &valued(line))));
         for (at, source) in plot.published.sources.iter().enumerate() {
             let mut marks = plot.published.curves.iter().flat_map(|curve| &curve.marks);

@@ -10,7 +10,6 @@ use super::cell::{Cell, CellFormat, CellValue};
 use super::notes::{self, MissingValues, provenance};
 use super::select::{Selection, summary};
 use super::{FigureError, Summaries};
-use crate::table::phrase;
 
 /// A grid ready to be drawn.
 #[derive(Debug, Clone, PartialEq)]
@@ -163,7 +162,8 @@ impl<'a> PanelSource<'a> {
     }
 
     fn facts(&self) -> Vec<String> {
-        let fixed = self.selection.fixed.0.iter().map(|(factor, level)| phrase(factor, level));
+        let fixed =
+            self.selection.fixed.0.iter().map(|(factor, level)| format!("{factor}={level}"));
         std::iter::once(notes::rounds(self.selection, self.summary)).chain(fixed).collect()
     }
 

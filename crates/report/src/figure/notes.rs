@@ -7,7 +7,7 @@ use lab::point::Level;
 use lab::summary::{Row, Summary};
 
 use super::select::Selection;
-use crate::table::{noise_floor, phrase, rounds_of};
+use crate::table::{noise_floor, rounds_of};
 use lab::format::count;
 
 /// Returns one line per direction in which values may differ from the true ones, because the search or the instrument
@@ -17,8 +17,7 @@ pub(super) fn limit_notes(selection: &Selection<'_>) -> Vec<String> {
     for ((series, x), row) in &selection.rows {
         let Some(estimate) = &row.estimate else { continue };
         let Some(end) = estimate.interval.open_end() else { continue };
-        let name = [series.as_str(), x.as_str()].join(" ");
-        open.entry(end.words()).or_default().push(name.trim().to_owned());
+        open.entry(end.words()).or_default().push(selection.named(series.as_str(), x.as_str()));
     }
     let line = |(what, names): (&str, Vec<String>)| {
         format!("{what}, limited by the instrument or the search: {}", names.join(", "))
@@ -40,10 +39,10 @@ impl MissingValues {
                 rows.iter().all(|(key, row)| !is_in(key) || row.estimate.is_none())
             };
             let name = match series.as_str() {
-                "" => x.to_string(),
-                series if is_empty(&|key| key.0.as_str() == series) => series.into(),
-                _ if is_empty(&|key| key.1 == *x) => x.to_string(),
-                series => format!("{series} {x}"),
+                "" => selection.named("", x.as_str()),
+                series if is_empty(&|key| key.0.as_str() == series) => selection.named(series, ""),
+                _ if is_empty(&|key| key.1 == *x) => selection.named("", x.as_str()),
+                series => selection.named(series, x.as_str()),
             };
             self.add_name(reason(row, metric), &name);
         }
@@ -102,7 +101,8 @@ pub(super) fn provenance(run: &Run, summary: &Summary, selection: &Selection<'_>
         rounds(selection, summary),
         noise_floor(&summary.floors),
     ];
-    let fixed: Vec<_> = selection.fixed.0.iter().map(|(f, level)| phrase(f, level)).collect();
+    let fixed: Vec<_> =
+        selection.fixed.0.iter().map(|(factor, level)| format!("{factor}={level}")).collect();
     let mut lines = vec![format!("{}{cpu}; {}", place(run), method.join("; "))];
     lines.extend((!fixed.is_empty()).then(|| fixed.join(", ")));
     lines

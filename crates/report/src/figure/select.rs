@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
+use lab::experiment::Profile;
 use lab::figure::Figure;
 use lab::journal::Run;
 use lab::point::{Level, Point};
@@ -29,6 +30,8 @@ pub(super) struct Selection<'a> {
     pub(super) rows: BTreeMap<(Level, Level), &'a Row>,
     /// All levels of series and x in the order of the rows.
     order: Vec<Level>,
+    /// The factors of series and x, each empty if the figure has none.
+    factors: [String; 2],
 }
 
 impl<'a> Selection<'a> {
@@ -55,8 +58,12 @@ impl<'a> Selection<'a> {
         let is_shown = |row: &&Row| figure.filter.matches(&row.point) && at_baseline(&row.point);
         let rows: Vec<&Row> = summary.rows.iter().filter(is_shown).collect();
         let others = levels(&rows, |factor| !varies(factor));
-        let mut selection =
-            Self { fixed: Point::default(), rows: BTreeMap::new(), order: Vec::new() };
+        let mut selection = Self {
+            fixed: Point::default(),
+            rows: BTreeMap::new(),
+            order: Vec::new(),
+            factors: [figure.series.clone().unwrap_or_default(), figure.x.clone()],
+        };
         for (factor, levels) in &others {
             if let [level] = levels.iter().collect::<Vec<_>>().as_slice()
                 && defaults.get(factor) != Some(level)
@@ -81,11 +88,12 @@ impl<'a> Selection<'a> {
         if selection.rows.values().any(|row| row.estimate.is_some()) {
             return Ok(selection);
         }
-        Err(selection.no_value(figure, &baseline.without_levels(&defaults)))
+        let baseline = baseline.without_levels(&defaults);
+        Err(selection.no_value(figure, run.record.profile, &baseline))
     }
 
     /// Returns the error of a selection without values, with the levels that were searched for.
-    fn no_value(&self, figure: &Figure, baseline: &Point) -> FigureError {
+    fn no_value(&self, figure: &Figure, profile: Profile, baseline: &Point) -> FigureError {
         let is_at_baseline = |factor: &&String| {
             **factor != figure.x
                 && figure.series.as_ref() != Some(*factor)
@@ -97,22 +105,30 @@ impl<'a> Selection<'a> {
             let levels: Vec<_> = levels.levels().iter().map(Level::as_str).collect();
             at.push(format!("{name}={}", levels.join(",")));
         }
-        let why = self.missing_reason();
+        let why = self.missing_reason(figure, profile);
         FigureError::Nothing { figure: figure.id.clone(), at: at.join(" "), why }
     }
 
-    fn missing_reason(&self) -> String {
+    fn missing_reason(&self, figure: &Figure, profile: Profile) -> String {
         if self.rows.values().any(|row| row.errors.is_empty() && row.void_rounds == 0) {
             return "the samples have no such metric; see 'tollgate doctor'".into();
         }
         let failed = self.rows.values().flat_map(|row| &row.errors).next();
         failed.map_or_else(
-            || "no such point was measured; 'tollgate show' lists the measured points".into(),
+            || not_in_run(figure, profile),
             |(kind, fault)| match &fault.remedy {
                 Some(remedy) => format!("{}: {}; {remedy}", kind.name(), fault.why),
                 None => format!("{}: {}", kind.name(), fault.why),
             },
         )
+    }
+
+    /// Names levels of series and x with their factors, e.g. `function=glibc length=4 KiB`; empty ones are left out.
+    pub(super) fn named(&self, series: &str, x: &str) -> String {
+        let levels = self.factors.iter().zip([series, x]);
+        let named = levels.filter(|(_, level)| !level.is_empty());
+        let texts: Vec<_> = named.map(|(factor, level)| format!("{factor}={level}")).collect();
+        texts.join(" ")
     }
 
     /// Returns the levels of x or series that have rows: numbers by size, then names in row order.
@@ -123,6 +139,18 @@ impl<'a> Selection<'a> {
         crate::table::sort_levels(&mut levels);
         levels
     }
+}
+
+/// States that no point of a figure is in a run, and which run may have one.
+fn not_in_run(figure: &Figure, profile: Profile) -> String {
+    let of_run = "no such point was measured";
+    let larger = match profile {
+        Profile::Quick => Profile::Standard,
+        Profile::Standard => Profile::Full,
+        Profile::Full => return format!("{of_run}; 'tollgate show' lists the measured points"),
+    };
+    let (experiment, larger) = (&figure.experiment, larger.name());
+    format!("{of_run}; more points: tollgate run {experiment} --profile {larger}")
 }
 
 fn check_factors(figure: &Figure, baseline: &Point) -> Result<(), FigureError> {

@@ -315,7 +315,7 @@ impl ComparisonPage<'_> {
         let declared = self
             .sides
             .iter()
-            .find_map(|side| Some((side.newest.run, side.newest.run.record.experiments.get(id)?)));
+            .find_map(|side| Some((&side.newest, side.newest.run.record.experiments.get(id)?)));
         let points: usize = self.compared(id).map(|(_, comparison)| comparison.rows.len()).sum();
         let missing =
             self.sides.iter().filter(|side| !side.newest.experiments.iter().any(|it| it == id));
@@ -338,7 +338,7 @@ impl ComparisonPage<'_> {
                         @for note in &comparison.notes { li { (note) } }
                     } }
                 }
-                @if let Some((run, declared)) = declared { (experiment::method(run, declared)) }
+                @if let Some((page, declared)) = declared { (experiment::method(page, declared, false)) }
             }
         }
     }

@@ -111,6 +111,7 @@ fn experiment(
     let declared = page.run.record.experiments.get(id);
     let mut notes = Notes::default();
     let tables = shown.tables(&rows, &mut notes);
+    let has_floor = shown.summary.floors.span().is_some();
     let shared = shared_core(&shown.summary.sharing);
     let mut facts = shown.facts(&rows);
     facts.extend((!shared.is_empty()).then_some(shared));
@@ -137,7 +138,7 @@ fn experiment(
                 summary { "Values of " (count(rows.len(), "point")) }
                 noscript { p { "Tables need JavaScript; " code { "tollgate show " (id) } " prints them." } }
             }
-            @if let Some(declared) = declared { (method(page.run, declared)) }
+            @if let Some(declared) = declared { (method(page, declared, has_floor)) }
             (samples(page, id))
         }
     };
@@ -191,22 +192,29 @@ fn quality(rows: &[&Row], remarks: &[String]) -> Markup {
     }
 }
 
-/// Renders how an experiment is measured: its metrics, and its factors with their levels.
-pub(super) fn method(run: &Run, experiment: &Experiment) -> Markup {
+/// Renders how an experiment is measured: its method in three sentences, its metrics, and its factors with their levels.
+/// `has_floor` states whether its twins give a noise floor.
+pub(super) fn method(page: &RunPage, experiment: &Experiment, has_floor: bool) -> Markup {
     let id = experiment.id();
     let effort = &experiment.effort;
+    let method = suite::find_method(page.suites, &experiment.suite, &experiment.method).ok();
+    let how = method.map(|method| method.how());
     html! {
         details data-factors=(slug(&id)) {
             summary { "How it is measured" }
             p {
-                (experiment.about) ": method " code { (experiment.method) } " of " (experiment.suite) ", "
-                (count(experiment.points.len(), "point")) ", "
+                @if let Some(how) = how { (how) " " }
+                (count(experiment.points.len(), "point")) " of method " code { (experiment.method) } ", "
                 @if effort.min_rounds < effort.rounds { (effort.min_rounds) " to " }
-                (count(effort.rounds as usize, "round")) " of " (format_duration(effort.budget)) " per point, each in a fresh process. "
-                (count(experiment.twins.len(), "point"))
-                " measured twice per round as twins, which give the noise floor."
+                (count(effort.rounds as usize, "round")) " of " (format_duration(effort.budget))
+                " per point, each in a fresh process"
+                @if has_floor {
+                    "; " (count(experiment.twins.len(), "point"))
+                    " measured twice per round as twins give the noise floor"
+                }
+                "."
             }
-            (metrics(run, &id, &experiment.metric))
+            (metrics(page.run, &id, &experiment.metric))
         }
     }
 }

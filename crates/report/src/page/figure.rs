@@ -44,6 +44,8 @@ pub(super) struct FigureData {
 pub(super) struct AxisData {
     pub(super) label: String,
     pub(super) scale: &'static str,
+    /// Unit of reference lines across y; empty along x, whose label states it.
+    unit: String,
     /// Texts of the levels along x, in order; none in a distribution.
     pub(super) levels: Vec<String>,
     /// Numbers of these levels; empty if one has none.
@@ -145,6 +147,7 @@ impl<'a> FigureMaker<'a> {
             x: AxisData {
                 label: plot.x_label.clone(),
                 scale: scale_name(plot.x_scale),
+                unit: String::new(),
                 levels: plot.x_levels.iter().map(|level| level.as_str().into()).collect(),
                 numbers: numbers.unwrap_or_default(),
                 bytes: plot.x_levels.iter().any(|level| has_unit(&level)),
@@ -152,6 +155,7 @@ impl<'a> FigureMaker<'a> {
             y: AxisData {
                 label: plot.y_label.clone(),
                 scale: scale_name(plot.y_scale),
+                unit: plot.scale.unit().into(),
                 levels: Vec::new(),
                 numbers: Vec::new(),
                 bytes: false,

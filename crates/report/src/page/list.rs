@@ -24,6 +24,9 @@ const MAX_CHOICES: usize = 12;
 pub(super) struct ListData {
     columns: Vec<ListColumn>,
     rows: Vec<Vec<ListCell>>,
+    /// Marks of its values and why others are missing.
+    #[serde(skip)]
+    notes: Notes,
 }
 
 /// Column of a list: its title and what it contains.
@@ -59,7 +62,11 @@ impl ListData {
         let points: Vec<&Point> =
             main.rows.iter().map(|row| &row.point).filter(|point| seen.insert(*point)).collect();
         let groups = groups(method, &points)?;
-        let mut list = Self { columns: Vec::new(), rows: vec![Vec::new(); points.len()] };
+        let mut list = Self {
+            columns: Vec::new(),
+            rows: vec![Vec::new(); points.len()],
+            notes: Notes::default(),
+        };
         list.add_texts("group", ColumnKind::Choice, groups);
         for (factor, levels) in varying(&points) {
             let is_choice = levels.len() <= MAX_CHOICES;
@@ -107,11 +114,9 @@ impl ListData {
         let unit = format.caption();
         let title = if unit.is_empty() { metric.into() } else { format!("{metric} ({unit})") };
         self.columns.push(ListColumn(title, ColumnKind::Value));
-        // The marks are those of the tables, which list their meaning.
-        let mut notes = Notes::default();
         for (cells, point) in self.rows.iter_mut().zip(points) {
             let row = rows.get(point).copied();
-            let cell = ValueCell::new(row, false, &format, &mut notes);
+            let cell = ValueCell::new(row, false, &format, &mut self.notes);
             let parts = [cell.number, cell.half_width, cell.mark];
             let text = parts.into_iter().filter(|it| !it.is_empty()).collect::<Vec<_>>().join(" ");
             cells.push(match row.and_then(|row| row.estimate) {
@@ -149,6 +154,7 @@ pub(super) fn frame(id: &str, list: &ListData) -> Markup {
         details.list id={ "list-" (slug(id)) } data-list=(slug(id)) {
             summary { "Search, filter and sort " (list.len()) " points" }
             noscript { p { "The list needs JavaScript; " code { "tollgate show " (id) } " prints tables." } }
+            ul.notes { @for line in list.notes.lines() { li { (line) } } }
         }
     }
 }

@@ -193,7 +193,16 @@ fn remedy(why: &Reason, claim: &Claim) -> Option<String> {
         Reason::NotMeasured { .. } => {
             Some(format!("'tollgate run --claim ID{}' measures one", claim.arguments))
         }
+        Reason::At { why, .. } => remedy(why, claim),
         Reason::TooFewCores { .. } => Some("measure on a larger machine".into()),
+        Reason::OtherMachine { .. } => Some("measure on such a machine".into()),
+        Reason::MachineLimit { .. } => Some("measure on a machine with a higher limit".into()),
+        Reason::OtherClass { class, .. } => {
+            Some(format!("run again, or choose CPUs whose cores are {}", class.name()))
+        }
+        Reason::OtherProfile { needed, .. } => {
+            Some(format!("tollgate run --profile {}", needed.name()))
+        }
         _ => None,
     }
 }

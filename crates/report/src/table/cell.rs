@@ -82,8 +82,7 @@ impl ValueCell {
             let emphasis = if is_fault { Emphasis::Bad } else { Emphasis::Faint };
             let mark = match (row.errors.is_empty(), row.void_rounds) {
                 (false, _) => failures,
-                // Its samples are valid but have no value of this metric.
-                (true, 0) => String::new(),
+                (true, 0) => notes.mark(Mark::OtherMetrics).into(),
                 (true, _) => "void".into(),
             };
             return Self { number: "—".into(), mark, emphasis, ..Self::default() };

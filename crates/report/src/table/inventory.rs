@@ -332,7 +332,7 @@ pub fn doctor(groups: &[(String, Vec<Capability>)], lacks: &[Lack], page: Page) 
     if !lacks.is_empty() {
         let headers = [
             ColumnHeader::right("claims"),
-            ColumnHeader::left("cannot be judged, or not at all points, because"),
+            ColumnHeader::left("known before measuring: not judged, or not at all points, because"),
         ];
         let row = |lack: &Lack| {
             let remedy = lack.remedy.iter().map(|remedy| format!("; {remedy}"));

@@ -4,6 +4,7 @@ mod argument;
 mod causes;
 mod cell;
 mod compare;
+mod condition;
 mod fleet;
 mod groups;
 mod inventory;
@@ -44,7 +45,7 @@ pub(crate) use compare::{
 pub(crate) use notes::Notes;
 pub(crate) use pivot::Pivot;
 pub(crate) use point_list::PointList;
-pub(crate) use section::{phrase, sort_levels};
+pub(crate) use section::sort_levels;
 pub(crate) use show::{
     ShownExperiment, ShownTable, TableContent, noise_floor, rounds_of, shared_core,
 };

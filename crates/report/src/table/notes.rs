@@ -36,6 +36,8 @@ pub(crate) enum Mark {
     Mixed,
     /// The true value may be higher, lower, or both.
     Open(OpenEnd),
+    /// Measured, but not this metric.
+    OtherMetrics,
     /// Not measured yet.
     Pending,
 }
@@ -47,6 +49,7 @@ impl Mark {
             Self::Range => "r",
             Self::Mixed => "~",
             Self::Open(end) => end.sign(),
+            Self::OtherMetrics => "m",
             Self::Pending => "…",
         }
     }
@@ -66,6 +69,9 @@ impl Mark {
             }
             Self::Open(OpenEnd::Both) => {
                 "the search or the instrument limited it, so the true value may differ"
+            }
+            Self::OtherMetrics => {
+                "measured, but without a value of this metric: --metric shows others"
             }
             Self::Pending => "not measured yet: run again to resume",
         }

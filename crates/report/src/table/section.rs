@@ -161,7 +161,7 @@ pub(crate) fn sort_levels(levels: &mut [Level]) {
 }
 
 /// Formats a level, with the factor's name unless the level is clear without it.
-pub(crate) fn phrase(factor: &str, level: &Level) -> String {
+pub(super) fn phrase(factor: &str, level: &Level) -> String {
     let text = level.as_str();
     let is_clear = !matches!(text, "none" | "true" | "false" | "yes" | "no" | "on" | "off" | "all");
     match (level.count(), level.number()) {

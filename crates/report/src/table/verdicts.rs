@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use super::argument::{stated, why};
 use super::causes::{cause_of, causes};
+use super::condition::condition;
 use super::notes::others_left_out;
 use super::statistic::with_cores;
 use lab::format;
@@ -228,11 +229,17 @@ pub(crate) fn elsewhere(verdict: &Verdict) -> Option<String> {
     others_left_out(&elsewhere).map(|others| format!("{others} judged separately: {kinds}"))
 }
 
-/// Returns the source of a claim with the published value.
+/// Returns the source of a claim with the published value or, if it states none, the condition.
 pub(crate) fn attribution(claim: &Claim, verdict: &Verdict) -> String {
     match verdict.published.as_ref().or(claim.published.as_ref()) {
         Some(stated) => format!("{}: {}", source(claim), published(stated)),
-        None => source(claim).into(),
+        None => match &claim.expect {
+            Some(expect) => {
+                let unit = verdict.values().next().map(|value| value.unit.as_str());
+                format!("{}: {}", source(claim), condition(expect, unit))
+            }
+            None => source(claim).into(),
+        },
     }
 }
 

@@ -3,10 +3,12 @@
 use std::path::Path;
 
 use lab::claim::{self, Claim, LackingRounds, Verdict, VerdictKind};
+use lab::experiment::suite_name;
 use lab::guest::GuestsRecord;
 use lab::journal::{self, Run};
 use lab::run::is_lab_experiment;
 use lab::schema::JsonOutput;
+use lab::suite::Suite;
 use machine::topology::Topology;
 use report::table::{self, JudgedClaim, Page};
 use schemars::JsonSchema;
@@ -17,6 +19,7 @@ use crate::error::CliError;
 use crate::output::{print, print_json, print_plain};
 use crate::select;
 use crate::stored_run;
+use crate::suites::SUITES;
 
 /// JSON output of `tollgate claims`.
 #[derive(Serialize, JsonSchema)]
@@ -89,19 +92,38 @@ fn check_status(kinds: &[VerdictKind], required: Option<Requirement>, is_doubted
     }
 }
 
-/// Judges the claims on the given experiments and, if there are any, those on the lab itself.
+/// Judges the claims [about](about) the given experiments.
 pub(super) fn judge_run(
     run: &Run,
     experiments: &[String],
     claims: Vec<Claim>,
 ) -> Vec<(Claim, Verdict)> {
+    judge(about(experiments, claims).0, Some(run))
+}
+
+/// Divides claims into those about a run of the given experiments and others. A run of all suites is about every claim but
+/// those on self-tests, also about one whose experiment it left out: that is not measured. Another run is about those on its
+/// experiments and, if there are any, those on the lab itself.
+pub(super) fn about(experiments: &[String], claims: Vec<Claim>) -> (Vec<Claim>, Vec<Claim>) {
     let is_on_experiments = |claim: &Claim| experiments.contains(&claim.experiment);
-    let is_on_lab = |claim: &Claim| is_lab_experiment(&claim.experiment);
-    let (mut claims, others): (Vec<_>, Vec<_>) = claims.into_iter().partition(is_on_experiments);
-    if !claims.is_empty() {
-        claims.extend(others.into_iter().filter(is_on_lab));
+    let is_measured = |suite: &&Suite| {
+        select::is_self_test(suite.name())
+            || experiments.iter().any(|id| suite_name(id) == suite.name())
+    };
+    if SUITES.iter().all(is_measured) {
+        let is_about = |claim: &Claim| {
+            is_on_experiments(claim) || !select::is_self_test(suite_name(&claim.experiment))
+        };
+        return claims.into_iter().partition(is_about);
     }
-    judge(claims, Some(run))
+    let (mut claims, others): (Vec<_>, Vec<_>) = claims.into_iter().partition(is_on_experiments);
+    if claims.is_empty() {
+        return (claims, others);
+    }
+    let is_on_lab = |claim: &Claim| is_lab_experiment(&claim.experiment);
+    let (on_lab, others): (Vec<_>, Vec<_>) = others.into_iter().partition(is_on_lab);
+    claims.extend(on_lab);
+    (claims, others)
 }
 
 /// Returns whether the values of all claims are as precise as requested, or cannot become so.

@@ -22,13 +22,6 @@ use crate::stored_run;
 use crate::suites::SUITES;
 use crate::{select, terms};
 
-/// Maximum number of similar names in the error about an unknown name.
-const MAX_SIMILAR: usize = 5;
-/// Minimum length of a name that is sought within others, in bytes.
-const MIN_SOUGHT: usize = 3;
-/// Minimum similarity (Jaro and Winkler) of two names, from 0 to 1, of which one may be meant for the other.
-const MIN_SIMILARITY: f64 = 0.85;
-
 /// Describes what the names stand for, with the data from which everything else is printed.
 pub(crate) fn explain(args: &Explain) -> Result<u8, CliError> {
     let catalogue = select::catalogue(&args.files)?;
@@ -144,6 +137,7 @@ impl Explainer<'_> {
         let title = format!("experiment {id}");
         let mut text = table::describe(&title, SUITES, experiment, self.page);
         if let Ok(method) = select::method_of(experiment) {
+            text += &self.line(method.how());
             let metrics: Vec<_> = method.metrics().iter().map(|metric| metric.name).collect();
             text +=
                 &self.line(&format!("metric: {}; all: {}", experiment.metric, metrics.join(", ")));
@@ -285,21 +279,11 @@ impl Explainer<'_> {
     }
 
     fn unknown(&self, name: &str) -> CliError {
-        let sought = name.to_lowercase();
-        let similarity = |known: &str| match known.contains(&sought) {
-            true if sought.len() >= MIN_SOUGHT => 1.0,
-            _ => strsim::jaro_winkler(known, &sought),
-        };
-        let mut similar: Vec<(f64, String)> =
-            self.names().into_iter().map(|known| (similarity(&known), known)).collect();
-        similar.retain(|(similarity, _)| *similarity >= MIN_SIMILARITY);
-        similar.sort_by(|(a, one), (b, other)| b.total_cmp(a).then(one.len().cmp(&other.len())));
-        let similar: Vec<_> =
-            similar.into_iter().take(MAX_SIMILAR).map(|(_, known)| known).collect();
-        let similar = match similar.as_slice() {
-            [] => "'tollgate list SUITE' and 'tollgate claims --all' list names".to_owned(),
-            similar => format!("similar: {}", similar.join(", ")),
-        };
+        let names = self.names();
+        let similar =
+            select::similar(name, names.iter().map(String::as_str)).unwrap_or_else(|| {
+                "'tollgate list SUITE' and 'tollgate claims --all' list names".into()
+            });
         CliError::usage(format!("unknown name '{name}'; {similar}"))
     }
 

@@ -195,9 +195,9 @@ pub(super) fn draw_run(
 fn check_names(all: &[DeclaredFigure], names: &[String]) -> Result<(), CliError> {
     for id in names {
         if !all.iter().any(|it| it.figure.id == *id) {
-            let known: Vec<_> = all.iter().map(|it| it.figure.id.as_str()).collect();
-            let known = known.join(", ");
-            return Err(CliError::usage(format!("unknown figure '{id}'; expected one of {known}")));
+            let similar = select::similar(id, all.iter().map(|it| it.figure.id.as_str()))
+                .unwrap_or_else(|| "'tollgate list' lists figures".into());
+            return Err(CliError::usage(format!("unknown figure '{id}'; {similar}")));
         }
     }
     Ok(())

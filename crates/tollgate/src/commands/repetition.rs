@@ -72,7 +72,7 @@ fn arguments(run: &Run, measured: &[&Experiment], files: &[PathBuf]) -> String {
     if let Some(rounds) = exact_rounds(measured) {
         arguments += &format!(" --rounds {rounds}");
     }
-    arguments += &format!(" --seed {}", record.seed);
+    arguments += &format!(" --seed {} --fresh", record.seed);
     if record.nice != 0 {
         arguments += &format!(" --priority {}", record.nice);
     }

@@ -132,10 +132,8 @@ impl<'a> Contents<'a> {
         let experiments = stored_run::listed(run, catalogue)?;
         let figures = catalogue.figures()?.into_iter().map(|declared| declared.figure);
         let claims = select::with_arguments(catalogue.claims()?, results, files);
-        let is_shown = |id: &str| is_lab_experiment(id) || experiments.iter().any(|it| it == id);
         let is_on_instrument = |claim: &Claim| select::is_self_test(suite_name(&claim.experiment));
-        let (shown, others): (Vec<_>, Vec<_>) =
-            claims.into_iter().partition(|claim| is_shown(&claim.experiment));
+        let (shown, others) = claims::about(&experiments, claims);
         Ok(Self {
             run,
             figures: figures.filter(|it| experiments.contains(&it.experiment)).collect(),

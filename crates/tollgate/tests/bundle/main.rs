@@ -29,7 +29,7 @@ type Entries = BTreeMap<String, Vec<u8>>;
 /// Returns a bench with a run of some experiments of the suites.
 fn measured() -> Bench {
     let bench = Bench::new();
-    let wanted = ["copy/sizes", "bounds/checks", "crossing/calls"];
+    let wanted = ["copy/sizes", "bounds/checks", "crossing/round-trips"];
     let mut run = journal::empty(Profile::Quick, |one| wanted.contains(&one.id().as_str()));
     run.record.sessions[0].start = "2026-01-01T00:00:00Z".into();
     journal::measure(&mut run, 8, &journal::metrics_shown);

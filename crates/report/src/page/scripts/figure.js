@@ -223,7 +223,7 @@ function keysOf(figure, values) {
   };
   const lines = values.lines.filter((line) => line.name !== "").map(({ name, value, isPublished }) => {
     const line = svg("line", { class: isPublished ? "reference published" : "reference", x1: 1, x2: 25, y1: 6, y2: 6 });
-    return key("", line, `${isPublished ? "published: " : ""}${name}: ${significant(value)}`);
+    return key("", line, `${isPublished ? "published: " : ""}${name}: ${significant(value)} ${figure.y.unit}`.trimEnd());
   });
   const hollow = (shape) => svg("path", { class: "mark", d: markPath(shape, 13, 6, PUBLISHED_RADIUS) });
   const levels = values.published.filter((curve) => !curve.measured && curve.name !== "").map((curve) => {
