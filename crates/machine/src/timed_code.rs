@@ -1,4 +1,5 @@
-//! Code that this process generated and timed, collected so that a run can record what it executed.
+//! Code outside of the program that this process timed, collected so that a run can record what was executed: loops that it
+//! generated, functions of libraries, and programs that it started.
 //!
 //! Collecting is off until [`collect`]: a process that only measures pays for one lock per measurement.
 
@@ -11,7 +12,7 @@ pub const MAX_LOOPS: usize = 256;
 /// Maximum size of all loops that are collected at a time, in bytes.
 pub const MAX_BYTES: usize = 1 << 20;
 
-/// A generated loop that was timed.
+/// A loop or function that was timed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TimedLoop {
     /// Name of the repeated code, e.g. `chain, 48 copies`.
@@ -32,7 +33,7 @@ pub struct Collected {
 }
 
 impl Collected {
-    fn add(&mut self, name: &str, start: *const u8, code: &[u8]) {
+    fn add(&mut self, name: &str, page_offset: usize, code: &[u8]) {
         let is_known = |one: &TimedLoop| one.name == name && one.code == code;
         if self.loops.iter().any(is_known) {
             return;
@@ -42,7 +43,6 @@ impl Collected {
             self.omitted += 1;
             return;
         }
-        let page_offset = start.addr() % PAGE;
         self.loops.push(TimedLoop { name: name.into(), page_offset, code: code.into() });
     }
 }
@@ -61,9 +61,19 @@ pub fn collect() {
 
 /// Records a loop that this process timed, if loops are collected. Call it outside of the timed part.
 pub fn record(name: impl FnOnce() -> String, code: &[u8]) {
+    record_at(name, code.as_ptr().addr() % PAGE, code);
+}
+
+/// Records code that was executed at this offset of a page, e.g. by another process. As [`record`].
+pub fn record_at(name: impl FnOnce() -> String, page_offset: usize, code: &[u8]) {
     if let Some(collected) = collected().as_mut() {
-        collected.add(&name(), code.as_ptr(), code);
+        collected.add(&name(), page_offset, code);
     }
+}
+
+/// Returns whether code is collected: otherwise reading it from a file is needless.
+pub fn is_collecting() -> bool {
+    collected().is_some()
 }
 
 /// Returns the loops since the last call and stops collecting.
@@ -80,13 +90,13 @@ mod tests {
         let mut collected = Collected::default();
         let code = vec![0x90; MAX_BYTES / 4];
         for name in ["a", "b", "a", "c", "d", "e"] {
-            collected.add(name, 0x5040 as *const u8, &code);
+            collected.add(name, 0x40, &code);
         }
         let names: Vec<_> = collected.loops.iter().map(|one| one.name.as_str()).collect();
         assert_eq!((names, collected.omitted), (vec!["a", "b", "c", "d"], 1));
         assert!(collected.loops.iter().all(|one| one.page_offset == 0x40 && one.code == code));
         let mut many = Collected::default();
-        (0..=MAX_LOOPS).for_each(|number| many.add(&number.to_string(), std::ptr::null(), &[0xC3]));
+        (0..=MAX_LOOPS).for_each(|number| many.add(&number.to_string(), 0, &[0xC3]));
         assert_eq!((many.loops.len(), many.omitted), (MAX_LOOPS, 1));
     }
 
@@ -94,10 +104,14 @@ mod tests {
     fn nothing_is_collected_unless_requested() {
         record(|| unreachable!("the name of a loop that is not collected"), &[0x90]);
         assert_eq!(take(), Collected::default());
+        assert!(!is_collecting());
         collect();
+        assert!(is_collecting());
         record(|| "one".into(), &[0xC3]);
-        let one = take();
-        assert_eq!((one.loops.len(), one.omitted), (1, 0));
+        record_at(|| "another".into(), 0x7C0, &[0xC3]);
+        let two = take();
+        assert_eq!((two.loops.len(), two.omitted), (2, 0));
+        assert_eq!(two.loops[1].page_offset, 0x7C0);
         assert_eq!(take(), Collected::default());
     }
 }
