@@ -55,6 +55,17 @@ pub fn complete(factors: &[Factor], point: &Point) -> Point {
     defaults.fold(point.clone(), |point, (name, level)| point.with(name, level))
 }
 
+/// A program within this program that a point executes in a place of its own, e.g. in an enclave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EmbeddedImage {
+    /// Its name, of letters, digits and `-`: `dlmalloc`.
+    pub name: &'static str,
+    /// Its ELF file, with symbols.
+    pub file: &'static [u8],
+    /// Starts of the names of its timed functions: `inside::`.
+    pub timed: &'static [&'static str],
+}
+
 /// One way in which a suite measures.
 pub trait Method: Sync {
     /// The parsed levels of a point.
@@ -97,6 +108,19 @@ pub trait Method: Sync {
     /// of the functions that read the counter.
     fn timed_modules(&self) -> &'static [&'static str] {
         &[]
+    }
+
+    /// Returns the images that a point executes. Bundles list their timed functions, and what these call.
+    fn images(&self, params: &Self::Params) -> Vec<EmbeddedImage> {
+        let _ = params;
+        Vec::new()
+    }
+
+    /// Returns the code of others that is timed as part of a point, e.g. a program that it starts, each with the reason why
+    /// bundles do not list it, unless it is the kernel or firmware: `testpmd of DPDK, which the host has installed`.
+    fn foreign_code(&self, params: &Self::Params) -> Vec<&'static str> {
+        let _ = params;
+        Vec::new()
     }
 
     /// Returns the artefacts that the host must make before it can measure a point.
@@ -167,6 +191,10 @@ pub trait AnyMethod: Sync {
     fn module(&self) -> &'static str;
     /// See [`Method::timed_modules`].
     fn timed_modules(&self) -> &'static [&'static str];
+    /// See [`Method::images`].
+    fn images(&self, point: &Point) -> Vec<EmbeddedImage>;
+    /// See [`Method::foreign_code`].
+    fn foreign_code(&self, point: &Point) -> Vec<&'static str>;
     /// See [`Method::artefacts`].
     fn artefacts(&self, point: &Point) -> Vec<Recipe>;
     /// See [`Method::guest`].
@@ -235,6 +263,16 @@ impl<M: Method> AnyMethod for M {
 
     fn timed_modules(&self) -> &'static [&'static str] {
         Method::timed_modules(self)
+    }
+
+    fn images(&self, point: &Point) -> Vec<EmbeddedImage> {
+        let params = M::Params::from_point(point);
+        params.map_or_else(|_| Vec::new(), |params| Method::images(self, &params))
+    }
+
+    fn foreign_code(&self, point: &Point) -> Vec<&'static str> {
+        let params = M::Params::from_point(point);
+        params.map_or_else(|_| Vec::new(), |params| Method::foreign_code(self, &params))
     }
 
     fn artefacts(&self, point: &Point) -> Vec<Recipe> {

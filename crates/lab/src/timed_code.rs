@@ -1,8 +1,9 @@
-//! Generated code that a run timed, as its probes executed it: lines of `code.jsonl`.
+//! Code that a run timed and that is not part of the program, as its probes executed it: lines of `code.jsonl`.
 //!
-//! A method whose loops are made at run time calls [`machine::timed_code::record`]. In the first round the probe sends
-//! the loops of each point, and the lab writes those of each point and environment once. Code that is compiled into the
-//! program is not recorded: the hash of the program in `run.json` identifies it.
+//! A method whose loops are made at run time, or whose loops call functions of a library, or that starts a compiled program,
+//! calls [`machine::timed_code::record`]. In the first round the probe sends the code of each point, and the lab writes that
+//! of each point and environment once. Code that is compiled into the program is not recorded: the hash of the program in
+//! `run.json` identifies it.
 
 use std::io::{Read as _, Write as _};
 
@@ -21,7 +22,7 @@ use crate::point::Point;
 /// Maximum length of a name, in bytes.
 const MAX_NAME: usize = 200;
 
-/// The generated loops of a point, as its probe executed them in the first round.
+/// The generated loops of a point, and functions outside of the program, as they were executed in the first round.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TimedCode {
@@ -36,7 +37,7 @@ pub struct TimedCode {
     pub environment: String,
     /// The number of the session, from 1.
     pub session: u32,
-    /// The loops, each once.
+    /// The loops and functions, each once.
     pub loops: Vec<EncodedLoop>,
     /// The number of loops that are missing because they were too many or too large.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -47,7 +48,7 @@ fn is_zero(number: &usize) -> bool {
     *number == 0
 }
 
-/// A generated loop, compressed: most of it are copies.
+/// A generated loop, compressed: most of it are copies. Or a function outside of the program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EncodedLoop {
