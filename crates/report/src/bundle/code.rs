@@ -1,11 +1,12 @@
-//! The timed code of a run in its bundle: generated loops as the run recorded them, and the functions of the program that
-//! read the clock.
+//! The timed code of a run in its bundle: loops and functions as the run recorded them, and the functions of the program and
+//! of its images that are timed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::rc::Rc;
 
 use lab::journal::Run;
+use lab::method::EmbeddedImage;
 use lab::timed_code::TimedCode;
 
 use super::listing::{Code, Symbols, difference, listing};
@@ -16,6 +17,9 @@ use super::{BundleError, Entries};
 const FOLDER: &str = "code";
 /// Modules of the instrument that read the clock around samples.
 const INSTRUMENT: [&str; 2] = ["machine", "applications"];
+
+/// Reason of a row without code if the compiler inlined all timed functions into functions without a module.
+pub const NO_FUNCTION: &str = "no timed function states its module: see `code/program/other.txt`";
 
 /// Where the timed code of an experiment is.
 #[derive(Debug, Clone, Default)]
@@ -28,6 +32,14 @@ pub struct MethodCode {
     pub module: String,
     /// Further modules with timed functions.
     pub timed_modules: Vec<String>,
+    /// Whether a sample of the run has a value.
+    pub is_measured: bool,
+    /// Whether its values may be times.
+    pub is_timed: bool,
+    /// Images within the program that its points executed, each once.
+    pub images: Vec<EmbeddedImage>,
+    /// Code of others that its points timed, with the reason why it is not listed.
+    pub foreign: BTreeSet<String>,
     /// Artefacts that the measuring host made, e.g. compiled programs, whose code is not part of the program.
     pub artefacts: BTreeSet<String>,
     /// Files with code of the user.
@@ -36,9 +48,9 @@ pub struct MethodCode {
 
 /// Sources of the listings.
 pub struct CodeSources<'a> {
-    /// The run.
-    pub run: &'a Run,
-    /// The generated loops that it recorded.
+    /// The BLAKE3 hashes of the programs that measured the run.
+    pub measuring_hashes: BTreeSet<&'a str>,
+    /// The loops and functions that it recorded.
     pub generated: &'a [TimedCode],
     /// The running program, or the reason why it cannot be listed.
     pub program: Result<Program, String>,
@@ -61,27 +73,56 @@ pub fn add_code(entries: &mut Entries, sources: &CodeSources<'_>) -> Result<(), 
     for (experiment, codes) in &generated {
         let text = generated_text(experiment, codes).map_err(BundleError::Entry)?;
         let name = generated_file(experiment);
-        let about = format!("Disassembly of the generated loops of {experiment}, as executed");
+        let about =
+            format!("Disassembly of the recorded loops and functions of {experiment}, as executed");
         entries.add(name.as_str(), about, text.into_bytes());
         files.insert((*experiment).to_owned(), name);
     }
-    let listed = listed_program(sources);
-    let mut modules = Vec::new();
-    if let Ok(program) = &listed {
+    let program = listed_program(sources);
+    let mut listed = ListedFiles::default();
+    if let Ok(program) = &program {
+        let measured = || sources.methods.iter().filter(|one| one.is_measured);
         let crates: BTreeSet<&str> =
-            sources.methods.iter().map(|one| one.suite.as_str()).chain(INSTRUMENT).collect();
-        let declared = sources.methods.iter().flat_map(|one| one.timed_modules.iter().cloned());
+            measured().map(|one| one.suite.as_str()).chain(INSTRUMENT).collect();
+        let declared = measured().flat_map(|one| one.timed_modules.iter().cloned());
         let listings = program.timed(&Vec::from_iter(crates), &declared.collect());
         for (module, text) in listings {
             let about = format!("Disassembly of the timed functions of {module} in the program");
             entries.add(program_file(&module), about, text.into_bytes());
-            modules.push(module);
+            listed.modules.push(module);
         }
+        add_images(entries, measured().flat_map(|one| &one.images), &mut listed);
     }
-    let text = readme(sources, &files, &modules, listed.err().as_deref());
+    let text = readme(sources, &files, &listed, program.err().as_deref());
     let about = "Which code each experiment timed, where its disassembly is, and what is missing";
     entries.add(format!("{FOLDER}/README.md"), about, text.into_bytes());
     Ok(())
+}
+
+/// Adds the functions of images of the program, each once.
+fn add_images<'a>(
+    entries: &mut Entries,
+    images: impl Iterator<Item = &'a EmbeddedImage>,
+    listed: &mut ListedFiles,
+) {
+    let images: BTreeMap<_, _> = images.map(|image| (image.name, image)).collect();
+    for (name, image) in images {
+        match Program::read(image.file).map(|program| program.reached(image.timed)) {
+            Ok(text) if !text.is_empty() => {
+                let about = format!(
+                    "Disassembly of the timed functions of the image {name} in the program"
+                );
+                entries.add(image_file(name), about, text.into_bytes());
+                listed.images.push(name.into());
+            }
+            Ok(_) => drop(listed.missing.insert(name.into(), "it has no timed function".into())),
+            Err(why) => drop(listed.missing.insert(name.into(), why)),
+        }
+    }
+}
+
+fn image_file(name: &str) -> String {
+    format!("{FOLDER}/images/{name}.txt")
 }
 
 fn generated_file(experiment: &str) -> String {
@@ -94,7 +135,7 @@ fn program_file(module: &str) -> String {
 
 /// Returns the program if it measured the run, or the reason why it is not listed.
 fn listed_program<'s>(sources: &'s CodeSources<'_>) -> Result<&'s Program, String> {
-    let hashes = measuring_hashes(sources.run);
+    let hashes = &sources.measuring_hashes;
     let is_measuring = sources.program_hash.is_some_and(|hash| hashes.contains(hash));
     if !is_measuring {
         return Err("another build of tollgate wrote this bundle than measured the run; write it with the program of the \
@@ -107,8 +148,8 @@ fn listed_program<'s>(sources: &'s CodeSources<'_>) -> Result<&'s Program, Strin
         .map_err(|why| format!("the file of the program cannot be listed: {why}"))
 }
 
-/// Returns the hashes of the programs that measured samples of a run.
-fn measuring_hashes(run: &Run) -> BTreeSet<&str> {
+/// Returns the BLAKE3 hashes of the programs that measured samples of a run.
+pub fn measuring_hashes(run: &Run) -> BTreeSet<&str> {
     let measured: BTreeSet<&str> = run.samples.iter().map(|one| one.environment.as_str()).collect();
     let environments = measured.iter().filter_map(|id| run.record.environments.get(*id));
     environments.filter_map(|environment| environment.program_hash.as_deref()).collect()
@@ -117,8 +158,8 @@ fn measuring_hashes(run: &Run) -> BTreeSet<&str> {
 /// Returns the loops of an experiment as text. A loop with the bytes of an earlier one is not printed again.
 fn generated_text(experiment: &str, codes: &[&TimedCode]) -> Result<String, String> {
     let mut text = format!(
-        "Generated loops of {experiment}, as its processes executed them in the first round.\n\
-         Offsets and targets of branches are relative to the first byte of a loop.\n"
+        "Loops and functions outside of the program that {experiment} executed in its first round.\n\
+         Offsets and targets of branches are relative to the first byte of each.\n"
     );
     let symbols = Symbols::default();
     let mut printed: BTreeMap<Rc<[u8]>, usize> = BTreeMap::new();
@@ -162,8 +203,8 @@ fn generated_text(experiment: &str, codes: &[&TimedCode]) -> Result<String, Stri
 
 fn readme(
     sources: &CodeSources<'_>,
-    generated: &BTreeMap<String, String>,
-    modules: &[String],
+    recorded: &BTreeMap<String, String>,
+    listed: &ListedFiles,
     not_listed: Option<&str>,
 ) -> String {
     let mut text = String::from(
@@ -171,17 +212,17 @@ fn readme(
          The disassembly of what was timed: offset from the first byte, bytes, instruction in Intel's syntax. Repeated copies\n\
          are stated, not printed.\n\n",
     );
-    let recorded = match generated.is_empty() {
+    text.push_str(match recorded.is_empty() {
         true => {
-            "The run recorded no generated loop: it has none, or an earlier version of tollgate measured it."
+            "The run recorded no code: it has none outside of the program, or an earlier version of tollgate measured it.\n\n"
         }
         false => {
-            "Loops that are made at run time are in `generated`, one file per experiment. The process that timed them\n\
-             recorded their bytes in its first round; `code.jsonl` has them. They are at another address in each round; the text\n\
-             states that of the recorded sample."
+            "Loops that are made at run time, functions of libraries that timed loops call by their address, e.g. `memcpy` of the\n\
+             C library, and timed functions of programs that the measuring host compiled are in `generated`, one file per\n\
+             experiment. The process that timed them recorded their bytes in its first round; `code.jsonl` has them. Loops are at\n\
+             another address in each round; the text states that of the recorded sample.\n\n"
         }
-    };
-    let _ = writeln!(text, "{recorded}\n");
+    });
     let hash = sources.program_hash.unwrap_or("unknown");
     let _ = match not_listed {
         Some(why) => writeln!(text, "Functions of the program are not included: {why}.\n"),
@@ -192,46 +233,226 @@ fn readme(
              which measured the run and wrote this bundle. They are those that read the time-stamp counter, those of modules that\n\
              are declared as timed, and the functions of the suites that these call, or whose address they take, up to two calls\n\
              away. Which of them ran depends on the point. `other.txt` has functions whose names state no module: the compiler\n\
-             names code that it inlines into generic functions after those.\n",
+             names code that it inlines into generic functions after those. `machine.*.txt` has the functions of the instrument\n\
+             that read the counter, and `applications.*.txt` those of the applications that process packets.\n",
         ),
     };
-    text.push_str("| experiment | generated loops | functions of the program | not included |\n| --- | --- | --- | --- |\n");
+    if !listed.images.is_empty() {
+        text.push_str(
+            "Images that run inside enclaves are embedded in the program. Their functions are in `images`, one file per allocator:\n\
+             the implementation of the calls, and what it calls, up to two calls away.\n\n",
+        );
+    }
+    text.push_str("| experiment | recorded as executed | functions of the program and its images | not included |\n| --- | --- | --- | --- |\n");
     for method in sources.methods {
-        let generated =
-            generated.get(&method.experiment).map_or_else(|| "none".into(), |file| code(file));
-        let is_its = |file: &&String| {
-            let declared = method.timed_modules.iter();
-            declared.chain([&method.module]).any(|module| is_of_module(file, module))
-        };
-        let functions: Vec<_> =
-            modules.iter().filter(is_its).map(|file| code(&program_file(file))).collect();
-        let functions = if functions.is_empty() { "none".into() } else { functions.join(", ") };
-        let missing = missing(method);
-        let experiment = &method.experiment;
-        let _ = writeln!(text, "| {experiment} | {generated} | {functions} | {missing} |");
+        let row = Row::new(method, recorded, listed, not_listed.is_some());
+        let _ = writeln!(text, "{}", row.text(&method.experiment));
     }
     text.push_str(
-        "\nThe C library, the kernel and firmware are not included; `environments.json` states their versions. Code of a guest\n\
-         is that of the same program, or of an artefact.\n",
+        "\nThe kernel, firmware, and functions of the C library that no timed loop calls by its address are not included;\n\
+         `environments.json` states their versions. Code of a guest is that of the same program, or of an artefact.\n",
     );
     text
 }
 
-/// States the code of an experiment that is not in the program.
-fn missing(method: &MethodCode) -> String {
-    let artefacts: Vec<_> = method.artefacts.iter().map(|name| code(name)).collect();
+/// Files with functions of the program and of its images.
+#[derive(Debug, Default)]
+struct ListedFiles {
+    /// Modules, e.g. `copy.faults`.
+    modules: Vec<String>,
+    /// Names of images.
+    images: Vec<String>,
+    /// Why images are not listed, by their name.
+    missing: BTreeMap<String, String>,
+}
+
+/// The cells of an experiment.
+#[derive(Debug)]
+struct Row {
+    recorded: Option<String>,
+    functions: Vec<String>,
+    missing: Vec<String>,
+}
+
+impl Row {
+    fn new(
+        method: &MethodCode,
+        recorded: &BTreeMap<String, String>,
+        listed: &ListedFiles,
+        is_another_program: bool,
+    ) -> Self {
+        let recorded = recorded.get(&method.experiment).map(|file| code(file));
+        if !method.is_measured {
+            let missing = vec!["not measured in this run: no sample has a value".into()];
+            return Self { recorded, functions: Vec::new(), missing };
+        }
+        let is_its = |file: &&String| {
+            let declared = method.timed_modules.iter();
+            declared.chain([&method.module]).any(|module| is_of_module(file, module))
+        };
+        let its: Vec<_> = listed.modules.iter().filter(is_its).collect();
+        let mut functions = file_patterns(&listed.modules, &its, program_file);
+        let names: Vec<_> = method.images.iter().map(|image| image.name).collect();
+        let images: Vec<_> =
+            listed.images.iter().filter(|name| names.contains(&name.as_str())).collect();
+        functions.extend(match images.len() == listed.images.len() && images.len() > 1 {
+            true => vec![code(&image_file("*"))],
+            false => images.iter().map(|name| code(&image_file(name))).collect(),
+        });
+        let mut missing = missing(method, recorded.is_some());
+        let without = names.iter().filter_map(|name| Some((name, listed.missing.get(*name)?)));
+        missing.extend(without.map(|(name, why)| format!("the image {}: {why}", code(name))));
+        if is_another_program {
+            missing.push("functions of the program, as stated above".into());
+        } else if its.is_empty() && recorded.is_none() && missing.is_empty() {
+            missing.push(NO_FUNCTION.into());
+        }
+        Self { recorded, functions, missing }
+    }
+
+    fn text(&self, experiment: &str) -> String {
+        let recorded = self.recorded.as_deref().unwrap_or("none");
+        let functions = match self.functions.is_empty() {
+            true => "none".into(),
+            false => self.functions.join(", "),
+        };
+        format!("| {experiment} | {recorded} | {functions} | {} |", self.missing.join("; "))
+    }
+}
+
+/// Returns the names of files in a cell. A pattern stands for all files of a crate.
+fn file_patterns(all: &[String], its: &[&String], path: impl Fn(&str) -> String) -> Vec<String> {
+    let crate_of = |file: &str| file.split('.').next().unwrap_or_default().to_owned();
+    let count = |name: &str, files: &mut dyn Iterator<Item = &String>| {
+        files.filter(|file| crate_of(file) == name).count()
+    };
+    let mut names = Vec::new();
+    for file in its {
+        let name = crate_of(file);
+        let several = count(&name, &mut its.iter().copied());
+        let is_whole = several > 1 && several == count(&name, &mut all.iter());
+        let pattern = if is_whole { path(&format!("{name}.*")) } else { path(file) };
+        let pattern = code(&pattern);
+        if !names.contains(&pattern) {
+            names.push(pattern);
+        }
+    }
+    names
+}
+
+/// States the code of an experiment that is not in the program, and what it has instead of times.
+fn missing(method: &MethodCode, is_recorded: bool) -> Vec<String> {
+    /// Maximum number of artefacts that are named.
+    const NAMED: usize = 3;
+    let artefacts: Vec<_> = method.artefacts.iter().take(NAMED).map(|name| code(name)).collect();
     let files: Vec<_> = method.files.iter().map(|file| code(file)).collect();
     let mut parts = Vec::new();
+    if !method.is_timed {
+        parts.push("no time is measured, only counts".into());
+    }
     if !artefacts.is_empty() {
-        parts.push(format!("made on the measuring host: {}", artefacts.join(", ")));
+        let what = match is_recorded {
+            true => "made on the measuring host, apart from what is recorded",
+            false => "made on the measuring host",
+        };
+        let more = match method.artefacts.len().saturating_sub(NAMED) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        parts.push(format!("{what}: {}{more}", artefacts.join(", ")));
     }
     if !files.is_empty() {
         parts.push(format!("of the author, with its digest in `run.json`: {}", files.join(", ")));
     }
-    parts.join("; ")
+    parts.extend(method.foreign.iter().cloned());
+    parts
 }
 
 /// Returns a text as code of Markdown in a cell of a table.
 fn code(text: &str) -> String {
     format!("`{}`", text.replace(['`', '|', '\n', '\r'], "?"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn method() -> MethodCode {
+        MethodCode {
+            experiment: "copy/frames".into(),
+            suite: "copy".into(),
+            module: "copy::frames".into(),
+            is_measured: true,
+            is_timed: true,
+            ..MethodCode::default()
+        }
+    }
+
+    fn listed() -> ListedFiles {
+        let modules = ["copy.faults", "copy.frames", "stream.nic", "stream.suite"];
+        let images = vec!["dlmalloc".into(), "talc".into()];
+        ListedFiles { modules: modules.map(String::from).into(), images, ..ListedFiles::default() }
+    }
+
+    fn row(method: &MethodCode) -> String {
+        let recorded =
+            BTreeMap::from([("copy/sizes".into(), "code/generated/copy.sizes.txt".into())]);
+        Row::new(method, &recorded, &listed(), false).text(&method.experiment)
+    }
+
+    #[test]
+    fn a_row_has_code_or_a_reason() {
+        let image = |name| EmbeddedImage { name, file: &[], timed: &[] };
+        let frames = "| copy/frames | none |";
+        for (change, expected) in [
+            (method(), format!("{frames} `code/program/copy.frames.txt` |  |")),
+            (
+                MethodCode { timed_modules: vec!["stream".into()], ..method() },
+                format!(
+                    "{frames} `code/program/copy.frames.txt`, `code/program/stream.*.txt` |  |"
+                ),
+            ),
+            (
+                MethodCode {
+                    experiment: "copy/sizes".into(),
+                    module: "copy::sizes".into(),
+                    ..method()
+                },
+                "| copy/sizes | `code/generated/copy.sizes.txt` | none |  |".into(),
+            ),
+            (
+                MethodCode { images: vec![image("talc"), image("dlmalloc")], ..method() },
+                format!("{frames} `code/program/copy.frames.txt`, `code/images/*.txt` |  |"),
+            ),
+            (
+                MethodCode { images: vec![image("talc")], is_timed: false, ..method() },
+                format!(
+                    "{frames} `code/program/copy.frames.txt`, `code/images/talc.txt` | no time is measured, only counts |"
+                ),
+            ),
+            (
+                MethodCode { is_measured: false, ..method() },
+                format!("{frames} none | not measured in this run: no sample has a value |"),
+            ),
+            (
+                MethodCode { module: "copy::fram".into(), ..method() },
+                format!("{frames} none | {NO_FUNCTION} |"),
+            ),
+            (
+                MethodCode {
+                    module: "copy::fram".into(),
+                    foreign: BTreeSet::from(["mbw".into()]),
+                    artefacts: ["a", "b", "c", "d", "e"].map(String::from).into(),
+                    ..method()
+                },
+                format!(
+                    "{frames} none | made on the measuring host: `a`, `b`, `c` and 2 more; mbw |"
+                ),
+            ),
+        ] {
+            assert_eq!(row(&change), expected);
+        }
+        let another = Row::new(&method(), &BTreeMap::new(), &ListedFiles::default(), true);
+        assert_eq!(another.missing, ["functions of the program, as stated above"]);
+    }
 }

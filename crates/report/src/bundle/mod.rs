@@ -20,7 +20,7 @@ use sha2::{Digest, Sha256};
 
 pub use check::{Checked, check, open_run};
 pub use claim::BundleClaims;
-pub use code::{CodeSources, MethodCode, add_code};
+pub use code::{CodeSources, MethodCode, NO_FUNCTION, add_code, measuring_hashes};
 pub use metadata::{Author, Crate};
 pub use program::Program;
 

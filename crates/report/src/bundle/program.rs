@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::rc::Rc;
 
 use iced_x86::{Code as Opcode, Instruction, Mnemonic, OpKind};
-use object::{Object as _, ObjectSection as _, ObjectSymbol as _, SymbolKind};
+use machine::elf_functions::{self, ElfFunction};
 
 use super::listing::{self, Code, Symbols, instructions};
 
@@ -19,13 +19,8 @@ const UNNAMED: &str = "other";
 
 /// The functions of a program.
 pub struct Program {
-    functions: BTreeMap<u64, Function>,
+    functions: BTreeMap<u64, ElfFunction>,
     symbols: Symbols,
-}
-
-struct Function {
-    name: String,
-    bytes: Vec<u8>,
 }
 
 /// Listings of functions, by the module that contains them, e.g. `copy.faults`.
@@ -37,35 +32,7 @@ impl Program {
     /// # Errors
     /// Returns the reason in a few words if the file is none, or has no symbols.
     pub fn read(file: &[u8]) -> Result<Self, String> {
-        let file = object::File::parse(file).map_err(|why| format!("not an ELF file: {why}"))?;
-        let mut starts = BTreeMap::new();
-        for symbol in
-            file.symbols().filter(|one| one.kind() == SymbolKind::Text && one.is_definition())
-        {
-            let (Ok(name), Some(section)) = (symbol.name(), symbol.section_index()) else {
-                continue;
-            };
-            // Of several names of an address, the first in the alphabet.
-            let name = format!("{:#}", rustc_demangle::demangle(name));
-            let found =
-                starts.entry(symbol.address()).or_insert((name.clone(), symbol.size(), section));
-            if (found.1 == 0, &name) < (symbol.size() == 0, &found.0) {
-                *found = (name, found.1.max(symbol.size()), section);
-            }
-        }
-        if starts.is_empty() {
-            return Err("it has no symbols: it was stripped".into());
-        }
-        let mut functions = BTreeMap::new();
-        for (address, (name, size, section)) in &starts {
-            let Ok(section) = file.section_by_index(*section) else { continue };
-            let end = section.address().saturating_add(section.size());
-            // Assembly without a size ends at the next symbol.
-            let next = starts.range(address + 1..).next().map_or(end, |(next, _)| *next);
-            let size = if *size == 0 { next.min(end).saturating_sub(*address) } else { *size };
-            let Ok(Some(bytes)) = section.data_range(*address, size) else { continue };
-            functions.insert(*address, Function { name: name.clone(), bytes: bytes.into() });
-        }
+        let functions = elf_functions::read(file)?;
         let symbols = functions.iter().map(|(at, one)| (*at, one.name.clone())).collect();
         Ok(Self { functions, symbols: Rc::new(symbols) })
     }
@@ -73,9 +40,7 @@ impl Program {
     /// Lists the timed functions of some crates: those that read the time-stamp counter, those of `modules`, e.g.
     /// `copy::functions`, and those of the crates that they call or whose address they take, up to [`MAX_CALLS`] calls away.
     pub fn timed(&self, crates: &[&str], modules: &BTreeSet<String>) -> Listings {
-        let mut files: BTreeMap<String, BTreeMap<u64, &Function>> = BTreeMap::new();
-        let mut added = BTreeSet::new();
-        let mut pending: Vec<(u64, String)> = Vec::new();
+        let (mut named, mut unnamed): (Vec<(u64, String)>, Vec<(u64, String)>) = Default::default();
         for (address, function) in &self.functions {
             let module = module(&function.name, crates);
             let is_declared = module.is_some_and(|_| is_within(&function.name, modules));
@@ -85,9 +50,30 @@ impl Program {
                     || self.called(*address, function, "", crates).next().is_some()
             };
             if is_declared || reads_clock(function, *address) && is_of_crates() {
-                pending.push((*address, module.map_or_else(|| UNNAMED.into(), file_name)));
+                match module {
+                    Some(module) => named.push((*address, file_name(module))),
+                    None => unnamed.push((*address, UNNAMED.into())),
+                }
             }
         }
+        let mut files: BTreeMap<String, BTreeMap<u64, &ElfFunction>> = BTreeMap::new();
+        let mut added = BTreeSet::new();
+        // Assembly that a function calls is in the file of that function.
+        for roots in [named, unnamed] {
+            self.add_called(roots, crates, &mut added, &mut files);
+        }
+        files.into_iter().map(|(file, functions)| (file, self.listing(&functions))).collect()
+    }
+
+    /// Adds functions to their files, with those of the crates that they call, up to [`MAX_CALLS`] calls away.
+    fn add_called<'p>(
+        &'p self,
+        roots: Vec<(u64, String)>,
+        crates: &[&str],
+        added: &mut BTreeSet<u64>,
+        files: &mut BTreeMap<String, BTreeMap<u64, &'p ElfFunction>>,
+    ) {
+        let mut pending = roots;
         // Functions that are fewer calls away come first.
         for calls in 0..=MAX_CALLS {
             let mut called = Vec::new();
@@ -104,14 +90,36 @@ impl Program {
             }
             pending = called;
         }
-        files.into_iter().map(|(file, functions)| (file, self.listing(&functions))).collect()
+    }
+
+    /// Lists the functions whose names start with one of `starts`, and all functions that they call, up to [`MAX_CALLS`]
+    /// calls away; empty if there is none.
+    pub fn reached(&self, starts: &[&str]) -> String {
+        let name = |name: &str| name.trim_start_matches('<').to_owned();
+        let is_start =
+            |one: &ElfFunction| starts.iter().any(|start| name(&one.name).starts_with(start));
+        let roots = self.functions.iter().filter(|(_, one)| is_start(one));
+        let mut pending: Vec<u64> = roots.map(|(address, _)| *address).collect();
+        let mut reached = BTreeMap::new();
+        for _ in 0..=MAX_CALLS {
+            let mut called = Vec::new();
+            for address in pending {
+                let Some(function) = self.functions.get(&address) else { continue };
+                if reached.insert(address, function).is_none() {
+                    let all = instructions(&function.bytes, address);
+                    called.extend(all.iter().filter_map(target));
+                }
+            }
+            pending = called;
+        }
+        self.listing(&reached)
     }
 
     /// Returns the functions of the crates, and assembly, that a function calls or takes the address of, each with its file.
     fn called(
         &self,
         address: u64,
-        function: &Function,
+        function: &ElfFunction,
         file: &str,
         crates: &[&str],
     ) -> impl Iterator<Item = (u64, String)> {
@@ -131,9 +139,9 @@ impl Program {
         self.functions.values().any(|function| is_within(&function.name, &modules))
     }
 
-    fn listing(&self, functions: &BTreeMap<u64, &Function>) -> String {
+    fn listing(&self, functions: &BTreeMap<u64, &ElfFunction>) -> String {
         let mut text = String::new();
-        for (address, Function { name, bytes }) in functions {
+        for (address, ElfFunction { name, bytes }) in functions {
             let code = Code { bytes, address: *address, symbols: &self.symbols, from: 0 };
             let length = bytes.len();
             let _ = writeln!(text, "{name}\nat {address:#x} of the program, {length} bytes\n");
@@ -144,7 +152,7 @@ impl Program {
 }
 
 /// Returns whether a function reads the time-stamp counter.
-fn reads_clock(function: &Function, address: u64) -> bool {
+fn reads_clock(function: &ElfFunction, address: u64) -> bool {
     // The bytes of rdtsc and rdtscp, before the slower decoder.
     let has_bytes = |code: &[u8]| function.bytes.windows(code.len()).any(|window| window == code);
     let is_read = |one: &Instruction| matches!(one.mnemonic(), Mnemonic::Rdtsc | Mnemonic::Rdtscp);
@@ -195,8 +203,6 @@ pub(super) fn is_of_module(file: &str, module: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
 
     #[test]
@@ -260,15 +266,32 @@ mod tests {
     }
 
     #[test]
-    fn a_file_without_symbols_is_refused() {
-        assert!(Program::read(b"#!/bin/sh\n").is_err_and(|why| why.contains("not an ELF file")));
-    }
-
-    proptest! {
-        #[test]
-        fn any_bytes_after_a_header_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..600)) {
-            let header = [0x7F, b'E', b'L', b'F', 2, 1, 1];
-            let _ = Program::read(&[&header[..], &bytes].concat());
+    fn what_named_functions_call_is_listed_regardless_of_their_names() {
+        let function =
+            |name: &str, bytes: &[u8]| ElfFunction { name: name.into(), bytes: bytes.into() };
+        let call = |from: u64, to: u64| {
+            [&[0xE8][..], &(to.wrapping_sub(from + 5) as i32).to_le_bytes()].concat()
+        };
+        let functions = BTreeMap::from([
+            (
+                0x1000,
+                function(
+                    "<inside::calls::Inside as interface::Trusted>::malloc",
+                    &call(0x1000, 0x2000),
+                ),
+            ),
+            (0x2000, function("malloc", &call(0x2000, 0x3000))),
+            (0x3000, function("chunk", &call(0x3000, 0x4000))),
+            (0x4000, function("three_calls_away", &[0xC3])),
+            (0x5000, function("not_called", &[0xC3])),
+        ]);
+        let program = Program { functions, symbols: Symbols::default() };
+        let text = program.reached(&["inside::"]);
+        for (name, is_listed) in
+            [("malloc", true), ("chunk", true), ("three_calls_away", false), ("not_called", false)]
+        {
+            assert_eq!(text.lines().any(|line| line == name), is_listed, "{name}: {text}");
         }
+        assert_eq!(program.reached(&["outside::"]), "");
     }
 }
