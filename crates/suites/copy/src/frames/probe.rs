@@ -40,11 +40,13 @@ impl Probe<FrameParams> for FrameProbe {
             }
             tsc => tsc?,
         };
-        between(pair.writer, pair.reader, || match params.pass {
+        let measured = between(pair.writer, pair.reader, || match params.pass {
             Pass::Ceiling => measure_ceiling(shared, &transfer_params, copy, pair, budget, tsc),
             Pass::Copy => measure_copy(shared, &transfer_params, copy, pair, budget, tsc),
             Pass::Frames => measure_ring(shared, &transfer_params, copy, pair, budget, tsc),
-        })
+        });
+        function.record();
+        measured
     }
 }
 

@@ -9,6 +9,7 @@ mod avx2;
 mod avx512;
 mod large;
 mod load_store_limit;
+mod recorded;
 mod reference;
 mod tollgate;
 
@@ -17,6 +18,8 @@ use std::ffi::OsString;
 
 use lab::sample::Failure;
 use libloading::Library;
+
+pub(crate) use recorded::record;
 
 /// A function that copies `length` bytes: destination, source, length. The buffers never overlap.
 pub type CopyFn = unsafe extern "C" fn(*mut u8, *const u8, usize);
@@ -57,6 +60,12 @@ impl LoadedFunction {
     /// calls adds about 3 cycles to some of them.
     pub fn pointer(&self) -> CopyFn {
         self.copy
+    }
+
+    /// Records the function as timed by the loops of a sample if its code is that of a library. Call it outside of the
+    /// timed part.
+    pub(crate) fn record(&self) {
+        record(&self.name, self.copy);
     }
 
     /// Copies `source` to `destination`.

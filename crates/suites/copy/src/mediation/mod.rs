@@ -185,6 +185,7 @@ fn measure(context: &mut Context, params: &MediationParams) -> Result<Measuremen
     mediator.verify(OFFSETS, &mut counts)?;
     let ticks = context.tsc()?.ticks(context.budget);
     let copy = mediator.copy(plan.range, CHANGED, &source, ticks)?;
+    function.record();
     let mut measurement = Measurement::default().value(
         "throughput",
         plan.length as f64 * context.tsc()?.hertz / copy.max(f64::MIN_POSITIVE),

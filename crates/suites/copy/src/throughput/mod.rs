@@ -98,6 +98,13 @@ impl Method for Throughput {
         functions::shared_object(function).map(str::to_owned)
     }
 
+    fn foreign_code(&self, params: &ThroughputParams) -> Vec<&'static str> {
+        let program = params.mbw().map(|_| "mbw, a program that the host has installed");
+        let is_by_driver = params.memory.is_copied_by_calls();
+        let driver = is_by_driver.then_some("the driver of the GPU, which copies");
+        program.into_iter().chain(driver).collect()
+    }
+
     fn probe(&self) -> Result<Box<dyn Probe<ThroughputParams>>, Failure> {
         Ok(Box::new(ThroughputProbe::default()))
     }
@@ -267,6 +274,7 @@ impl ThroughputProbe {
                     let batches = timing
                         .measure(&mut Runner::new(copier, bases, layout, &ring, params, pooled))?;
                     copier.record(&format!("the function '{}'", params.function));
+                    functions::record(&params.function, copy);
                     if let Some(tsc) = conditions.tsc {
                         let empty = self.loops.function("", EMPTY, seed)?;
                         empty.record("a function that returns at once, for their own time");
