@@ -11,6 +11,7 @@ mod outcomes;
 mod programs;
 mod table;
 pub(crate) mod tables;
+mod timed;
 
 use std::time::Duration;
 
@@ -121,6 +122,14 @@ impl Method for Kernels {
         }
     }
 
+    fn foreign_code(&self, params: &KernelParams) -> Vec<&'static str> {
+        let valgrind = "valgrind, which translates the program while it runs";
+        let is_run = !params.mechanism.runner.is_empty();
+        let library =
+            "the libraries that the programs of the kernels load, e.g. that of a sanitizer";
+        is_run.then_some(valgrind).into_iter().chain([library]).collect()
+    }
+
     fn probe(&self) -> Result<Box<dyn Probe<KernelParams>>, Failure> {
         Ok(Box::new(measure))
     }
@@ -153,6 +162,7 @@ fn measure(context: &mut Context, params: &KernelParams) -> Result<Measurement, 
     }
     let printed = Printed::parse(&exit.output)?;
     printed.check(kernel.expected(size, pages == FaultTiming::Prefaulted))?;
+    timed::record(&program);
     let operations = printed.operations.max(1) as f64;
     let measurement = Measurement::default()
         .value("memory", printed.memory as f64)
@@ -269,6 +279,16 @@ mod tests {
                     assert!(printed.memory > 100 << 10, "{name}: {} B", printed.memory);
                     tested += 1;
                 }
+                machine::timed_code::collect();
+                timed::record(&program);
+                let recorded = machine::timed_code::take();
+                // rdtsc
+                let is_timed = |code: &[u8]| code.windows(2).any(|window| window == [0x0F, 0x31]);
+                assert!(
+                    recorded.omitted == 0 && recorded.loops.iter().any(|one| is_timed(&one.code)),
+                    "{kernel} under {}: {recorded:x?}",
+                    mechanism.name
+                );
             }
         }
         assert!(tested >= 12, "no mechanism can run here");

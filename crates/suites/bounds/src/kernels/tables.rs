@@ -13,7 +13,7 @@ use lab::metric::{Better, Metric};
 use lab::sample::Failure;
 
 use super::manifest::{self, Mechanism};
-use super::{build, child, compiler};
+use super::{build, child, compiler, timed};
 use crate::callgrind::{self, Counted, VALGRIND};
 
 /// The functions of the program: `check` verifies what `run` stored.
@@ -116,6 +116,10 @@ impl Method for TableProgram {
         }
     }
 
+    fn foreign_code(&self, _: &TableProgramParams) -> Vec<&'static str> {
+        vec!["the C library's malloc, and valgrind, which translates the program while it runs"]
+    }
+
     fn probe(&self) -> Result<Box<dyn Probe<TableProgramParams>>, Failure> {
         Ok(Box::new(measure))
     }
@@ -135,6 +139,7 @@ fn measure(context: &mut Context, params: &TableProgramParams) -> Result<Measure
         let output = counts.output.trim();
         return Err(Failure::check(format!("{name} printed '{output}'; expected '{expected}'")));
     }
+    timed::record_function(&program, COUNTED.function);
     Ok(Measurement::default()
         .value("user_instructions", counts.instructions as f64 / count as f64)
         .covariate("counted_by", "callgrind"))

@@ -10,7 +10,7 @@ const HEADER: usize = 64;
 /// Bytes of a program header.
 const SEGMENT: usize = 56;
 /// Offset of the code in the file.
-const CODE_OFFSET: usize = 0x100;
+pub(super) const CODE_OFFSET: usize = 0x100;
 /// Bytes of a page.
 const PAGE: usize = 4096;
 /// Segment flags: read and execute; read and write.
@@ -50,7 +50,7 @@ unsafe extern "C" {
 }
 
 /// Returns the code; its entry point is the first byte.
-fn code() -> &'static [u8] {
+pub(super) fn code() -> &'static [u8] {
     let (start, end) = (&raw const tollgate_mpx_code, &raw const tollgate_mpx_end);
     // SAFETY: both labels are in one read-only section, and the code is between the first and the second.
     unsafe { std::slice::from_raw_parts(start, end.offset_from_unsigned(start)) }

@@ -4,9 +4,10 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use lab::sample::Failure;
+use machine::timed_code;
 
 use super::Machine;
-use super::image::Image;
+use super::image::{self, Image};
 use super::layout::{
     ANSWER_BYTES, MASK_BYTES, MASK_MAIN, MASK_OTHER, MODE, OBJECT_BYTES, OFFSET, PASSES,
     POINTER_ROOM, POINTERS, THREADED,
@@ -65,6 +66,7 @@ impl Race {
         let each = if machine::cpu::emulated() { ACCESS * EMULATED_SYSTEM } else { ACCESS };
         let limit = START + each.saturating_mul(u32::try_from(accesses).unwrap_or(u32::MAX));
         let bytes = on.run(&self.image(), limit)?;
+        timed_code::record_at(|| "the MPX program".into(), image::CODE_OFFSET, image::code());
         let (words, _) = bytes.as_chunks();
         let words: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
         let [tables, reported, fills, start, end] = words[..] else {

@@ -21,7 +21,7 @@ use lab::sample::Failure;
 
 use crate::mpx;
 use model::ModelResult;
-use params::{Fix, RaceParams};
+use params::{Fix, Implementation, RaceParams};
 
 /// Checks accesses by pointers that another thread changes.
 pub(crate) struct Races;
@@ -51,6 +51,13 @@ impl Method for Races {
 
     fn expected(&self, params: &RaceParams, _: Duration) -> Duration {
         params.expected()
+    }
+
+    fn foreign_code(&self, params: &RaceParams) -> Vec<&'static str> {
+        match params.implementation {
+            Implementation::Model | Implementation::Mpx => Vec::new(),
+            Implementation::MpxEmulated => vec!["QEMU, which translates the MPX program"],
+        }
     }
 
     fn probe(&self) -> Result<Box<dyn Probe<RaceParams>>, Failure> {
