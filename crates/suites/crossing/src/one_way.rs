@@ -147,6 +147,20 @@ impl OneWayParams {
         }
     }
 
+    /// Returns the code of others that stamps.
+    pub(crate) fn foreign_code(&self) -> Vec<&'static str> {
+        match self.route {
+            Route::Guest | Route::GuestEmulated => Vec::new(),
+            Route::BareMetal => vec!["the micro-guest on bare metal, which ran without tollgate"],
+            Route::Patched => {
+                vec!["the entry and exit of the running kernel, which was patched to stamp them"]
+            }
+            Route::PatchedVm | Route::PatchedEmulated => {
+                vec!["the entry and exit of the patched Linux that the host compiled"]
+            }
+        }
+    }
+
     /// Returns the virtual machine in which the point is measured; `None` if it needs none, or one that
     /// cannot start here.
     pub(crate) fn vm(&self) -> Option<Guest> {
@@ -208,6 +222,14 @@ impl Method for OneWay {
     fn guest(&self, params: &OneWayParams) -> Option<Guest> {
         // Without a clock no virtual machine needs to boot for the refusal.
         guest::clock().ok().and_then(|()| params.vm())
+    }
+
+    fn timed_modules(&self) -> &'static [&'static str] {
+        &["crossing::patched::touch"]
+    }
+
+    fn foreign_code(&self, params: &OneWayParams) -> Vec<&'static str> {
+        params.foreign_code()
     }
 
     fn probe(&self) -> Result<Box<dyn Probe<OneWayParams>>, Failure> {

@@ -112,6 +112,10 @@ impl Method for Clock {
         (phase + Duration::from_millis(2)) * (2 * PHASES)
     }
 
+    fn timed_modules(&self) -> &'static [&'static str] {
+        &["crossing::trips"]
+    }
+
     fn probe(&self) -> Result<Box<dyn Probe<ClockParams>>, Failure> {
         Ok(Box::new(measure))
     }

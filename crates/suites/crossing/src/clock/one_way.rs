@@ -70,6 +70,14 @@ impl Method for OneWayClock {
         phase * (2 * PHASES)
     }
 
+    fn timed_modules(&self) -> &'static [&'static str] {
+        &["crossing::patched::touch"]
+    }
+
+    fn foreign_code(&self, params: &OneWayClockParams) -> Vec<&'static str> {
+        params.crossing.foreign_code()
+    }
+
     fn probe(&self) -> Result<Box<dyn Probe<OneWayClockParams>>, Failure> {
         Ok(Box::new(measure))
     }

@@ -7,11 +7,14 @@ use lab::capability::{self, Capability};
 use lab::measure::{Context, Measurement};
 use lab::sample::{Failure, FailureKind};
 use machine::kvm;
+use machine::timed_code;
 use machine::tsc::Tsc;
 
+use super::code::{Code, code};
 use super::counts::{REMEDY, SampleCounts};
 use super::image::Image;
 use super::kvm::Guest;
+use super::layout::{CODE, PAGE};
 use super::{CrossingKind, GuestCrossing};
 
 /// Crossings of the ring-0 test.
@@ -136,8 +139,20 @@ pub fn measure(
     available(crossing)?;
     let mut guest = Guest::new(&Image::new())?;
     let counts = run_batches(&mut guest, crossing, crossings)?;
+    record_code();
     let pcid = if guest.pcid() { "yes" } else { "no" };
     Ok(counts.to_measurement(crossing, tsc.hertz, tsc.step)?.covariate("pcid", pcid))
+}
+
+/// Records the guest's code that crosses between the rings: it is the same for all crossings.
+fn record_code() {
+    let Code { bytes, entries, user, .. } = code();
+    let parts =
+        [("the micro-guest's entries, ring 0", entries..user), ("its ring 3", user..bytes.len())];
+    for (name, part) in parts {
+        let offset = (CODE as usize + part.start) % PAGE as usize;
+        timed_code::record_at(|| name.into(), offset, bytes.get(part).unwrap_or_default());
+    }
 }
 
 /// Makes a crossing `crossings` times and counts the stamped ones, also on an emulated CPU.
@@ -176,7 +191,6 @@ fn run_batches(
 mod tests {
     use super::*;
     use crate::guest::Stamp;
-    use crate::guest::layout::CODE;
 
     const NONE: GuestCrossing =
         GuestCrossing { kind: CrossingKind::None, stamp: Stamp::Lfence, isolated: false };
@@ -194,6 +208,22 @@ mod tests {
         let capability = capability();
         assert_eq!(capability.name, "kvm-ring-0");
         assert_eq!(capability.state.is_present(), ring_0_test().is_ok());
+    }
+
+    #[test]
+    fn the_recorded_code_has_the_crossings() {
+        timed_code::collect();
+        record_code();
+        let recorded = timed_code::take();
+        let [entries, user] = &recorded.loops[..] else { panic!("{recorded:x?}") };
+        let has = |code: &[u8], instruction: &[u8]| {
+            code.windows(instruction.len()).any(|window| window == instruction)
+        };
+        // iretq; syscall; int $0x80; rdtsc
+        assert!(has(&entries.code, &[0x48, 0xCF]) && has(&entries.code, &[0x0F, 0x31]));
+        for instruction in [[0x0F, 0x05], [0xCD, 0x80], [0x0F, 0x31]] {
+            assert!(has(&user.code, &instruction), "{instruction:x?}");
+        }
     }
 
     #[test]

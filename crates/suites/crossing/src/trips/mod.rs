@@ -96,6 +96,13 @@ impl Method for RoundTrips {
         &["crossing::trips"]
     }
 
+    fn foreign_code(&self, params: &TripParams) -> Vec<&'static str> {
+        match params.by {
+            By::Perf => vec!["the loop of perf bench, a program that the host has installed"],
+            By::Tollgate | By::Lmbench => Vec::new(),
+        }
+    }
+
     fn probe(&self) -> Result<Box<dyn Probe<TripParams>>, Failure> {
         Ok(Box::new(Trips::default()))
     }
