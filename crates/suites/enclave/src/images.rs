@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use lab::method::EmbeddedImage;
 use lab::sample::Failure;
 use machine::child::output_within;
 
@@ -25,6 +26,17 @@ pub struct Image {
     pub bytes: &'static [u8],
     /// The module, if this build and the allocator have one.
     pub wasm: Option<&'static [u8]>,
+}
+
+/// Starts of the names of the functions that are timed inside: the implementation of the calls, and the allocator that they
+/// call.
+const TIMED: &[&str] = &["inside::", "tollgate_allocator_", "enclave_entry"];
+
+impl Image {
+    /// Returns the image with its timed functions.
+    pub fn embedded(&self) -> EmbeddedImage {
+        EmbeddedImage { name: self.allocator, file: self.bytes, timed: TIMED }
+    }
 }
 
 static IMAGES: &[Image] = &include!(concat!(env!("OUT_DIR"), "/images.rs"));

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use lab::measure::Context;
 use lab::sample::Failure;
+use machine::timed_code;
 use machine::tsc::Tsc;
 
 use crate::conf::Conf;
@@ -69,7 +70,13 @@ impl LoadedEnclave {
             | EnclaveKind::Wasm
             | EnclaveKind::Sgx => None,
         };
-        Ok(Self { enclave: load(kind, image, &conf)? })
+        let enclave = load(kind, image, &conf)?;
+        let code = kinds::inner_code(kind);
+        if !code.is_empty() {
+            let name = || format!("code of kind {kind} around the image, inside");
+            timed_code::record_at(name, 0, code);
+        }
+        Ok(Self { enclave })
     }
 
     /// Returns the loaded enclave.
@@ -113,6 +120,31 @@ fn outside(params: &EnclaveParams) -> Option<&'static Image> {
         | EnclaveKind::Kvm
         | EnclaveKind::Wasm
         | EnclaveKind::Sgx => None,
+    }
+}
+
+/// Returns the image or library of this program that a point executes; `None` if its allocator is user-supplied, or its kind
+/// runs a module.
+pub fn built_in(params: &EnclaveParams) -> Option<&'static Image> {
+    match params.kind {
+        EnclaveKind::Wasm => None,
+        EnclaveKind::None
+        | EnclaveKind::Simulate
+        | EnclaveKind::ArchPrctl
+        | EnclaveKind::Process
+        | EnclaveKind::Kvm
+        | EnclaveKind::Sgx => outside(params).or_else(|| images::find(&params.allocator)),
+    }
+}
+
+/// Returns the code of others that a point executes inside, apart from allocators that are part of an image.
+pub fn foreign_code(params: &EnclaveParams) -> Vec<&'static str> {
+    if params.kind == EnclaveKind::Wasm {
+        return vec!["modules of WebAssembly, which wasmtime compiles while it runs"];
+    }
+    match (outside(params).is_some(), params.allocator.as_str()) {
+        (true, "glibc") => vec!["malloc of the C library, which the host has installed"],
+        _ => Vec::new(),
     }
 }
 

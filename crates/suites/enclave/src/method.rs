@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use lab::artefact::Recipe;
 use lab::measure::{Context, Measurement};
-use lab::method::{Method, Params, Probe};
+use lab::method::{EmbeddedImage, Method, Params, Probe};
 use lab::metric::{Better, Metric};
 use lab::sample::Failure;
 
 use crate::allocation::CHECKED;
+use crate::images::Image;
+use crate::loaded;
 use crate::params::EnclaveParams;
 
 /// A method of this suite; only these fields differ between methods.
@@ -53,6 +55,18 @@ impl<P: Params + AsRef<EnclaveParams>> Method for EnclaveMethod<P> {
 
     fn code(&self, params: &P, _: &BTreeMap<String, String>) -> Option<String> {
         params.as_ref().supplied().map(str::to_owned)
+    }
+
+    fn timed_modules(&self) -> &'static [&'static str] {
+        &["enclave::kinds::in_process", "enclave::kinds::kvm", "enclave::kinds::process"]
+    }
+
+    fn images(&self, params: &P) -> Vec<EmbeddedImage> {
+        loaded::built_in(params.as_ref()).into_iter().map(Image::embedded).collect()
+    }
+
+    fn foreign_code(&self, params: &P) -> Vec<&'static str> {
+        loaded::foreign_code(params.as_ref())
     }
 
     fn artefacts(&self, params: &P) -> Vec<Recipe> {

@@ -36,6 +36,11 @@ pub(super) struct Kvm {
     region: Region,
 }
 
+/// Returns the guest's code next to the image.
+pub(super) fn inner_code() -> &'static [u8] {
+    code::code().bytes
+}
+
 /// Checks that guests can be created, regardless of their cost.
 pub(super) fn runs() -> Result<(), Failure> {
     Ok(machine::kvm::open().map(drop)?)

@@ -105,6 +105,19 @@ impl Enter for dyn Enclave + '_ {
     }
 }
 
+/// Returns the code of a kind that enters and leaves an image from within its enclave; empty if it does both from outside.
+pub(crate) fn inner_code(kind: EnclaveKind) -> &'static [u8] {
+    match kind {
+        EnclaveKind::Kvm => kvm::inner_code(),
+        EnclaveKind::Sgx => sgx::inner_code(),
+        EnclaveKind::None
+        | EnclaveKind::Simulate
+        | EnclaveKind::ArchPrctl
+        | EnclaveKind::Process
+        | EnclaveKind::Wasm => &[],
+    }
+}
+
 /// Returns the capability to load a kind on this machine.
 pub fn capability(kind: EnclaveKind) -> Capability {
     let available = available(kind).map(|()| "an image can be loaded and entered".into());

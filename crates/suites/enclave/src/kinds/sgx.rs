@@ -53,6 +53,11 @@ struct Sgx<D> {
     enclave: InitializedEnclave<D>,
 }
 
+/// Returns the code of the enclave next to the image.
+pub(super) fn inner_code() -> &'static [u8] {
+    code::code()
+}
+
 /// Checks that this machine has SGX.
 pub(super) fn available() -> Result<(), Failure> {
     available::find().map(drop)

@@ -170,6 +170,7 @@ global_asm!(
     ".pushsection .text.tollgate_enclave,\"ax\",@progbits",
     ".globl tollgate_sgx_enter",
     ".p2align 6",
+    ".type tollgate_sgx_enter, @function",
     "tollgate_sgx_enter:",
     "push rbp",
     "push rbx",
