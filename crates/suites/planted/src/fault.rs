@@ -77,6 +77,10 @@ impl Method for Faults {
         METRICS
     }
 
+    fn timed_modules(&self) -> &'static [&'static str] {
+        &["planted::fault"]
+    }
+
     fn probe(&self) -> Result<Box<dyn Probe<FaultParams>>, Failure> {
         Ok(Box::new(measure))
     }

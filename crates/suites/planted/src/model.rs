@@ -88,6 +88,10 @@ impl Method for Model {
         METRICS
     }
 
+    fn timed_modules(&self) -> &'static [&'static str] {
+        &["planted::model"]
+    }
+
     fn probe(&self) -> Result<Box<dyn Probe<ModelParams>>, Failure> {
         Ok(Box::new(Modelled::default()))
     }

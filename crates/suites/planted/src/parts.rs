@@ -76,6 +76,10 @@ impl Method for Roles {
         METRICS
     }
 
+    fn timed_modules(&self) -> &'static [&'static str] {
+        &["planted::parts"]
+    }
+
     fn probe(&self) -> Result<Box<dyn Probe<RoleParams>>, Failure> {
         Ok(Box::new(measure_role))
     }
@@ -144,6 +148,10 @@ impl Method for EdgeSearch {
     fn metrics(&self) -> &'static [Metric] {
         const METRICS: &[Metric] = &[Metric::new("found", "1", Better::Higher, "the edge found")];
         METRICS
+    }
+
+    fn timed_modules(&self) -> &'static [&'static str] {
+        &["planted::parts"]
     }
 
     fn probe(&self) -> Result<Box<dyn Probe<EdgeParams>>, Failure> {
@@ -226,6 +234,10 @@ impl Method for Prepared {
 
     fn artefacts(&self, params: &ArtefactParams) -> Vec<Recipe> {
         vec![recipe(params.artefact)]
+    }
+
+    fn timed_modules(&self) -> &'static [&'static str] {
+        &["planted::parts"]
     }
 
     fn probe(&self) -> Result<Box<dyn Probe<ArtefactParams>>, Failure> {

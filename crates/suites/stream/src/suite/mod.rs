@@ -138,6 +138,10 @@ impl<P: Params + AsRef<CommonParams>> Method for StreamMethod<P> {
         }
     }
 
+    fn foreign_code(&self, params: &P) -> Vec<&'static str> {
+        params.as_ref().foreign_code()
+    }
+
     fn probe(&self) -> Result<Box<dyn Probe<P>>, Failure> {
         Ok(Box::new(StreamProbe { measure: self.measure, window: self.window }))
     }

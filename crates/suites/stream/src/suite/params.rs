@@ -98,6 +98,31 @@ impl Interface {
     }
 }
 
+impl CommonParams {
+    /// Returns the code of others that processes packets or scans them.
+    pub(super) fn foreign_code(&self) -> Vec<&'static str> {
+        let interface = match self.interface {
+            Interface::Dpdk => Some("testpmd of DPDK and its driver, which the host has installed"),
+            Interface::AfXdp | Interface::AfPacket | Interface::Tap => {
+                Some("the network stack of Linux, and drivers of interfaces")
+            }
+            Interface::Pipes
+            | Interface::PipesPerPacket
+            | Interface::PipesPrefetch
+            | Interface::Descriptors => None,
+        };
+        let library = match self.application {
+            ApplicationKind::LogMonitor => Some("Hyperscan, a library that the host has installed"),
+            ApplicationKind::Echo
+            | ApplicationKind::MaglevEnso
+            | ApplicationKind::Maglev
+            | ApplicationKind::KeyValue
+            | ApplicationKind::Telemetry => None,
+        };
+        interface.into_iter().chain(library).collect()
+    }
+}
+
 /// Params of all methods.
 #[derive(Debug, Clone, Params)]
 pub struct CommonParams {

@@ -169,6 +169,10 @@ impl<P: Params + AsRef<CommonParams>> Method for TwoHostMethod<P> {
         }
     }
 
+    fn foreign_code(&self, params: &P) -> Vec<&'static str> {
+        params.as_ref().foreign_code()
+    }
+
     fn probe(&self) -> Result<Box<dyn Probe<P>>, Failure> {
         Ok(Box::new(TwoHostProbe { load: self.load }))
     }
