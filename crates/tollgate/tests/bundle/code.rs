@@ -34,6 +34,14 @@ fn bytes_of(listing: &str, function: &str) -> Vec<u8> {
     bytes.filter_map(|byte| u8::from_str_radix(byte, 16).ok()).collect()
 }
 
+/// Returns the row of an experiment, which has code or a reason.
+fn row<'r>(readme: &'r str, experiment: &str) -> &'r str {
+    let is_its = |line: &&str| line.starts_with(&format!("| {experiment} |"));
+    let row = readme.lines().find(is_its).unwrap_or_else(|| panic!("{experiment}: {readme}"));
+    assert!(!row.contains("| none | none |  |"), "{row}");
+    row
+}
+
 #[test]
 fn a_run_records_its_generated_loops_and_a_bundle_lists_all_timed_code() {
     let bench = Bench::new();
@@ -94,6 +102,11 @@ fn a_run_records_its_generated_loops_and_a_bundle_lists_all_timed_code() {
         code.len() > 8 && program.windows(code.len()).any(|window| window == code),
         "{code:x?}"
     );
+    // Of the C library: the variant of memcpy that the loader chose.
+    let sizes = text(&entries, "code/generated/copy.sizes.txt");
+    let memcpy = sizes.lines().find(|line| line.contains(": memcpy of libc.so.6, 0x")).unwrap();
+    let after = sizes.split_once(memcpy).unwrap().1.split("\n--- ").next().unwrap();
+    assert!(after.contains(" ret\n") && !after.contains("(bad)"), "{after}");
     let readme = text(&entries, "code/README.md");
     for (experiment, file) in [
         ("bounds/checks", "`code/generated/bounds.checks.txt`"),
@@ -101,8 +114,7 @@ fn a_run_records_its_generated_loops_and_a_bundle_lists_all_timed_code() {
         ("copy/sizes", "`code/generated/copy.sizes.txt`"),
         ("copy/sizes", "`code/program/copy.functions.txt`"),
     ] {
-        let row =
-            readme.lines().find(|line| line.starts_with(&format!("| {experiment} |"))).unwrap();
+        let row = row(readme, experiment);
         assert!(row.contains(file), "{row}");
     }
     let metadata: Value = serde_json::from_slice(&entries["ro-crate-metadata.json"]).unwrap();
@@ -117,6 +129,46 @@ fn a_run_records_its_generated_loops_and_a_bundle_lists_all_timed_code() {
 }
 
 #[test]
+fn a_bundle_lists_compiled_programs_and_the_insides_of_enclaves() {
+    let bench = Bench::new();
+    let experiments =
+        ["bounds/kernels", "enclave/ecall", "crossing/clock", "copy/two-host-mediation"];
+    bench.ok(&[&["run", "--quiet", "--rounds", "1"][..], &experiments].concat());
+    bench.ok(&["bundle"]);
+    let entries = read(&bench.path().join("bundle.zip"));
+    let readme = text(&entries, "code/README.md");
+    // The compiled kernel reads the counter twice around its loop.
+    let kernels = text(&entries, "code/generated/bounds.kernels.txt");
+    let points = recorded(&bench).into_iter().filter(|one| one.experiment == "bounds/kernels");
+    let mut instrumented = 0;
+    for one in points {
+        let rdtsc = |code: &[u8]| code.windows(2).filter(|window| *window == [0x0F, 0x31]).count();
+        let codes = one.loops.iter().map(|one| one.decode().unwrap());
+        let read = codes.map(|code| rdtsc(&code)).sum::<usize>();
+        assert!(read >= 2, "{}: {read} readings of the counter", one.point);
+        instrumented += usize::from(one.point.to_string().contains("asan"));
+    }
+    assert!(instrumented > 0 && kernels.contains("call  "), "{kernels}");
+    assert!(row(readme, "bounds/kernels").contains("`code/generated/bounds.kernels.txt`"));
+    // Each allocator that ran has the loop of a short call and its function.
+    for allocator in ["dlmalloc", "snmalloc"] {
+        let listing = text(&entries, &format!("code/images/{allocator}.txt"));
+        let code = bytes_of(listing, "tollgate_allocator_malloc");
+        let images = enclave::images::find(allocator).unwrap().bytes;
+        assert!(images.windows(code.len()).any(|window| window == code), "{allocator}: {code:x?}");
+        assert!(code.len() > 4, "{allocator}: {listing}");
+    }
+    assert!(!entries.contains_key("code/images/talc.txt"), "it did not run");
+    assert!(row(readme, "enclave/ecall").contains("`code/images/*.txt`"), "{readme}");
+    assert!(
+        row(readme, "crossing/clock").contains("`code/program/crossing.trips.txt`"),
+        "{readme}"
+    );
+    let unmeasured = row(readme, "copy/two-host-mediation");
+    assert!(unmeasured.contains("| none | none | not measured in this run"), "{unmeasured}");
+}
+
+#[test]
 fn code_of_another_program_than_that_of_the_run_is_not_listed() {
     // The environment of the run is that of this test, which is another program.
     let bench = measured();
@@ -127,7 +179,7 @@ fn code_of_another_program_than_that_of_the_run_is_not_listed() {
         readme.contains("another build of tollgate wrote this bundle than measured the run"),
         "{readme}"
     );
-    assert!(readme.contains("The run recorded no generated loop"), "{readme}");
+    assert!(readme.contains("The run recorded no code"), "{readme}");
     assert!(!entries.keys().any(|name| name.starts_with("code/program")), "{:?}", entries.keys());
     assert!(!entries.contains_key("code.jsonl"));
 }
