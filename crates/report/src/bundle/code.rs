@@ -174,7 +174,7 @@ fn generated_text(experiment: &str, codes: &[&TimedCode]) -> Result<String, Stri
             let known = *printed.entry(Rc::clone(&bytes)).or_insert(number);
             let _ = writeln!(
                 text,
-                "\n--- loop {known}: {name}; {length} bytes, in this sample at {offset:#x} of a page"
+                "\n--- code {known}: {name}; {length} bytes, in this sample at {offset:#x} of a page"
             );
             if known == number {
                 let same = earlier
@@ -183,19 +183,21 @@ fn generated_text(experiment: &str, codes: &[&TimedCode]) -> Result<String, Stri
                 // The loop over half of the copies is the start of that over all.
                 if let Some((number, from)) = same {
                     let _ =
-                        writeln!(text, "0x0000  ... the bytes of loop {number}, up to {from:#06x}");
+                        writeln!(text, "0x0000  ... the bytes of code {number}, up to {from:#06x}");
                 }
                 let from = same.map_or(0, |(_, from)| from);
                 let code = Code { bytes: &bytes, address: 0, symbols: &symbols, from };
                 text.push_str(&listing(&code));
             } else {
-                let _ = writeln!(text, "the bytes of loop {known}");
+                let _ = writeln!(text, "the bytes of code {known}");
             }
             earlier = Some((known, bytes));
         }
         if *omitted > 0 {
-            let _ =
-                writeln!(text, "\n{omitted} more loops were too many or too large to be recorded");
+            let _ = writeln!(
+                text,
+                "\n{omitted} more loops and functions were too many or too large to be recorded"
+            );
         }
     }
     Ok(text)
@@ -244,7 +246,9 @@ fn readme(
         );
     }
     text.push_str("| experiment | recorded as executed | functions of the program and its images | not included |\n| --- | --- | --- | --- |\n");
-    for method in sources.methods {
+    let mut methods: Vec<_> = sources.methods.iter().collect();
+    methods.sort_unstable_by_key(|method| &method.experiment);
+    for method in methods {
         let row = Row::new(method, recorded, listed, not_listed.is_some());
         let _ = writeln!(text, "{}", row.text(&method.experiment));
     }

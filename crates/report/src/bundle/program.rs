@@ -49,7 +49,9 @@ impl Program {
                     || function.name.starts_with(ASSEMBLY)
                     || self.called(*address, function, "", crates).next().is_some()
             };
-            if is_declared || reads_clock(function, *address) && is_of_crates() {
+            let is_of_another = module.is_none() && is_of_crate(&function.name);
+            let is_timed = || !is_of_another && reads_clock(function, *address) && is_of_crates();
+            if is_declared || is_timed() {
                 match module {
                     Some(module) => named.push((*address, file_name(module))),
                     None => unnamed.push((*address, UNNAMED.into())),
@@ -170,16 +172,26 @@ fn target(instruction: &Instruction) -> Option<u64> {
     is_near.then(|| instruction.near_branch_target())
 }
 
-/// Returns the module in a function's name, without the function, if it is in one of the crates:
-/// `copy::faults::touch` of `<copy::faults::touch::Pass as lab::method::Probe>::measure`.
-fn module<'n>(name: &'n str, crates: &[&str]) -> Option<&'n str> {
+/// Returns the first path in a function's name: `copy::faults::Probe` of `<copy::faults::Probe as lab::method::Probe>::measure`.
+fn path(name: &str) -> &str {
     let path = name.trim_start_matches(['<', '&', '[', '(']);
     let path = path.strip_prefix("mut ").unwrap_or(path);
     let end = path.find(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != ':');
-    let path = path[..end.unwrap_or(path.len())].trim_end_matches(':');
-    let (module, _) = path.rsplit_once("::")?;
+    path[..end.unwrap_or(path.len())].trim_end_matches(':')
+}
+
+/// Returns the module in a function's name, without the function, if it is in one of the crates:
+/// `copy::faults::touch` of `<copy::faults::touch::Pass as lab::method::Probe>::measure`.
+fn module<'n>(name: &'n str, crates: &[&str]) -> Option<&'n str> {
+    let (module, _) = path(name).rsplit_once("::")?;
     let first = module.split("::").next()?;
     crates.contains(&first).then_some(module)
+}
+
+/// Returns whether a function's name states a crate other than those of Rust, whose generic functions contain code of others.
+fn is_of_crate(name: &str) -> bool {
+    let (first, rest) = path(name).split_once("::").unwrap_or_default();
+    !rest.is_empty() && !matches!(first, "alloc" | "core" | "std")
 }
 
 /// Returns whether a function is in one of the modules, or in a module within them.
@@ -222,6 +234,16 @@ mod tests {
             ("main", None),
         ] {
             assert_eq!(module(name, &crates), expected, "{name}");
+        }
+        for (name, expected) in [
+            ("stream::suite::application::Loop::run", true),
+            ("<stream::suite::Alone as stream::suite::Measure<F>>::pass", true),
+            ("<F as lab::method::Probe<P>>::measure", false),
+            ("std::sys::backtrace::__rust_begin_short_backtrace", false),
+            ("core::ptr::drop_in_place<copy::faults::Probe>", false),
+            ("tollgate_copy_empty", false),
+        ] {
+            assert_eq!(is_of_crate(name), expected, "{name}");
         }
         assert_eq!(file_name("copy::faults::touch"), "copy.faults");
         for module in ["copy", "copy::faults", "copy::faults::touch"] {
