@@ -101,8 +101,8 @@ pub enum Y {
     /// Median over rounds with its interval.
     #[default]
     Median,
-    /// Cumulative distribution within rounds, all rounds pooled.
-    Cdf,
+    /// Complementary cumulative distribution within rounds, all rounds pooled: the share of values above x.
+    Ccdf,
 }
 
 /// A horizontal line at a value of the run.
@@ -309,16 +309,13 @@ impl Figure {
         if !self.groups.is_empty() || !self.side_panels.is_empty() {
             return Err("'groups' and 'side_panels' require kind = \"grid\"");
         }
-        if self.y == Y::Cdf && !self.more_metrics.is_empty() {
-            return Err("a cdf takes no 'more_metrics'");
+        if self.y == Y::Ccdf && !self.more_metrics.is_empty() {
+            return Err("a ccdf takes no 'more_metrics'");
         }
         match (self.y, self.x.as_str()) {
             (Y::Median, "") => Err("'x' is missing; name a factor"),
-            (Y::Cdf, x) if !x.is_empty() => Err("a cdf takes no 'x': its x axis is the metric"),
-            (Y::Median, _) if self.y_scale == Some(Axis::Category) => Err(CATEGORY),
-            (Y::Cdf, _) if self.y_scale.is_some_and(|scale| scale != Axis::Linear) => {
-                Err("the y axis of a cdf is a share; leave out 'y_scale'")
-            }
+            (Y::Ccdf, x) if !x.is_empty() => Err("a ccdf takes no 'x': its x axis is the metric"),
+            _ if self.y_scale == Some(Axis::Category) => Err(CATEGORY),
             _ if self.series.as_ref() == Some(&self.x) => Err(SAME_FACTOR),
             _ => Ok(()),
         }
@@ -331,7 +328,7 @@ impl Figure {
         let mut columns = std::iter::once(&self.x).chain(self.side_panels.iter().map(|it| &it.x));
         let mut scales =
             std::iter::once(self.y_scale).chain(self.side_panels.iter().map(|it| it.y_scale));
-        if self.y == Y::Cdf || self.x_scale.is_some() || !self.lines.is_empty() {
+        if self.y == Y::Ccdf || self.x_scale.is_some() || !self.lines.is_empty() {
             return Err("a grid takes no 'y', 'x_scale' or 'lines'");
         }
         if !self.more_metrics.is_empty() {

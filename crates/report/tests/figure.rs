@@ -217,7 +217,7 @@ fn values_are_in_the_unit_of_the_figure() {
 #[test]
 fn a_distribution_merges_the_rounds() {
     let mut figure = Figure::adhoc("copy/latency", "");
-    figure.y = Y::Cdf;
+    figure.y = Y::Ccdf;
     figure.series = Some("distance".into());
     let picture = curves(&figure, &synthetic::latencies(10));
     assert_eq!(picture.x_label, "latency in ns");
@@ -226,10 +226,12 @@ fn a_distribution_merges_the_rounds() {
     assert_eq!(near_curve.name, "near");
     // Values 100 to 199 in round 0, one more in each following round.
     let (first, last) = (&near_curve.marks[0], near_curve.marks.last().unwrap());
-    assert_eq!((first.x, last.x, last.y), (100.0, 208.0, 1.0));
-    let middle = near_curve.marks.iter().find(|mark| mark.y >= 0.5).unwrap();
+    assert_eq!((first.x, first.y), (100.0, 0.995));
+    // The last share that five values exceed.
+    assert!((204.0..208.0).contains(&last.x) && last.y >= 0.005, "{last:?}");
+    let middle = near_curve.marks.iter().find(|mark| mark.y <= 0.5).unwrap();
     assert!((153.0..=155.0).contains(&middle.x), "{middle:?}");
-    assert!(near_curve.marks.windows(2).all(|pair| pair[0].x < pair[1].x && pair[0].y < pair[1].y));
+    assert!(near_curve.marks.windows(2).all(|pair| pair[0].x < pair[1].x && pair[0].y > pair[1].y));
 }
 
 #[test]
@@ -243,10 +245,10 @@ fn void_rounds_and_twins_are_not_in_a_distribution() {
     twin.histograms = run.samples.last().unwrap().histograms.clone();
     run.samples.push(twin);
     let mut figure = Figure::adhoc("copy/latency", "");
-    figure.y = Y::Cdf;
+    figure.y = Y::Ccdf;
     let picture = curves(&figure, &run);
     let marks = &picture.curves[0].marks;
-    assert_eq!((marks[0].x, marks.last().unwrap().x), (100.0, 199.0));
+    assert_eq!((marks[0].x, marks.last().unwrap().x), (100.0, 194.0));
 }
 
 #[test]

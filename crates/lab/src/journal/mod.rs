@@ -15,7 +15,7 @@ pub(crate) use code::CodeLog;
 pub use code::{CODE, open_code};
 pub(crate) use folder::is_run;
 pub use folder::{RunLocation, check_host, latest, newest, runs};
-pub use read::{Run, open, open_files};
+pub use read::{Run, open, open_files, open_values};
 pub(crate) use record::now;
 pub use record::{FORMAT, RunRecord, SessionRecord};
 pub use write::{Journal, Settled, Voids};

@@ -29,11 +29,32 @@ pub struct Run {
 /// # Errors
 /// Returns an error if the run has another format or is damaged elsewhere.
 pub fn open(folder: &Path) -> Result<Run, JournalError> {
+    open_keeping(folder, Kept::All)
+}
+
+/// Reads a run without the histograms and the trials of its samples, which no verdict needs. They take half of the memory
+/// of a run.
+///
+/// # Errors
+/// See [`open`].
+pub fn open_values(folder: &Path) -> Result<Run, JournalError> {
+    open_keeping(folder, Kept::Values)
+}
+
+/// What is kept of samples.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kept {
+    All,
+    /// All but histograms and trials.
+    Values,
+}
+
+fn open_keeping(folder: &Path, kept: Kept) -> Result<Run, JournalError> {
     // Samples of another format are not read. What a session that ends in between wrote may not be read completely.
     let before = RunRecord::read(folder)?;
     let path = folder.join(SAMPLES);
     let read = match machine::file::open(&path) {
-        Ok(file) => Samples::read(&path, file)?,
+        Ok(file) => Samples::read(&path, file, kept)?,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Samples::default(),
         Err(e) => return Err(system(&path, UNREADABLE)(e)),
     };
@@ -57,7 +78,7 @@ pub fn open_files(path: &Path, record: File, samples: File) -> Result<Run, Journ
     }
     let record = RunRecord::parse(place, &text)?;
     let before = record.clone();
-    Samples::read(&path.join(SAMPLES), samples)?.of(path, record, &before)
+    Samples::read(&path.join(SAMPLES), samples, Kept::All)?.of(path, record, &before)
 }
 
 /// Samples as read, with the lines of their sessions.
@@ -68,10 +89,13 @@ struct Samples {
 }
 
 impl Samples {
-    fn read(path: &Path, file: File) -> Result<Self, JournalError> {
+    fn read(path: &Path, file: File, kept: Kept) -> Result<Self, JournalError> {
         let (mut read, mut points) = (Self::default(), HashSet::new());
         each_line(path, file, &mut read.lines, |mut sample| {
             share(&mut points, &mut sample);
+            if kept == Kept::Values {
+                (sample.histograms, sample.trials) = Default::default();
+            }
             read.samples.push(sample);
             Ok(())
         })?;

@@ -16,6 +16,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use lab::format;
+use lab::schema::JsonOutput;
+use machine::environment::Environment;
+use schemars::JsonSchema;
+use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 pub use check::{Checked, check, open_run};
@@ -38,6 +42,19 @@ pub const PAGE: &str = "report.html";
 pub const ENVIRONMENTS: &str = "environments.json";
 /// Name of the program that verifies the others.
 pub const VERIFIER: &str = "verify.py";
+
+/// Environments of a bundle: machines, kernels, settings and programs of its samples.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct BundleEnvironments<'a> {
+    /// Environments by their IDs, which samples name.
+    pub environments: &'a BTreeMap<String, Environment>,
+}
+
+impl JsonOutput for BundleEnvironments<'_> {
+    const NAME: &'static str = "bundle-environments";
+    const WRITTEN_BY: &'static str = "environments.json of a bundle";
+    const VERSION: u64 = 1;
+}
 
 /// Why a bundle cannot be read or written, in one line.
 #[derive(Debug, thiserror::Error)]

@@ -14,7 +14,7 @@ const PLOT_HEIGHT: f64 = 300.0;
 /// Number of values up to which a curve has marks.
 const MAX_MARKS: usize = 40;
 /// Shares at which a distribution has marks.
-const MARKED_SHARES: [f64; 5] = [0.1, 0.3, 0.5, 0.7, 0.9];
+const MARKED_SHARES: [f64; 5] = [0.9, 0.5, 0.2, 0.05, 0.01];
 /// Minimum distance of slanted labels from the edge.
 const EDGE: f64 = 8.0;
 /// Distance of the title and the legend from the right edge.
@@ -233,7 +233,7 @@ impl<'a> Page<'a> {
     /// only, to distinguish curves without colour.
     fn marked(&self, curve: &Curve) -> Vec<usize> {
         if self.plot.x_levels.is_empty() {
-            let at = |share: &f64| curve.marks.iter().position(|mark| mark.y >= *share);
+            let at = |share: &f64| curve.marks.iter().position(|mark| mark.y <= *share);
             return MARKED_SHARES.iter().filter_map(at).collect();
         }
         (0..curve.marks.len()).filter(|_| curve.marks.len() <= MAX_MARKS).collect()

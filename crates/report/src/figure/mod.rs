@@ -3,7 +3,7 @@
 //! Figures are declared in `figures.toml` or on the command line (`--x`, `--y`, `--series`,
 //! `--where`).
 
-mod cdf;
+mod ccdf;
 mod cell;
 mod curve;
 mod grid;

@@ -8,7 +8,7 @@ use super::curve::{Curve, Curves, Mark};
 use super::notes::provenance;
 use super::published::{PlotAxes, Published};
 use super::select::{Selection, summary};
-use super::{FigureError, Summaries, cdf};
+use super::{FigureError, Summaries, ccdf};
 use lab::format::Scale;
 
 /// A plot ready to be drawn.
@@ -51,7 +51,7 @@ pub(super) fn plot(
 ) -> Result<Plot, FigureError> {
     let mut plot = match figure.y {
         Y::Median => medians(figure, summaries, summary, selection)?,
-        Y::Cdf => distribution(figure, summaries, summary, selection)?,
+        Y::Ccdf => distribution(figure, summaries, summary, selection)?,
     };
     check_logarithms(figure, &plot)?;
     plot.notes.splice(0..0, provenance(summaries.run(), summary, selection));
@@ -134,7 +134,7 @@ fn distribution(
     summary: &Summary,
     selection: &Selection<'_>,
 ) -> Result<Plot, FigureError> {
-    let mut curves = cdf::curves(figure, summaries.run(), summary, selection)?;
+    let mut curves = ccdf::curves(figure, summaries.run(), summary, selection)?;
     let unit = &summary.record.unit;
     let values: Vec<f64> =
         curves.iter().flat_map(|curve| curve.marks.iter().map(|mark| mark.x)).collect();
@@ -143,24 +143,20 @@ fn distribution(
     for mark in curves.iter_mut().flat_map(|curve| &mut curve.marks) {
         mark.x = scale.scaled(mark.x);
     }
-    let mut notes = vec!["histograms of all rounds merged".to_owned()];
-    if curves.iter().filter_map(|curve| curve.marks.last()).any(|mark| mark.y == cdf::TAIL_END) {
-        notes[0] += &format!("; long curves end at {}%", cdf::TAIL_END * 100.0);
-    }
     Ok(Plot {
         id: figure.id.clone(),
         title: figure.title.clone(),
         x_label: scale.label(&summary.metric),
         x_scale: figure.x_scale.unwrap_or(Axis::Log10),
         x_levels: Vec::new(),
-        y_label: "share of values up to x".into(),
-        y_scale: figure.y_scale.unwrap_or(Axis::Linear),
+        y_label: "share of values above x".into(),
+        y_scale: figure.y_scale.unwrap_or(Axis::Log10),
         series: figure.series.clone().unwrap_or_default(),
         curves,
         scale,
         lines: Vec::new(),
         published: Published::default(),
-        notes,
+        notes: vec!["histograms of all rounds merged; at 0.01 x is the 99th percentile".into()],
     })
 }
 

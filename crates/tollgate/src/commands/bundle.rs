@@ -10,7 +10,7 @@ use lab::experiment::suite_name;
 use lab::journal::{self, RECORD, Run, SAMPLES};
 use machine::environment;
 use machine::file;
-use report::bundle::{self, Author, BundleClaims, Crate, Entries};
+use report::bundle::{self, Author, BundleClaims, BundleEnvironments, Crate, Entries};
 use report::table::BundleValues;
 
 use super::{claims, plot, repetition, report as page};
@@ -85,8 +85,9 @@ fn write(args: &Bundle) -> Result<u8, CliError> {
     let html = page::bundled_page(&run, &catalogue, &files)?;
     entries.add(bundle::PAGE, "All results on one page; open it in a browser", html.into_bytes());
     let about = "Machines, kernels, settings and programs of the samples, by ID";
-    let environments = &run.record.environments;
-    entries.add_json(bundle::ENVIRONMENTS, about, environments).map_err(CliError::failed)?;
+    let environments = BundleEnvironments { environments: &run.record.environments };
+    let environments = lab::schema::to_value(&environments).map_err(CliError::failed)?;
+    entries.add_json(bundle::ENVIRONMENTS, about, &environments).map_err(CliError::failed)?;
     let about = "Computes every interval and verdict again, without code of tollgate; needs NumPy";
     entries.add(bundle::VERIFIER, about, VERIFIER.to_vec());
     code::add_code(&mut entries, &folder, &run)?;

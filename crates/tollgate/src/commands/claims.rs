@@ -128,14 +128,14 @@ pub(super) fn about(experiments: &[String], claims: Vec<Claim>) -> (Vec<Claim>, 
 
 /// Returns whether the values of all claims are as precise as requested, or cannot become so.
 pub(super) fn are_precise(claims: &[Claim], folder: &Path, target: f64) -> bool {
-    let Ok(run) = journal::open(folder) else { return false };
+    let Ok(run) = journal::open_values(folder) else { return false };
     let judged = judge(claims.to_vec(), Some(&run));
     judged.iter().all(|(claim, verdict)| verdict.is_precise(claim, target))
 }
 
 /// Returns the rounds that claims lack for a verdict; none if the run cannot be read.
 pub(super) fn lacking_rounds(claims: &[Claim], folder: &Path) -> Vec<LackingRounds> {
-    let Ok(run) = journal::open(folder) else { return Vec::new() };
+    let Ok(run) = journal::open_values(folder) else { return Vec::new() };
     let judge = claim::Judge::new(Some(&run), cores_of(Some(&run)));
     claims.iter().filter_map(|claim| judge.lacking_rounds(claim)).collect()
 }

@@ -8,7 +8,7 @@ use lab::sample::Sample;
 use lab::schema::OutputSchema;
 use lab::terminal;
 use lab::timed_code::TimedCode;
-use report::bundle::BundleClaims;
+use report::bundle::{BundleClaims, BundleEnvironments};
 use report::export::SamplesOutput;
 use report::table::{
     BundleValues, CompareOutput, DoctorOutput, ListOutput, ShowOutput, SidesOutput,
@@ -60,6 +60,7 @@ fn outputs() -> Vec<OutputSchema> {
         OutputSchema::of::<ImportOutput>(),
         OutputSchema::of::<MeasuredOutput<'_>>(),
         OutputSchema::of::<BundleClaims<'_>>(),
+        OutputSchema::of::<BundleEnvironments<'_>>(),
         OutputSchema::of::<BundleValues>(),
     ];
     all.extend(SUITES.iter().flat_map(|suite| suite.outputs()));

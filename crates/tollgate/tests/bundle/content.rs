@@ -134,12 +134,29 @@ fn a_check_reports_every_changed_byte_of_the_file() {
 fn commands_read_a_bundle_as_its_folder() {
     let bench = measured();
     bench.ok(&["bundle"]);
-    for arguments in [&["claims", "--json"][..], &["show", "--json"], &["export", "csv"]] {
+    for arguments in [
+        &["claims", "--json"][..],
+        &["show", "--json"],
+        &["export", "csv"],
+        &["export", "openmetrics"],
+        &["explain", "escape-memory-limit", "copy/functions"],
+    ] {
         let of_folder = bench.ok(arguments);
         let of_bundle = bench.ok(&[arguments, &["--results", "bundle.zip"]].concat());
         // Commands name the results that they read.
         let of_bundle = of_bundle.replace(" --results bundle.zip", "");
         assert!(of_folder == of_bundle, "{arguments:?}");
+    }
+    for command in ["summary", "plot"] {
+        bench.ok(&[command, "--results", "bundle.zip"]);
+    }
+    let entries = read(&bench.path().join("bundle.zip"));
+    for (schema, file) in [
+        ("bundle-claims", "claims.json"),
+        ("bundle-values", "values.json"),
+        ("bundle-environments", "environments.json"),
+    ] {
+        bench.validate(schema, &serde_json::from_slice(&entries[file]).unwrap());
     }
     bench.ok(&["report", "results/testbed-quick-1", "-o", "folder.html"]);
     bench.ok(&["report", "bundle.zip", "-o", "bundle.html"]);

@@ -96,6 +96,11 @@ impl Browser {
         self.chromium("Emulation.setEmulatedMedia", &json!({ "features": feature }));
     }
 
+    /// Opens a page without waiting for its scripts.
+    pub(crate) fn visit(&self, page: &Path) {
+        self.post("/url", &json!({ "url": format!("file://{}", page.display()) }));
+    }
+
     /// Opens a page, with a fragment such as `#claims`, and waits until its scripts have started.
     pub(crate) fn open(&self, page: &Path, fragment: &str) {
         // Another fragment of the present page would not load it again.

@@ -10,3 +10,4 @@ mod harness;
 mod interactions;
 mod journal;
 mod list;
+mod stored;

@@ -7,7 +7,7 @@ const MARK_RADIUS = 3.6;
 const PUBLISHED_RADIUS = 4.8; // visible around a mark of ours
 const BEYOND = 14; // distance from the end of the axis of a published value beyond it
 const MOST_MARKS = 40; // values up to which a curve has marks
-const MARKED_SHARES = [0.1, 0.3, 0.5, 0.7, 0.9]; // of a distribution
+const MARKED_SHARES = [0.9, 0.5, 0.2, 0.05, 0.01]; // of values above the mark, in a distribution
 
 // Returns the outline of a mark.
 function markPath(shape, x, y, r) {
@@ -250,7 +250,7 @@ function drawPublished(curve, layout, positions) {
 // Returns the indices of the values of a curve that have marks.
 function markedIndices(figure, curve) {
   if (figure.x.levels.length === 0) {
-    const at = MARKED_SHARES.map((share) => curve.marks.findIndex((mark) => mark.y >= share));
+    const at = MARKED_SHARES.map((share) => curve.marks.findIndex((mark) => mark.y <= share));
     return new Set(at);
   }
   return new Set(curve.marks.length <= MOST_MARKS ? curve.marks.keys() : []);

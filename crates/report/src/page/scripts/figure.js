@@ -75,7 +75,7 @@ class FigureView {
       toggle("logarithmic x", isLogarithmic(state.x), change("x", kind));
     }
     const ys = figure.curves.flatMap((curve) => curve.marks.map((mark) => mark[1]));
-    if (!this.isDistribution && ys.every((y) => y > 0)) {
+    if (ys.every((y) => y > 0)) {
       const kind = isLogarithmic(state.y) ? state.y : "log10";
       toggle("logarithmic y", isLogarithmic(state.y), change("y", kind));
     }
@@ -170,13 +170,14 @@ class FigureView {
       {
         class: "values",
         toggle: () => {
-          if (details.open) table.replaceChildren(valueTable(this.figure));
+          const content = this.isDistribution ? percentileTable : valueTable;
+          if (details.open) table.replaceChildren(content(this.figure));
         },
       },
       html("summary", {}, "Values of the figure"),
       table,
     );
-    return this.isDistribution ? "" : details;
+    return details;
   }
 
   // Shows the value nearest to the pointer.
@@ -284,6 +285,25 @@ function valueTable(figure) {
     for (const { marks } of published) {
       const mark = marks.find(([at]) => at === x);
       row.append(html("td", {}, mark === undefined ? "—" : `${mark[2]} (${sources[mark[3]]})`));
+    }
+    body.append(row);
+  }
+  return html("table", { class: "values" }, html("thead", {}, head), body);
+}
+
+// Returns a table of percentiles of a distribution: at the share of values above p, the first value of the curve.
+function percentileTable(figure) {
+  const percentiles = [50, 90, 99, 99.9];
+  const titles = percentiles.map((percentile) => `p${percentile}`);
+  const head = html("tr", {}, html("th", { scope: "col" }, figure.series || figure.x.label));
+  for (const title of titles) head.append(html("th", { scope: "col" }, `${title}, ${figure.x.label}`));
+  const body = html("tbody");
+  for (const curve of figure.curves) {
+    const row = html("tr", {}, html("th", { scope: "row" }, curve.name || figure.title));
+    for (const percentile of percentiles) {
+      // Shares are rounded in the data.
+      const mark = curve.marks.find(([, y]) => y <= (1 - percentile / 100) * 1.001);
+      row.append(html("td", {}, mark === undefined ? "—" : significant(mark[0], 4)));
     }
     body.append(row);
   }

@@ -1,4 +1,4 @@
-//! Cumulative distributions from the merged histograms of all rounds.
+//! Complementary cumulative distributions from the merged histograms of all rounds.
 
 use lab::histogram::{MAX_COUNT, decode_histogram};
 use lab::journal::Run;
@@ -10,15 +10,12 @@ use super::curve::{Curve, Mark};
 use super::select::Selection;
 use lab::figure::Figure;
 
-/// Number of values from which a curve ends at [`TAIL_END`]: otherwise one stall of milliseconds in a
-/// million crossings would press all other values against the axis.
-const LONG_CURVE: f64 = 10_000.0;
-/// Share at which a long curve ends.
-pub(super) const TAIL_END: f64 = 0.999;
-/// Shares drawn in addition to every half per cent.
-const TAIL: [f64; 3] = [0.997, 0.998, TAIL_END];
+/// Shares of values at most x, in addition to every half per cent: the tail, which a logarithmic axis shows.
+const TAIL: [f64; 4] = [0.998, 0.999, 0.9995, 0.9999];
+/// Number of values above the end of a curve. A share of fewer is that of single stalls.
+const ABOVE_END: f64 = 5.0;
 
-/// Returns one curve per row of the selection: x is the metric, y the share of values.
+/// Returns one curve per row of the selection: x is the metric, y the share of values above it.
 pub(super) fn curves(
     figure: &Figure,
     run: &Run,
@@ -80,16 +77,14 @@ fn distribution(
     }
     let Some(all) = merged.filter(|all| !all.is_empty()) else { return Ok(Vec::new()) };
     let count = all.len() as f64;
-    // A tail share needs at least one value above it.
-    let tail = TAIL.into_iter().filter(|share| (1.0 - share) * count >= 1.0);
-    let end = (count < LONG_CURVE).then_some(1.0);
-    let shares = (0..200).map(|half| f64::from(half) / 200.0).chain(tail).chain(end);
+    let shares = (0..200).map(|half| f64::from(half) / 200.0).chain(TAIL);
+    let shares = shares.filter(|share| *share == 0.0 || (1.0 - share) * count >= ABOVE_END);
     let mut marks: Vec<Mark> = Vec::new();
     for share in shares {
         let x = all.value_at_quantile(share) as f64;
         match marks.last_mut() {
-            Some(mark) if mark.x >= x => mark.y = share,
-            _ => marks.push(Mark { x, y: share, interval: None, point: None }),
+            Some(mark) if mark.x >= x => mark.y = 1.0 - share,
+            _ => marks.push(Mark { x, y: 1.0 - share, interval: None, point: None }),
         }
     }
     Ok(marks)
