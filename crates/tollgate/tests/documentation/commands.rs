@@ -206,3 +206,39 @@ fn one_list_states_what_explain_describes() {
     let commands = pages.iter().find(|page| page.path.ends_with("commands.md")).unwrap();
     assert!(commands.text.contains(&format!("describe a {list}")), "{list}");
 }
+
+/// Returns the command of a line and the version of its output that the line expects, if it compares them, e.g.
+/// `claims --json | jq -e '.schema_version == 2'`.
+fn expected_version(line: &str) -> Option<(&str, u32)> {
+    let (command, filter) = line.split_once('|')?;
+    let (_, version) = filter.split_once("schema_version == ")?;
+    let digits: String = version.chars().take_while(char::is_ascii_digit).collect();
+    Some((command.trim(), digits.parse().ok()?))
+}
+
+#[test]
+fn expected_schema_versions_are_those_of_the_program() {
+    let listed = Bench::new().ok(&["schema"]);
+    // A row is a name, `version N` and the command.
+    let version_of = |command: &str| -> Option<u32> {
+        let full = format!("tollgate {command}");
+        let mut rows = listed.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        let row = rows.find(|words| words.len() > 3 && words[3..].join(" ") == full)?;
+        row[2].parse().ok()
+    };
+    let mut checked = 0;
+    for page in page::all() {
+        let mut of_page = 0;
+        for text in code(&page) {
+            for (command, expected) in lines(&text).filter_map(expected_version) {
+                let place = page.path.display();
+                assert_eq!(version_of(command), Some(expected), "{place}: tollgate {command}");
+                of_page += 1;
+            }
+        }
+        let stated = page.text.matches("schema_version ==").count();
+        assert_eq!(of_page, stated, "{}: a version of no known command", page.path.display());
+        checked += of_page;
+    }
+    assert!(checked > 0, "no page shows how to check a version");
+}
