@@ -221,7 +221,7 @@ fn every_curve_and_line_is_in_the_legend() {
     for name in ["glibc", "naive", "rep-movsb", "tollgate", "avx2", "avx512", "non-temporal"] {
         assert!(svg.contains(&format!(">{name}</text>")), "{name}");
     }
-    assert!(svg.contains(">memory limit: 23.5</text>"));
+    assert!(svg.contains(">memory limit: 23.5 GB/s</text>"));
     assert!(svg.contains("@font-face"), "the font is embedded");
 }
 
