@@ -172,6 +172,24 @@ fn published(function: &str, length: &str, value: f64, base: Option<&str>) -> Pu
 }
 
 #[test]
+fn published_values_are_drawn_without_any_of_ours() {
+    let text = "x = 'length'\nseries = 'function'\nwhere = { memory = 'device' }";
+    let mut figure = figure(text);
+    figure.published = vec![published("glibc", "4 KiB", 5e9, None)];
+    let plot = curves(&figure, &synthetic::run(12));
+    assert!(plot.curves.is_empty());
+    let [glibc] = plot.published.curves.as_slice() else { panic!("{:?}", plot.published) };
+    assert_eq!((glibc.is_measured, glibc.marks[0].text.as_str()), (false, "5 GB/s"));
+    let why = "published values only: unavailable: there is no /dev/mem";
+    assert!(plot.notes.iter().any(|note| note.starts_with(why)), "{:?}", plot.notes);
+    let svg = report::chart::draw(&Picture::Curves(plot)).unwrap();
+    assert!(svg.contains("glibc (published only)"), "{svg}");
+    // A ratio has no position without ours.
+    figure.published = vec![published("glibc", "4 KiB", 2.0, Some("naive"))];
+    assert!(picture(&figure, &Summaries::new(&synthetic::run(12))).is_err());
+}
+
+#[test]
 fn published_values_are_at_their_points() {
     let mut figure = figure("x = 'length'\nseries = 'function'\nx_scale = 'category'");
     figure.published = vec![

@@ -174,7 +174,7 @@ pub(super) fn readable(kind: Axis, own: &[f64], published: &[f64]) -> Vec<f64> {
     };
     let ends = || own.iter().copied().map(on_scale).filter(|end| end.is_finite()).chain(start);
     let (Some(mut low), Some(mut high)) = (ends().reduce(f64::min), ends().reduce(f64::max)) else {
-        return Vec::new();
+        return published.iter().copied().filter(|value| on_scale(*value).is_finite()).collect();
     };
     let max_span = 2.0 * (high - low).max(min_span);
     let distance = |value: &f64| {

@@ -76,14 +76,14 @@ impl<'a> Page<'a> {
         let ends = marks().flat_map(|mark| mark.interval).flat_map(|(low, high)| [low, high]);
         let lines = plot.lines.iter().map(|(_, value)| *value);
         let mut ys: Vec<f64> = marks().map(|mark| mark.y).chain(ends).chain(lines).collect();
-        if xs.is_empty() {
-            return Err(FigureError::nothing_to_draw(&plot.id));
-        }
         let published = || plot.published.curves.iter().flat_map(|curve| &curve.marks);
         let published_lines = plot.published.lines.iter().map(|(_, value)| *value);
         let published_ys: Vec<f64> =
             published().map(|mark| mark.y).chain(published_lines).collect();
         xs.extend(published().map(|mark| mark.x));
+        if xs.is_empty() {
+            return Err(FigureError::nothing_to_draw(&plot.id));
+        }
         ys.extend(readable(plot.y_scale, &ys, &published_ys));
         let no_position = |axis, values: &[f64]| {
             let is_invalid = |value: &&f64| !value.is_finite() || **value <= 0.0;

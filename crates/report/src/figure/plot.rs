@@ -79,7 +79,13 @@ fn medians(
     let unit = &summary.record.unit;
     let (lines, missing) = lines(figure, summaries, summary)?;
     let values = curves.iter().flat_map(|curve| curve.marks.iter().map(|mark| mark.y));
-    let values: Vec<f64> = values.chain(lines.iter().map(|(_, value)| *value)).collect();
+    let mut values: Vec<f64> = values.chain(lines.iter().map(|(_, value)| *value)).collect();
+    if curves.is_empty() {
+        let absolute = figure.published.iter().filter(|value| value.relative_to.is_none());
+        values.extend(absolute.map(|value| value.value));
+        let why = selection.absence(figure, summaries.run());
+        notes.extend(why.map(|why| format!("published values only: {why}")));
+    }
     let largest = values.iter().copied().fold(0.0, f64::max);
     let scale = Scale::common(values, unit).unwrap_or_else(|| Scale::of(largest, unit));
     for mark in curves.iter_mut().flat_map(|curve| &mut curve.marks) {

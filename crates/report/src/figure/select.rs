@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use lab::experiment::Profile;
-use lab::figure::Figure;
+use lab::figure::{Figure, FigureKind, PublishedValue, Y};
 use lab::journal::Run;
 use lab::point::{Level, Point};
 use lab::summary::{Row, Summary};
@@ -40,7 +40,7 @@ impl<'a> Selection<'a> {
     ///
     /// # Errors
     /// Returns an error if the figure names an unknown factor, if two rows have the same levels of
-    /// series and x, or if no row has a value.
+    /// series and x, or if no row has a value and nothing published is drawn.
     pub(super) fn new(
         figure: &Figure,
         run: &Run,
@@ -85,7 +85,7 @@ impl<'a> Selection<'a> {
                 return Err(several_levels(figure, &others));
             }
         }
-        if selection.rows.values().any(|row| row.estimate.is_some()) {
+        if selection.rows.values().any(|row| row.estimate.is_some()) || draws_published(figure) {
             return Ok(selection);
         }
         let baseline = baseline.without_levels(&defaults);
@@ -107,6 +107,12 @@ impl<'a> Selection<'a> {
         }
         let why = self.missing_reason(figure, profile);
         FigureError::Nothing { figure: figure.id.clone(), at: at.join(" "), why }
+    }
+
+    /// Returns why a selection has no value; `None` if it has one.
+    pub(super) fn absence(&self, figure: &Figure, run: &Run) -> Option<String> {
+        let has_value = self.rows.values().any(|row| row.estimate.is_some());
+        (!has_value).then(|| self.missing_reason(figure, run.record.profile))
     }
 
     fn missing_reason(&self, figure: &Figure, profile: Profile) -> String {
@@ -139,6 +145,14 @@ impl<'a> Selection<'a> {
         crate::table::sort_levels(&mut levels);
         levels
     }
+}
+
+/// Returns whether a figure has published values that are drawn without any of ours.
+fn draws_published(figure: &Figure) -> bool {
+    let is_absolute = |value: &PublishedValue| value.relative_to.is_none();
+    figure.kind == FigureKind::Curves
+        && figure.y == Y::Median
+        && figure.published.iter().any(is_absolute)
 }
 
 /// States that no point of a figure is in a run, and which run may have one.

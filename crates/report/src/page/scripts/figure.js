@@ -79,6 +79,8 @@ class FigureView {
       const kind = isLogarithmic(state.y) ? state.y : "log10";
       toggle("logarithmic y", isLogarithmic(state.y), change("y", kind));
     }
+    // A figure of published values only has nothing else to show.
+    if (figure.curves.length === 0) return controls;
     if (!this.isDistribution && figure.has_samples)
       this.dots = toggle("rounds as dots", false, (isOn) => this.setDots(isOn));
     const { published } = figure;
