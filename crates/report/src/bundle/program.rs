@@ -40,7 +40,7 @@ impl Program {
     /// Lists the timed functions of some crates: those that read the time-stamp counter, those of `modules`, e.g.
     /// `copy::functions`, and those of the crates that they call or whose address they take, up to [`MAX_CALLS`] calls away.
     pub fn timed(&self, crates: &[&str], modules: &BTreeSet<String>) -> Listings {
-        let (mut named, mut unnamed): (Vec<(u64, String)>, Vec<(u64, String)>) = Default::default();
+        let (mut named, mut unnamed) = (Vec::new(), Vec::new());
         for (address, function) in &self.functions {
             let module = module(&function.name, crates);
             let is_declared = module.is_some_and(|_| is_within(&function.name, modules));
