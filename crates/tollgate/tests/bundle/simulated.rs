@@ -8,13 +8,17 @@ use lab::point::Point;
 use lab::sample::{Clock, Failure, FailureKind, Part, Sample};
 use machine::environment::Environment;
 use machine::noise::NoiseDelta;
+use machine::topology::{Core, Topology};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 
 use crate::journal::{all_metrics, empty};
 
-/// Maximum number of points of a simulated run: a Python program judges them.
-const MAX_POINTS: usize = 100;
+/// Maximum number of points of a simulated run, which a Python program judges: as many as the largest experiment with claims
+/// on shapes and winners has.
+const MAX_POINTS: usize = 160;
+/// Physical cores of a simulated machine: enough for each claim, however few this one has.
+const CORES: usize = 64;
 /// Environment of an emulated guest of a point.
 const INSIDE: &str = "inside";
 
@@ -122,6 +126,7 @@ pub(crate) fn run(seed: u64) -> Run {
             ..SessionRecord::starting(boot.clone())
         })
         .collect();
+    run.record.environments.values_mut().for_each(|one| one.topology = large());
     // A setting changed after some rounds.
     let mut other = run.record.environments["e1"].clone();
     other.governor = Some("simulated".into());
@@ -139,6 +144,17 @@ pub(crate) fn run(seed: u64) -> Run {
         }
     }
     run
+}
+
+/// Returns the topology of a machine with [`CORES`].
+fn large() -> Topology {
+    let core = |cpu| Core { package: 0, id: cpu, cpus: vec![cpu] };
+    Topology {
+        online: (0..CORES).collect(),
+        cores: (0..CORES).map(core).collect(),
+        packages: 1,
+        nodes: Vec::new(),
+    }
 }
 
 /// Returns a run without samples of experiments that have at most [`MAX_POINTS`] points together.
