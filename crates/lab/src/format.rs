@@ -259,6 +259,11 @@ pub fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// Returns a random identifier of 16 hexadecimal digits.
+pub fn random_id() -> String {
+    hexadecimal(&rand::random::<[u8; 8]>())
+}
+
 /// Formats a count, e.g. `1 round`, `20 rounds`.
 pub fn count(number: usize, thing: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };

@@ -22,7 +22,8 @@ mod watcher;
 
 pub use console::Console;
 pub use limited::{
-    KEPT_BYTES, interrupt_by, interruption, is_interrupted, output_within, run_within,
+    KEPT_BYTES, complete_within, interrupt_by, interruption, is_interrupted, output_within,
+    run_within,
 };
 
 /// Makes the kernel kill the command's process when the thread that spawns it ends for any reason.

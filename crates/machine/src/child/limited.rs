@@ -60,6 +60,25 @@ pub fn output_within(command: &mut Command, input: &[u8], limit: Duration) -> io
 /// # Errors
 /// See [`output_within`].
 pub fn run_within(command: &mut Command, input: &[u8], limit: Duration) -> io::Result<Output> {
+    run_unless(is_interrupted, command, input, limit)
+}
+
+/// Like [`output_within`], also after an interruption: for commands that must not end halfway.
+///
+/// # Errors
+/// See [`output_within`]; it is never an interruption.
+pub fn complete_within(command: &mut Command, input: &[u8], limit: Duration) -> io::Result<Output> {
+    command.stdin(if input.is_empty() { Stdio::null() } else { Stdio::piped() });
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    run_unless(|| false, command, input, limit)
+}
+
+fn run_unless(
+    is_interrupted: impl Fn() -> bool,
+    command: &mut Command,
+    input: &[u8],
+    limit: Duration,
+) -> io::Result<Output> {
     let mut group = Group::start(command)?;
     let mut streams = Streams::of(&mut group.leader)?;
     let exited = pidfd_open(Pid::from_child(&group.leader), PidfdFlags::empty())?;
@@ -345,6 +364,8 @@ mod tests {
         let mut command = shell("sleep 1000 & echo \"\nchild $!\" >&2; wait");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::inherit());
         println!("\nended {}", run_within(&mut command, b"", PATIENCE).unwrap_err());
+        let output = complete_within(&mut shell("cat"), b"whole", PATIENCE).unwrap();
+        println!("then {}", String::from_utf8_lossy(&output.stdout));
     }
 
     /// Starts such a parent, and returns it with the ID of its grandchild and its standard output.
@@ -378,7 +399,7 @@ mod tests {
         let (mut parent, child, mut output) = parent("interrupted");
         let mut text = String::new();
         output.read_to_string(&mut text).unwrap();
-        assert!(text.contains("ended interrupted"), "{text}");
+        assert!(text.contains("ended interrupted\nthen whole\n"), "{text}");
         assert!(start.elapsed() < PATIENCE && gone_within(child, PATIENCE));
         assert!(parent.wait().unwrap().success());
     }
