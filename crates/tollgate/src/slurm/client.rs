@@ -1,15 +1,21 @@
 //! Commands of Slurm, in an environment without variables that change what they do.
 
 use std::ffi::OsStr;
-use std::io::{ErrorKind, Write};
+use std::io::ErrorKind;
 use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use machine::child::{complete_within, output_within};
 
 /// Prefixes of variables that set options of Slurm's commands. A shell within a job has them, of that job.
 const PREFIXES: [&str; 8] =
     ["SLURM_", "SLURMD_", "SBATCH_", "SALLOC_", "SRUN_", "SINFO_", "SQUEUE_", "SCONTROL_"];
 /// Variables that name the cluster's configuration.
 const KEPT: [&str; 3] = ["SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT"];
+
+/// Time limit of a command. Slurm's own limit of an answer is 10 s, and `sbatch` repeats its request.
+const MAX_TIME: Duration = Duration::from_secs(180);
 
 /// Maximum length of quoted output, in characters.
 const MAX_QUOTED: usize = 200;
@@ -94,10 +100,24 @@ fn command(name: &'static str) -> Command {
     command
 }
 
-/// Runs a command; returns what it printed.
-fn run(name: &'static str, arguments: &[&str]) -> Result<String, SlurmError> {
-    let output = command(name).args(arguments).stdin(Stdio::null()).output();
-    printed(name, output.map_err(|why| SlurmError::Missing(name, why))?)
+/// Runs a command that changes nothing; returns what it printed. An interruption by the user ends it.
+fn ask(name: &'static str, arguments: &[&str]) -> Result<String, SlurmError> {
+    let output = output_within(command(name).args(arguments), b"", MAX_TIME);
+    printed(name, output.map_err(|why| not_run(name, why))?)
+}
+
+/// Runs a command to its end, also if the user interrupts: otherwise it is unknown what it did.
+fn change(name: &'static str, arguments: &[&str]) -> Result<String, SlurmError> {
+    let output = complete_within(command(name).args(arguments), b"", MAX_TIME);
+    printed(name, output.map_err(|why| not_run(name, why))?)
+}
+
+fn not_run(name: &'static str, why: std::io::Error) -> SlurmError {
+    match why.kind() {
+        ErrorKind::Interrupted => SlurmError::Interrupted,
+        ErrorKind::TimedOut => SlurmError::Refused(Refused { command: name, why: why.to_string() }),
+        _ => SlurmError::Missing(name, why),
+    }
 }
 
 fn printed(name: &'static str, output: Output) -> Result<String, SlurmError> {
@@ -117,22 +137,30 @@ fn without_prefix(name: &str, line: &str) -> String {
     line.strip_prefix("error: ").unwrap_or(line).to_owned()
 }
 
-/// Runs `scontrol`.
+/// Runs `scontrol` to show something.
+pub(super) fn show(arguments: &[&str]) -> Result<String, SlurmError> {
+    ask("scontrol", &[&["show"], arguments].concat())
+}
+
+/// Runs `scontrol` to change something.
 pub(super) fn scontrol(arguments: &[&str]) -> Result<String, SlurmError> {
-    run("scontrol", arguments)
+    change("scontrol", arguments)
 }
 
 /// Runs `sinfo`.
 pub(super) fn sinfo(arguments: &[&str]) -> Result<String, SlurmError> {
-    run("sinfo", arguments)
+    ask("sinfo", arguments)
 }
 
-/// Cancels a job. An error is ignored: another one is reported.
-pub(super) fn scancel(job: u32) {
-    let _ = run("scancel", &[&job.to_string()]);
+/// Cancels all jobs with a name. An error is ignored: another one is reported.
+pub(super) fn cancel(name: &str) {
+    let _ = change("scancel", &[&format!("--name={name}")]);
 }
 
 /// Submits a job with the script; returns its ID.
+///
+/// # Errors
+/// Returns why it is not known that there is such a job: there may be one, e.g. if the answer of the controller was lost.
 pub(super) fn sbatch(options: &[String], script: &str) -> Result<u32, SlurmError> {
     const NAME: &str = "sbatch";
     let mut command = command(NAME);
@@ -141,59 +169,21 @@ pub(super) fn sbatch(options: &[String], script: &str) -> Result<u32, SlurmError
         Some(language) => command.env("LC_ALL", language),
         None => command.env_remove("LC_ALL"),
     };
-    let child = command
-        .args(options)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn();
-    let mut child = child.map_err(|why| SlurmError::Missing(NAME, why))?;
-    if let Some(mut input) = child.stdin.take() {
-        // If it refuses its options it does not read the script; its message states why.
-        let _ = input.write_all(script.as_bytes());
-    }
-    let output = child.wait_with_output().map_err(|why| SlurmError::Missing(NAME, why))?;
-    let text = printed(NAME, output)?;
-    job_id(&text).ok_or_else(|| {
-        // An option of the user may change what it prints: the job must not stay.
-        mentioned_job(&text).into_iter().for_each(scancel);
-        let text = text.trim().chars().take(MAX_QUOTED).collect();
-        SlurmError::Output(NAME, text)
-    })
+    // If it refuses its options it does not read the script; its message states why.
+    let output = complete_within(command.args(options), script.as_bytes(), MAX_TIME);
+    let text = printed(NAME, output.map_err(|why| not_run(NAME, why))?)?;
+    job_id(&text)
+        .ok_or_else(|| SlurmError::Output(NAME, text.trim().chars().take(MAX_QUOTED).collect()))
 }
 
-/// Returns the ID in a text like 'Submitted batch job 12'.
-fn mentioned_job(text: &str) -> Option<u32> {
-    let mut words = text.split_whitespace().skip_while(|word| *word != "job").skip(1);
-    words.next()?.parse().ok()
-}
-
-/// Checks that the options of the user are options, and that they do not replace the job: a word without `-` would be
-/// another script.
-pub(super) fn check_options(options: &[String]) -> Result<(), SlurmError> {
-    for option in options {
-        let name = option.split('=').next().unwrap_or_default();
-        let refused = |why: &str| Err(SlurmError::Option(format!("--sbatch '{option}': {why}")));
-        if name.len() < 2 || !name.starts_with('-') || name == "--" {
-            return refused("not an option; write it as one word, e.g. --sbatch=--account=physics");
-        }
-        // sbatch accepts the start of a name.
-        let is_start_of = |long: &str| name.len() > 3 && long.starts_with(name);
-        if is_start_of("--wrap") || is_start_of("--test-only") {
-            return refused("it replaces the job; omit it");
-        }
-    }
-    Ok(())
-}
-
-/// Parses what `sbatch --parsable` prints: the ID, and perhaps the name of the cluster.
+/// Parses what `sbatch --parsable` prints: the ID. With the name of a cluster it is not an ID of this one.
 fn job_id(text: &str) -> Option<u32> {
-    text.trim().split(';').next()?.parse().ok()
+    text.trim().parse().ok()
 }
 
 /// Returns the maximum number of tasks of an array.
 pub(super) fn max_array_size() -> Result<usize, SlurmError> {
-    let config = scontrol(&["show", "config"])?;
+    let config = show(&["config"])?;
     array_size(&config).ok_or_else(|| SlurmError::Output("scontrol", "no MaxArraySize".into()))
 }
 
@@ -221,9 +211,8 @@ mod tests {
 
     #[test]
     fn outputs_are_parsed() {
-        assert_eq!(mentioned_job("sbatch: Submitted batch job 12 on x\n"), Some(12));
-        assert_eq!(mentioned_job("no job"), None);
-        assert_eq!((job_id("12\n"), job_id("12;other\n"), job_id("x")), (Some(12), Some(12), None));
+        // Job 12 of another cluster is not job 12 of this one.
+        assert_eq!((job_id("12\n"), job_id("12;other\n"), job_id("x")), (Some(12), None, None));
         let config = "Configuration data\nMaxArraySize            = 1001\nMaxDBDMsgs = 1\n";
         assert_eq!((array_size(config), array_size("")), (Some(1001), None));
         let line = "sbatch: error: Batch job submission failed: Invalid partition name specified";
@@ -233,26 +222,9 @@ mod tests {
         );
     }
 
-    #[test]
-    fn options_that_replace_the_job_are_refused() {
-        let check = |option: &str| check_options(&[option.to_owned()]).map_err(|it| it.to_string());
-        for option in
-            ["--account=x", "-Ax", "-A x", "--time=30", "--wait", "--wckey=x", "--tmp=1", "-W"]
-        {
-            assert_eq!(check(option), Ok(()), "{option}");
-        }
-        for option in ["/path/x.sh", "x", "", "-", "--"] {
-            assert!(check(option).unwrap_err().contains("not an option; "), "{option}");
-        }
-        for option in ["--wrap=true", "--wrap", "--wra=x", "--test-only", "--test", "--te"] {
-            assert!(check(option).unwrap_err().contains("it replaces the job"), "{option}");
-        }
-    }
-
     proptest! {
         #[test]
         fn no_text_makes_a_parser_panic(text in any::<String>()) {
-            let _ = mentioned_job(&text);
             let _ = (job_id(&text), array_size(&text), without_prefix("sbatch", &text));
         }
     }

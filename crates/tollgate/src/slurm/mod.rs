@@ -6,16 +6,19 @@
 mod client;
 mod jobs;
 mod nodes;
+mod options;
 mod script;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use lab::format::random_id;
+
 pub(crate) use client::SlurmError;
 pub(crate) use jobs::{Job, Outcome};
 pub(crate) use script::run_arguments;
 
-use client::{Refused, max_array_size, scancel, scontrol};
+use client::{Refused, cancel, max_array_size, scontrol};
 
 /// Folder of the logs of jobs in the results folder.
 const LOGS: &str = "slurm";
@@ -68,7 +71,7 @@ impl Submitted {
     pub(crate) fn jobs(&self, before: &[Job]) -> Result<Vec<Job>, SlurmError> {
         let mut all = Vec::new();
         for (array, nodes) in self.arrays.iter().zip(&self.nodes) {
-            let text = match scontrol(&["show", "job", "--oneliner", &array.to_string()]) {
+            let text = match client::show(&["job", "--oneliner", &array.to_string()]) {
                 // It forgot all tasks.
                 Err(SlurmError::Refused(Refused { why, .. })) if why.contains("Invalid job id") => {
                     String::new()
@@ -85,9 +88,9 @@ impl Submitted {
     }
 }
 
-/// Submits a job for each chosen node. If one is refused, those before it are cancelled.
+/// Submits a job for each chosen node. If one is refused, or the user interrupts, all are cancelled.
 pub(crate) fn submit(request: &Request<'_>) -> Result<Submitted, SlurmError> {
-    client::check_options(request.options)?;
+    options::check(request.options)?;
     // Before anything is created.
     script::of_job(request, &request.results.join(LOGS))?;
     let known = nodes::of_partition(request.partition)?;
@@ -99,24 +102,31 @@ pub(crate) fn submit(request: &Request<'_>) -> Result<Submitted, SlurmError> {
     std::fs::create_dir_all(&logs).map_err(|why| SlurmError::Folder(logs.clone(), why))?;
     let script = script::of_job(request, &logs)?;
     let mut submitted = Submitted { arrays: Vec::new(), nodes: Vec::new(), waiting, logs };
-    for nodes in nodes.chunks(max_array_size()?.max(1)) {
-        let result = submit_array(request, &script, nodes, &submitted.logs, &mut submitted.arrays);
-        if let Err(why) = result {
-            submitted.arrays.iter().for_each(|array| scancel(*array));
-            return Err(why);
-        }
+    let max_tasks = max_array_size()?.max(1);
+    // By it, a job is cancelled whose ID is unknown.
+    let name = format!("tollgate-{}", random_id());
+    let result = submit_arrays(request, &script, &name, nodes.chunks(max_tasks), &mut submitted);
+    result.inspect_err(|_| cancel(&name))?;
+    Ok(submitted)
+}
+
+/// Submits an array for each part of the nodes, and releases all of them.
+fn submit_arrays<'n>(
+    request: &Request<'_>,
+    script: &str,
+    name: &str,
+    parts: impl Iterator<Item = &'n [String]>,
+    submitted: &mut Submitted,
+) -> Result<(), SlurmError> {
+    for nodes in parts {
+        let id = submit_array(request, script, name, nodes, &submitted.logs)?;
+        submitted.arrays.push(id);
         submitted.nodes.push(nodes.to_vec());
     }
-    // Only now, so that either all jobs start or none.
-    for array in &submitted.arrays {
-        let released =
-            check_interrupted(request).and_then(|()| scontrol(&["release", &array.to_string()]));
-        if let Err(why) = released {
-            submitted.arrays.iter().for_each(|array| scancel(*array));
-            return Err(why);
-        }
-    }
-    Ok(submitted)
+    // Only now, and by one command, so that either all jobs start or none.
+    check_interrupted(request)?;
+    scontrol(&["release", &submitted.ids()])?;
+    check_interrupted(request)
 }
 
 /// Returns an error if the user interrupted the submission.
@@ -127,16 +137,16 @@ fn check_interrupted(request: &Request<'_>) -> Result<(), SlurmError> {
     }
 }
 
-/// Submits an array that is held, adds it to `arrays`, and binds each task to its node.
+/// Submits an array that is held, and binds each task to its node. Returns the ID of the array.
 fn submit_array(
     request: &Request<'_>,
     script: &str,
+    name: &str,
     nodes: &[String],
     logs: &Path,
-    arrays: &mut Vec<u32>,
-) -> Result<(), SlurmError> {
+) -> Result<u32, SlurmError> {
+    check_interrupted(request)?;
     let mut options = request.options.to_vec();
-    // After the user's options, of which the last one counts.
     options.extend([
         "--parsable".into(),
         "--hold".into(),
@@ -147,18 +157,18 @@ fn submit_array(
         "--mem=0".into(),
         "--requeue".into(),
         "--open-mode=append".into(),
-        "--export=ALL".into(),
-        "--job-name=tollgate".into(),
+        // The token with which Slurm's commands log in is not for the jobs.
+        "--export=ALL,SLURM_JWT=".into(),
+        format!("--job-name={name}"),
         format!("--chdir={}", request.folder.display()),
         // A '%' starts a placeholder.
         format!("--output={}/%A_%a.log", logs.display().to_string().replace('%', "%%")),
     ]);
     options.extend(request.partition.map(|name| format!("--partition={name}")));
     let id = client::sbatch(&options, script)?;
-    arrays.push(id);
     for (task, node) in nodes.iter().enumerate() {
         check_interrupted(request)?;
         scontrol(&["update", &format!("JobId={id}_{task}"), &format!("ReqNodeList={node}")])?;
     }
-    Ok(())
+    Ok(id)
 }

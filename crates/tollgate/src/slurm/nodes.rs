@@ -2,7 +2,7 @@
 
 use lab::format::count;
 
-use super::client::{SlurmError, scontrol, sinfo};
+use super::client::{SlurmError, show, sinfo};
 
 /// States in which a node runs jobs or will, in the order of preference.
 const USABLE: [&str; 6] = ["idle", "planned", "completing", "mixed", "allocated", "reserved"];
@@ -84,7 +84,7 @@ pub(super) fn expand(list: &str) -> Result<Vec<String>, SlurmError> {
             "--nodelist: '{list}' names no node; use e.g. 'n[1-8]'"
         )));
     }
-    let text = scontrol(&["show", "hostnames", list])?;
+    let text = show(&["hostnames", list])?;
     let mut names: Vec<String> = Vec::new();
     for name in text.lines().map(str::trim).filter(|name| !name.is_empty()) {
         if !names.iter().any(|known| known == name) {

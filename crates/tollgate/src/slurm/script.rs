@@ -21,7 +21,7 @@ pub(super) fn of_job(request: &Request<'_>, logs: &Path) -> Result<String, Slurm
         None => Err(SlurmError::Path(path.to_owned())),
     };
     let mut script = format!(
-        "#!/bin/sh\n# Measures on one node, for 'tollgate run --slurm'.\nresults={}/\"$SLURMD_NODENAME\"\n\
+        "#!/bin/sh\n# Measures on one node, for 'tollgate run --slurm'.\nunset SLURM_JWT\nresults={}/\"$SLURMD_NODENAME\"\n\
          mkdir -p \"$results\" || exit 1\nfresh=\nended={}/{}\nrm -f \"$ended\"\n",
         quote(&request.results)?,
         quote(logs)?,
@@ -202,6 +202,20 @@ mod tests {
             let kept = std::fs::read_to_string(&status).unwrap();
             assert_eq!(kept, format!("{expected}\n"));
         }
+    }
+
+    #[test]
+    fn a_job_does_not_see_the_token_of_the_commands() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = "/usr/bin/env".into();
+        let words = vec!["sh".to_owned(), "-c".into(), "env".into()];
+        let request = Request { program, ..request(folder.path(), words, false) };
+        let script = of_job(&request, folder.path()).unwrap();
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &script]).env("SLURMD_NODENAME", "n1").env("SLURM_ARRAY_JOB_ID", "7");
+        let output = shell.env("SLURM_JWT", "secret").output().unwrap();
+        let seen = String::from_utf8(output.stdout).unwrap();
+        assert!(seen.contains("SLURMD_NODENAME=n1") && !seen.contains("SLURM_JWT"), "{seen}");
     }
 
     #[test]
