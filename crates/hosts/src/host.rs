@@ -19,8 +19,16 @@ use crate::ssh::Connection;
 pub struct SshHost {
     connection: Connection,
     program: Arc<Program>,
-    /// The programs there that were checked, by their path on this machine; `None` is this program.
-    installed: Mutex<BTreeMap<Option<PathBuf>, Installed>>,
+    checked: Mutex<Checked>,
+}
+
+/// The programs on a host that were checked by the present connection: after a break they may be gone, or replaced.
+#[derive(Default)]
+struct Checked {
+    /// How often the connection was opened until then.
+    openings: u32,
+    /// By their path on this machine; `None` is this program.
+    installed: BTreeMap<Option<PathBuf>, Installed>,
 }
 
 impl SshHost {
@@ -29,7 +37,7 @@ impl SshHost {
     /// # Errors
     /// Returns one line if there is no private folder for the connection.
     pub fn new(host: Host, program: Arc<Program>) -> Result<Self, HostError> {
-        Ok(Self { connection: Connection::new(host)?, program, installed: Mutex::default() })
+        Ok(Self { connection: Connection::new(host)?, program, checked: Mutex::default() })
     }
 
     /// Returns its connection.
@@ -37,7 +45,7 @@ impl SshHost {
         &self.connection
     }
 
-    /// Connects unless there is a connection, and installs the program unless it was checked before.
+    /// Connects unless there is a connection, and installs the program unless this connection has checked it.
     ///
     /// # Errors
     /// Returns why the host cannot be reached or used.
@@ -48,9 +56,13 @@ impl SshHost {
     /// As [`prepare`](Self::prepare), with another program of this machine if one is given.
     fn prepare_program(&self, program: Option<&Path>) -> Result<Installed, HostError> {
         self.connection.open()?;
-        let mut installed = self.installed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut checked = self.checked.lock().unwrap_or_else(PoisonError::into_inner);
+        let openings = self.connection.openings();
+        if checked.openings != openings {
+            *checked = Checked { openings, ..Checked::default() };
+        }
         let key = program.map(Path::to_owned);
-        if let Some(installed) = installed.get(&key) {
+        if let Some(installed) = checked.installed.get(&key) {
             return Ok(installed.clone());
         }
         let found = match program {
@@ -65,7 +77,7 @@ impl SshHost {
                 program.install_here(&self.connection)?
             }
         };
-        installed.insert(key, found.clone());
+        checked.installed.insert(key, found.clone());
         Ok(found)
     }
 

@@ -10,10 +10,10 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use machine::child::{die_with_parent, is_interrupted, run_within, wait_within};
+use machine::child::{complete_within, die_with_parent, is_interrupted, run_within, wait_within};
 use machine::user;
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -22,9 +22,12 @@ use crate::error::{HostError, last_line};
 use crate::script;
 
 /// Options that the user's configuration does not change.
-const OPTIONS: [&str; 12] = [
+const OPTIONS: [&str; 14] = [
     "BatchMode=yes",
     "StrictHostKeyChecking=yes",
+    // Either would accept a key that is not among the known ones.
+    "VerifyHostKeyDNS=no",
+    "NoHostAuthenticationForLocalhost=no",
     "UpdateHostKeys=no",
     "ConnectTimeout=10",
     // A dead connection is noticed after 15 s, before the worker's time limit for a sample.
@@ -37,12 +40,18 @@ const OPTIONS: [&str; 12] = [
     "RemoteCommand=none",
     "RequestTTY=no",
 ];
+/// Options likewise, of OpenSSH 8.7 and later: an older client does not know them, and its configuration has none of them.
+const NEWER_OPTIONS: [&str; 2] = ["ForkAfterAuthentication=no", "StdinNull=no"];
+/// Likewise, for commands: the master has no session.
+const SESSION: &str = "SessionType=default";
 /// The exit status of `ssh` if it fails itself.
 const SSH_FAILED: i32 = 255;
 /// The maximum time of a connection, with the login.
 const MAX_CONNECT: Duration = Duration::from_secs(30);
 /// How often a new connection is checked.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
+/// The time limit of a call of `ssh` that makes no connection.
+const MAX_LOCAL: Duration = Duration::from_secs(10);
 /// The time for `ssh` to close a connection.
 const MAX_CLOSE: Duration = Duration::from_secs(1);
 /// The maximum length of a socket's path, in bytes: the limit of Linux less what `ssh` appends while it creates it.
@@ -55,6 +64,8 @@ pub struct Connection {
     host: Host,
     socket: PathBuf,
     master: Mutex<Option<Master>>,
+    /// How often it was opened.
+    openings: AtomicU32,
 }
 
 /// The process of `ssh` that keeps a connection open.
@@ -80,7 +91,7 @@ impl Connection {
     }
 
     fn at(host: Host, socket: PathBuf) -> Self {
-        Self { host, socket, master: Mutex::new(None) }
+        Self { host, socket, master: Mutex::new(None), openings: AtomicU32::new(0) }
     }
 
     /// Returns its host.
@@ -91,6 +102,11 @@ impl Connection {
     /// Returns the process that keeps it open.
     pub fn process(&self) -> Option<u32> {
         self.lock().as_ref().map(|master| master.process.id())
+    }
+
+    /// Returns how often it was opened: what was found there before may have changed since.
+    pub(crate) fn openings(&self) -> u32 {
+        self.openings.load(Ordering::Relaxed)
     }
 
     /// Opens the connection unless it is open. It ends with the thread that opens it.
@@ -122,12 +138,16 @@ impl Connection {
             std::thread::sleep(POLL_INTERVAL);
         }
         *master = Some(opened);
+        self.openings.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 
     /// Returns the command that runs a script of `/bin/sh` there. The connection must be open.
     pub fn command(&self, script: &str) -> Command {
         let mut command = self.ssh("no");
+        if knows_newer_options() {
+            command.args(["-o", SESSION]);
+        }
         command.args(["--", &self.host.ssh]).arg(script::command(&self.host.environment, script));
         command
     }
@@ -163,7 +183,14 @@ impl Connection {
 
     /// Closes the connection, and with it all commands there.
     pub fn close(&self) {
-        *self.lock() = None;
+        let mut master = self.lock();
+        if self.socket.exists() {
+            // Whichever process holds the connection, e.g. if a wrapper of ssh started it.
+            let mut command = self.ssh("no");
+            command.args(["-O", "exit", "--", &self.host.ssh]);
+            let _ = complete_within(&mut command, &[], MAX_CLOSE);
+        }
+        *master = None;
         let _ = fs::remove_file(&self.socket);
     }
 
@@ -194,6 +221,11 @@ impl Connection {
         OPTIONS.iter().for_each(|option| {
             command.args(["-o", option]);
         });
+        if knows_newer_options() {
+            NEWER_OPTIONS.iter().for_each(|option| {
+                command.args(["-o", option]);
+            });
+        }
         command.args(["-o", &format!("ControlMaster={is_master}"), "-o", "ControlPersist=no"]);
         // ssh expands % in it.
         let socket = self.socket.to_string_lossy().replace('%', "%%");
@@ -244,6 +276,21 @@ impl Drop for Master {
             let _ = self.process.wait();
         }
     }
+}
+
+/// Returns whether the client knows [`NEWER_OPTIONS`]. `IgnoreUnknown` would replace that of the user's configuration.
+fn knows_newer_options() -> bool {
+    static KNOWS: OnceLock<bool> = OnceLock::new();
+    *KNOWS.get_or_init(|| {
+        let mut command = Command::new("ssh");
+        // -G prints the configuration and does not connect.
+        command.args(["-G", "-F", "none", "-o", SESSION]);
+        NEWER_OPTIONS.iter().for_each(|option| {
+            command.args(["-o", option]);
+        });
+        let output = complete_within(command.arg("localhost"), &[], MAX_LOCAL);
+        output.is_ok_and(|output| output.status.success())
+    })
 }
 
 /// Reads to the end and keeps the start.
@@ -350,6 +397,8 @@ mod tests {
         let options = [
             "BatchMode=yes",
             "StrictHostKeyChecking=yes",
+            "VerifyHostKeyDNS=no",
+            "NoHostAuthenticationForLocalhost=no",
             "ControlMaster=no",
             "ControlPath=/run/x%%y",
         ];

@@ -26,7 +26,9 @@ fn an_unknown_host_key_is_never_accepted() {
     let client = sshd.file("ssh_config");
     // A user's configuration that accepts any key changes nothing.
     let text = fs::read_to_string(&client).unwrap();
-    fs::write(&client, format!("{text} StrictHostKeyChecking no\n")).unwrap();
+    let accepting =
+        " StrictHostKeyChecking no\n NoHostAuthenticationForLocalhost yes\n VerifyHostKeyDNS yes\n";
+    fs::write(&client, format!("{text}{accepting}")).unwrap();
     let known = fs::read_to_string(sshd.file("known_hosts")).unwrap();
     fs::write(sshd.file("known_hosts"), "").unwrap();
     let line = refusal(&bench, 1);
@@ -45,6 +47,30 @@ fn an_unknown_host_key_is_never_accepted() {
     assert!(output.starts_with("dut: its host key is not the one"), "{output}");
     bench.wait_for_no_processes(TIMEOUT);
     assert!(!Sshd::cache(&bench).exists());
+}
+
+#[test]
+fn a_configuration_of_sessions_changes_nothing() {
+    let bench = Bench::new();
+    let Some(sshd) = Sshd::start(&bench, "a configuration of sessions") else { return };
+    let client = sshd.file("ssh_config");
+    let text = fs::read_to_string(&client).unwrap();
+    for line in [
+        "SessionType none",
+        "SessionType subsystem",
+        "StdinNull yes",
+        "ForkAfterAuthentication yes",
+        "ControlPersist yes",
+        "RequestTTY force",
+        "RemoteCommand true",
+        "IgnoreUnknown Other\n Other yes",
+    ] {
+        fs::write(&client, format!("{text} {line}\n")).unwrap();
+        let (output, errors) = exits(&bench, &["hosts", "check"], 0);
+        assert!(output.starts_with("dut: ready, "), "{line}: {output}{errors}");
+        bench.wait_for_no_processes(TIMEOUT);
+        assert_eq!(sshd.connections(), Vec::<u32>::new(), "{line}");
+    }
 }
 
 #[test]
