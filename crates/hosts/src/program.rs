@@ -17,6 +17,20 @@ const MAX_COPY: Duration = Duration::from_secs(1000);
 /// The function of a shell that tells whether a file or folder is no link, belongs to the user, and is not writable by others.
 const IS_PRIVATE: &str = "is_private() { [ ! -L \"$1\" ] && [ -O \"$1\" ] && \
      [ -z \"$(find \"$1\" -prune \\( -perm -020 -o -perm -002 \\))\" ]; }";
+/// The function of a shell that checks a folder and all above it, also those of links, as the artefact cache does: another user
+/// must not be able to replace one. Folders that do not exist yet are created by the user.
+const CHECK_PATH: &str = "check_path() { at=; rest=$1/; links=0; is_safe / || return 1; \
+     while [ -n \"$rest\" ]; do name=${rest%%/*}; rest=${rest#*/}; \
+     case $name in '' | .) continue;; ..) at=${at%/*}; continue;; esac; \
+     [ -e \"$at/$name\" ] || [ -L \"$at/$name\" ] || return 0; is_safe \"$at/$name\" || return 1; \
+     if [ -L \"$at/$name\" ]; then links=$((links + 1)); \
+     [ $links -le 40 ] || { echo \"$1: too many links\" >&2; return 1; }; target=$(readlink \"$at/$name\"); \
+     case $target in /*) at=;; esac; rest=$target/$rest; else at=$at/$name; fi; done; }; \
+     is_safe() { [ -n \"$(find \"$1\" -prune \\( -user \"$(id -u)\" -o -user 0 \\) \
+     \\( ! -type d -o -perm -1000 -o ! -perm -020 ! -perm -002 \\))\" ] || \
+     { echo \"another user may replace what is in $1; correct its owner or mode, e.g. with 'chmod go-w'\" >&2; return 1; }; }";
+/// How old what an interrupted copy left is before it is removed, in minutes: longer than a copy may take.
+const OLD_COPY: u32 = 30;
 /// The systems on which the program runs, as `uname -sm` states them.
 const SYSTEM: &str = "Linux x86_64";
 
@@ -129,7 +143,8 @@ impl Program {
     fn check_script(&self) -> String {
         let Self { digest, .. } = self;
         format!(
-            "set -eu; {}; {IS_PRIVATE}; path=$folder/{digest}/tollgate; state=absent; \
+            "set -eu; {}; {IS_PRIVATE}; {CHECK_PATH}; check_path \"${{folder%/*}}\"; \
+             path=$folder/{digest}/tollgate; state=absent; \
              if is_private \"$folder\" && is_private \"$folder/{digest}\" && is_private \"$path\" && \
              [ -x \"$path\" ] && echo \"{digest}  $path\" | sha256sum -c --status; then state=present; fi; \
              echo {MARK}system=$(uname -sm); echo {MARK}state=$state; echo \"{MARK}path=$path\"",
@@ -143,14 +158,16 @@ impl Program {
     fn copy_script(&self) -> String {
         let Self { digest, .. } = self;
         format!(
-            "set -eu; umask 077; {}; {IS_PRIVATE}; mkdir -p \"$folder\"; \
+            "set -eu; umask 077; {}; {IS_PRIVATE}; {CHECK_PATH}; check_path \"${{folder%/*}}\"; mkdir -p \"$folder\"; \
              for one in \"$folder\" \"$folder/{digest}\"; do \
              [ -e \"$one\" ] || [ -L \"$one\" ] || mkdir \"$one\"; \
              if [ -L \"$one\" ] || [ ! -d \"$one\" ] || [ ! -O \"$one\" ]; then \
              echo \"$one is a link, or not your folder; remove it\" >&2; exit 1; fi; \
              is_private \"$one\" || chmod 700 \"$one\"; done; \
-             [ ! -d \"$folder/{digest}/tollgate\" ] || rm -rf -- \"$folder/{digest}/tollgate\"; copy=$folder/{digest}/copy.$$; \
-             trap \"rm -f \\\"\\$copy\\\"\" EXIT; trap \"exit 1\" HUP INT TERM; cat > \"$copy\"; \
+             [ ! -d \"$folder/{digest}/tollgate\" ] || rm -rf -- \"$folder/{digest}/tollgate\"; copy=; \
+             find \"$folder\" -type f -name \"copy.*\" -mmin +{OLD_COPY} -exec rm -f -- {{}} + || :; \
+             trap \"rm -f \\\"\\$copy\\\"\" EXIT; trap \"exit 1\" HUP INT TERM PIPE; \
+             copy=$(mktemp \"$folder/{digest}/copy.XXXXXX\"); cat > \"$copy\"; \
              echo \"{digest}  $copy\" | sha256sum -c --status || {{ echo \"the copy is damaged\" >&2; exit 1; }}; \
              chmod 700 \"$copy\"; mv -f \"$copy\" \"$folder/{digest}/tollgate\"",
             set_folder()
@@ -293,6 +310,67 @@ mod tests {
         fs::write(&file, "").unwrap();
         let output = run(&file, &program.copy_script(), b"content");
         assert!(!output.status.success());
+    }
+
+    #[test]
+    fn an_interrupted_copy_leaves_nothing() {
+        let cache = tempfile::tempdir().unwrap();
+        let program = Program::of(b"content".to_vec());
+        let folder = cache.path().join("tollgate/programs").join(&program.digest);
+        let left = || fs::read_dir(&folder).unwrap().map(|it| it.unwrap().file_name());
+        // The connection is lost: its standard input ends, and nothing reads its messages.
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", &program.copy_script()]).env("XDG_CACHE_HOME", cache.path());
+        let mut child = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stderr.take());
+        child.stdin.take().unwrap().write_all(b"con").unwrap();
+        assert!(!child.wait().unwrap().success());
+        assert_eq!(left().count(), 0);
+        // An earlier version, or one that was killed, left copies; another lab may be making one.
+        let hours = std::time::Duration::from_secs(2 * 3600);
+        for (name, age) in [("copy.123", hours), ("copy.new", std::time::Duration::ZERO)] {
+            let file = fs::File::create(folder.join(name)).unwrap();
+            file.set_modified(std::time::SystemTime::now() - age).unwrap();
+        }
+        assert!(run(cache.path(), &program.copy_script(), b"content").status.success());
+        let mut names: Vec<_> = left().collect();
+        names.sort();
+        assert_eq!(names, ["copy.new", "tollgate"]);
+    }
+
+    #[test]
+    fn a_folder_above_that_others_can_replace_is_refused() {
+        let root = tempfile::tempdir().unwrap();
+        let home = root.path().join("home");
+        let cache = home.join("my cache");
+        fs::create_dir_all(&cache).unwrap();
+        let program = Program::of(b"#!/bin/sh\necho tollgate 1\n".to_vec());
+        let set = |path: &Path, mode| {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap()
+        };
+        let copy = || run(&cache, &program.copy_script(), &program.content);
+        assert!(copy().status.success());
+        let tollgate = cache.join("tollgate");
+        for folder in [&home, &cache, &tollgate] {
+            for open in [0o777, 0o770, 0o702] {
+                set(folder, open);
+                for output in [copy(), run(&cache, &program.check_script(), &[])] {
+                    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+                    let expected = format!("replace what is in {}; correct", folder.display());
+                    assert!(!output.status.success() && errors.contains(&expected), "{errors}");
+                }
+            }
+            set(folder, 0o1777);
+            assert_eq!(state(&cache, &program), "present", "a sticky folder");
+            set(folder, 0o755);
+        }
+        // By a link: the folders that it names count.
+        let link = root.path().join("link");
+        symlink("home/my cache", &link).unwrap();
+        assert_eq!(state(&link, &program), "present");
+        set(&home, 0o777);
+        let output = run(&link, &program.check_script(), &[]);
+        assert!(!output.status.success(), "{output:?}");
     }
 
     #[test]
