@@ -313,18 +313,30 @@ def has_failed(sample):
     return "error" in sample and not is_absence(sample) and error_kind(sample) != "void"
 
 
-def core_hertz(sample):
-    return (sample["clock"]["core_before"] + sample["clock"]["core_after"]) / 2
+def clock_of(sample, metric):
+    """The clock of what measured a metric, and its environment: those of the role that has it, if roles share the sample."""
+    own = sample.get("clock"), sample["environment"]
+    for role, part in sample.get("parts", {}).items():
+        if role != "guest" and metric in part.get("values", {}):
+            if part["environment"] != sample["environment"]:
+                return part.get("clock"), part["environment"]
+            return part.get("clock", own[0]), own[1]
+    return own
+
+
+def core_hertz(clock):
+    return (clock["core_before"] + clock["core_after"]) / 2
 
 
 def recorded(sample, metric, unit):
     """The value of a metric in its own unit, in ticks or in core cycles; the sample may be void."""
     value = sample.get("values", {}).get(metric)
-    if value is None or (unit != "own" and "clock" not in sample):
-        return None
-    if unit == "own":
+    if value is None or unit == "own":
         return value
-    return value * (sample["clock"]["tsc_hertz"] if unit == "ticks" else core_hertz(sample)) / 1e9
+    clock, _ = clock_of(sample, metric)
+    if clock is None:
+        return None
+    return value * (clock["tsc_hertz"] if unit == "ticks" else core_hertz(clock)) / 1e9
 
 
 def value_of(sample, metric, unit):
@@ -387,7 +399,7 @@ class Samples:
         self.limits = self.class_limits()
         self.best_rate = self.rate_alone()
         valid = (one for one in self.of_machine if is_valid(one) and "clock" in one)
-        self.drift = clock_drift([core_hertz(one) for one in valid])
+        self.drift = clock_drift([core_hertz(one["clock"]) for one in valid])
 
     def counted_boots(self):
         """The environments that count together, each with the ID of its boot."""
@@ -428,9 +440,13 @@ class Samples:
 
     def rate_alone(self):
         """The lowest of the highest rates of adds on which at least three samples and 1% agree within 2%."""
+        return self.best_of(one["clock"] for one in filter(is_valid, self.of_machine) if "clock" in one)
+
+    @staticmethod
+    def best_of(clocks):
         rates = []
-        for sample in filter(is_valid, self.of_machine):
-            ends = [sample.get("clock", {}).get(name) for name in ("issue_before", "issue_after")]
+        for clock in clocks:
+            ends = [clock.get(name) for name in ("issue_before", "issue_after")]
             rates += [max(end for end in ends if end is not None)] if any(e is not None for e in ends) else []
         rates.sort(reverse=True)
         agreeing = max(3, math.ceil(0.01 * len(rates)))
@@ -439,11 +455,16 @@ class Samples:
                 return rates[at + agreeing - 1]
         return rates[0] if rates else 0.0
 
-    def state(self, sample):
-        ends = [sample.get("clock", {}).get(name) for name in ("issue_before", "issue_after")]
+    def state(self, sample, metric):
+        clock, environment = clock_of(sample, metric)
+        ends = [(clock or {}).get(name) for name in ("issue_before", "issue_after")]
         if None in ends:
             return None
-        before, after = (end >= 0.95 * self.best_rate for end in ends)
+        best = self.best_rate
+        if environment != sample["environment"]:
+            parts = (part for one in filter(is_valid, self.of_machine) for part in one.get("parts", {}).values())
+            best = self.best_of(part["clock"] for part in parts if part["environment"] == environment and "clock" in part)
+        before, after = (end >= 0.95 * best for end in ends)
         return "alone" if before and after else "changed" if before or after else "shared"
 
     def metric(self, name):
@@ -468,7 +489,7 @@ class Samples:
             if value is not None:
                 rounds[number_] = Observation(
                     value, self.resolution(sample, metric, unit), self.cls(sample), sample["session"],
-                    self.state(sample), self.censored(sample, metric))
+                    self.state(sample, metric), self.censored(sample, metric))
         return rounds
 
     def observed(self, metric, unit):

@@ -111,7 +111,7 @@ impl OrderedPoint {
 
 /// The version of the messages. Raise it with every change of a message, of a sample or of an environment: programs of
 /// different builds can measure in one run only if their versions are equal.
-pub const PROTOCOL: u64 = 5;
+pub const PROTOCOL: u64 = 6;
 
 /// The first message of a worker.
 #[derive(Debug, Clone, PartialEq, Serialize)]

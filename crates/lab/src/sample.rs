@@ -90,6 +90,21 @@ impl Sample {
         self.error.is_none() && self.is_final()
     }
 
+    /// Returns the clock of what measured a metric, and the ID of its environment: those of the role that has it, if roles
+    /// share the sample.
+    pub(crate) fn clock_of(&self, metric: &str) -> Option<(Clock, &str)> {
+        let roles = self.parts.iter().filter(|(role, _)| *role != GUEST);
+        let part = roles.map(|(_, part)| part).find(|part| part.values.contains_key(metric));
+        match part {
+            Some(part) if part.environment != self.environment => {
+                Some((part.clock?, &part.environment))
+            }
+            // Samples of earlier versions have the clock of the first role only.
+            Some(Part { clock: Some(clock), .. }) => Some((*clock, &self.environment)),
+            Some(_) | None => Some((self.clock?, &self.environment)),
+        }
+    }
+
     /// Checks that the attempt, the times and the clocks are possible.
     ///
     /// # Errors
@@ -103,7 +118,8 @@ impl Sample {
                 return Err(format!("'{what}' is {time}"));
             }
         }
-        self.clock.map_or(Ok(()), |clock| clock.check_ranges())
+        let of_parts = self.parts.values().filter_map(|part| part.clock);
+        self.clock.into_iter().chain(of_parts).try_for_each(|clock| clock.check_ranges())
     }
 }
 
@@ -206,6 +222,9 @@ fn chains_differ() -> String {
     format!("the two fastest chains of the core clock differ by over {limit:.0}%")
 }
 
+/// The name of the part that a guest measured, in the sample of its host.
+pub(crate) const GUEST: &str = "guest";
+
 /// The part of a sample that one role, or a guest, measured.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Part {
@@ -219,6 +238,9 @@ pub struct Part {
     /// Counts of disturbances.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub noise: Option<machine::noise::NoiseDelta>,
+    /// The clocks of a role before and after it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock: Option<Clock>,
     /// Observed conditions.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub covariates: BTreeMap<String, Level>,

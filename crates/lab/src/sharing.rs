@@ -92,11 +92,14 @@ const AGREE: f64 = 0.02;
 /// enough samples agree. The rate of a sample is the higher of its two. If no rates agree, returns the highest; 0
 /// without rates.
 pub fn best_rate<'a>(samples: impl Iterator<Item = &'a Sample>) -> f64 {
-    let rate = |sample: &Sample| {
-        let clock = sample.clock?;
-        clock.issue_before.into_iter().chain(clock.issue_after).reduce(f64::max)
-    };
-    let mut rates: Vec<f64> = samples.filter(|one| one.is_valid()).filter_map(rate).collect();
+    best_rate_of(samples.filter(|one| one.is_valid()).filter_map(|sample| sample.clock))
+}
+
+/// Returns the same from the clocks of valid samples.
+pub(crate) fn best_rate_of(clocks: impl Iterator<Item = Clock>) -> f64 {
+    let rate =
+        |clock: Clock| clock.issue_before.into_iter().chain(clock.issue_after).reduce(f64::max);
+    let mut rates: Vec<f64> = clocks.filter_map(rate).collect();
     rates.sort_unstable_by(|a, b| b.total_cmp(a));
     let agreeing = MIN_AGREEING.max((AGREEING * rates.len() as f64).ceil() as usize);
     let few = rates.windows(agreeing).map(|few| (few[0], few[agreeing - 1]));

@@ -263,9 +263,11 @@ impl<'a> Worker<'a> {
                 environment: environment.into(),
                 values: sample.values.clone(),
                 noise: sample.noise,
+                // The sample keeps it.
+                clock: None,
                 covariates: sample.covariates.clone(),
             };
-            sample.parts.insert("guest".into(), part);
+            sample.parts.insert(GUEST.into(), part);
         }
         sample.host.clone_from(&self.origin.host);
         sample.environment.clone_from(&self.origin.environment);

@@ -13,6 +13,7 @@ use crate::experiment::Experiment;
 use crate::link::Origin;
 use crate::message::{Counter, HostData, Order, OrderedPoint};
 use crate::metric::Metric;
+use crate::point::Level;
 use crate::probe::empty_sample;
 use crate::sample::{Failure, Item, MAX_ATTEMPTS, Part, Sample};
 use crate::side;
@@ -316,7 +317,8 @@ fn join(roles: &[String], samples: Vec<Sample>, first_failed: Option<usize>) -> 
         error: None,
         ..samples.first()?.clone()
     };
-    let duplicate = duplicate_metric(roles, &samples);
+    let duplicate =
+        duplicate_metric(roles, &samples).or_else(|| differing_covariate(roles, &samples));
     for (index, (role, sample)) in roles.iter().zip(samples).enumerate() {
         add_role(&mut joined, role, sample, first_failed == Some(index));
     }
@@ -326,6 +328,7 @@ fn join(roles: &[String], samples: Vec<Sample>, first_failed: Option<usize>) -> 
     if let (None, Some(why)) = (&joined.error, duplicate) {
         joined.values.clear();
         joined.histograms.clear();
+        joined.covariates.clear();
         joined.error = Some(Failure::check(why));
     }
     Some(joined)
@@ -345,6 +348,23 @@ fn duplicate_metric(roles: &[String], samples: &[Sample]) -> Option<String> {
     None
 }
 
+/// Returns which covariate two roles sent with different levels, of which the joined sample could keep one only.
+fn differing_covariate(roles: &[String], samples: &[Sample]) -> Option<String> {
+    let mut sources: BTreeMap<&str, (&Level, &str)> = BTreeMap::new();
+    for (role, sample) in roles.iter().zip(samples) {
+        for (name, level) in &sample.covariates {
+            if let Some((other, by)) = sources.insert(name, (level, role))
+                && other != level
+            {
+                return Some(format!(
+                    "{by} and {role} sent different levels of the covariate '{name}'"
+                ));
+            }
+        }
+    }
+    None
+}
+
 /// Adds the sample of a role to the joined one. Its failure replaces that of other roles if it was the first.
 fn add_role(joined: &mut Sample, role: &str, sample: Sample, is_first_failed: bool) {
     // The joined sample belongs to the host of the first role.
@@ -357,6 +377,7 @@ fn add_role(joined: &mut Sample, role: &str, sample: Sample, is_first_failed: bo
         environment: sample.environment,
         values: sample.values.clone(),
         noise: sample.noise,
+        clock: sample.clock,
         covariates: sample.covariates.clone(),
     };
     joined.seconds = joined.seconds.max(sample.seconds);
@@ -378,6 +399,8 @@ fn add_role(joined: &mut Sample, role: &str, sample: Sample, is_first_failed: bo
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sample::Clock;
+    use crate::summary;
 
     fn roles() -> Vec<String> {
         ["nic", "application"].map(String::from).to_vec()
@@ -406,6 +429,47 @@ mod tests {
         let same = ["a", "a"].map(String::from);
         let joined = join(&same, vec![sample("sent"), sample("sent")], None).unwrap();
         assert!(joined.error.is_some(), "also if the roles have one name");
+    }
+
+    #[test]
+    fn each_role_keeps_its_clock_which_converts_its_metrics() {
+        let clock = |core: f64| {
+            let (core_before, core_after) = (core, core);
+            Some(Clock { tsc_hertz: 1e9, core_before, core_after, ..Clock::default() })
+        };
+        let on = |host: &str, metric: &str, core| Sample {
+            host: host.into(),
+            environment: host.into(),
+            clock: clock(core),
+            ..sample(metric)
+        };
+        let samples = vec![on("one", "sent", 1e9), on("two", "echoed", 3e9)];
+        let joined = join(&roles(), samples, None).unwrap();
+        assert_eq!(joined.clock, clock(1e9));
+        let of = |metric| joined.clock_of(metric).map(|(clock, by)| (clock.core_before, by));
+        assert_eq!((of("sent"), of("echoed")), (Some((1e9, "one")), Some((3e9, "two"))));
+        assert_eq!(summary::recorded(&joined, "echoed", summary::Unit::Cycles), Some(3.0));
+        // Earlier versions kept the clock of the first role only, which is none of another host.
+        let mut earlier = joined.clone();
+        earlier.parts.values_mut().for_each(|part| part.clock = None);
+        assert_eq!(earlier.clock_of("echoed"), None);
+        assert_eq!(earlier.clock_of("sent").map(|(_, by)| by), Some("one"));
+    }
+
+    #[test]
+    fn a_covariate_with_two_levels_is_an_error() {
+        let with = |metric: &str, level: &str| Sample {
+            covariates: [("memory".to_owned(), Level::from(level))].into(),
+            ..sample(metric)
+        };
+        let join =
+            |other| join(&roles(), vec![with("sent", "a"), with("echoed", other)], None).unwrap();
+        assert_eq!(join("a").error, None);
+        let joined = join("b");
+        let why = "nic and application sent different levels of the covariate 'memory'";
+        assert_eq!(joined.error, Some(Failure::check(why)));
+        assert!(joined.values.is_empty() && joined.covariates.is_empty());
+        assert_eq!(joined.parts["application"].covariates["memory"], Level::from("b"));
     }
 
     #[test]

@@ -134,7 +134,7 @@ impl PointSamples<'_> {
         let estimated = |sample: &&&Sample| self.alike.contains_key(&sample.round);
         let step = |sample: &&Sample| value(sample, STEP, self.unit);
         let valid: Vec<_> = self.last.iter().copied().filter(|s| s.is_valid()).collect();
-        let clocks = || valid.iter().filter_map(|sample| sample.clock);
+        let clocks = || valid.iter().filter_map(|one| Some(one.clock_of(self.metric)?.0));
         Row {
             point: self.point.clone(),
             estimate: self.values.estimate(&self.alike),
@@ -162,7 +162,9 @@ impl PointSamples<'_> {
         let first = first_attempts(&self.all, &self.last);
         first.iter().find(|sample| sample.void.is_some())?;
         let state = chosen_state(self.observed);
-        let is_alike = |sample: &&&Sample| Sharing::counts(self.samples.sharing_of(sample), state);
+        let is_alike = |sample: &&&Sample| {
+            Sharing::counts(self.samples.sharing_of(sample, self.metric), state)
+        };
         let values =
             first.iter().filter(is_alike).filter_map(|one| recorded(one, self.metric, self.unit));
         let estimate = estimate(&values.collect::<Vec<_>>()).ok()?;

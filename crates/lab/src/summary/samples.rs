@@ -16,7 +16,7 @@ use crate::measure::{CAPPED, LIMITED};
 use crate::metric::{Better, MetricRecord, RESOLUTION};
 use crate::point::Point;
 use crate::proximity::Classes;
-use crate::sample::Sample;
+use crate::sample::{Clock, Sample};
 use crate::sharing::{self, Sharing, SharingCounts};
 use crate::statistics::{self, Censored};
 
@@ -37,6 +37,8 @@ pub struct Samples<'a> {
     all: Vec<&'a Sample>,
     /// Best rate of independent adds of the machine in this run, in adds per cycle.
     best_rate: OnceCell<f64>,
+    /// The same of machines of roles, by environment.
+    part_rates: OnceCell<BTreeMap<String, f64>>,
     /// See [`Observed::drift`].
     clock_drift: OnceCell<f64>,
     /// Classes of the machine's samples in this run, by the proximity of their cores.
@@ -132,12 +134,13 @@ impl<'a> Samples<'a> {
             }
             rounds.insert(sample.round, *sample);
         }
-        let (best_rate, clock_drift, classes) = Default::default();
+        let (best_rate, part_rates, clock_drift, classes) = Default::default();
         Self {
             run,
             experiment,
             environment,
             best_rate,
+            part_rates,
             clock_drift,
             classes,
             boots,
@@ -201,9 +204,25 @@ impl<'a> Samples<'a> {
         SharingCounts::of_samples(self.all(), self.best_rate())
     }
 
-    /// Returns whether a busy SMT sibling shared the core of a sample, if known.
-    pub(super) fn sharing_of(&self, sample: &Sample) -> Option<Sharing> {
-        sample.clock.and_then(|clock| Sharing::of(&clock, self.best_rate()))
+    /// Returns whether a busy SMT sibling shared the core of what measured a metric of a sample, if known.
+    pub(super) fn sharing_of(&self, sample: &Sample, metric: &str) -> Option<Sharing> {
+        let (clock, environment) = sample.clock_of(metric)?;
+        let is_other = environment != sample.environment;
+        let of_part = || self.part_rates().get(environment).copied();
+        Sharing::of(&clock, if is_other { of_part()? } else { self.best_rate() })
+    }
+
+    /// Returns the best rates of the machines of roles, by environment.
+    fn part_rates(&self) -> &BTreeMap<String, f64> {
+        self.part_rates.get_or_init(|| {
+            let mut clocks: BTreeMap<String, Vec<Clock>> = BTreeMap::new();
+            let valid = self.of_machine().filter(|sample| sample.is_valid());
+            for part in valid.flat_map(|sample| sample.parts.values()) {
+                clocks.entry(part.environment.clone()).or_default().extend(part.clock);
+            }
+            let rate = |(of, clocks): (_, Vec<_>)| (of, sharing::best_rate_of(clocks.into_iter()));
+            clocks.into_iter().map(rate).collect()
+        })
     }
 
     /// Returns the classes of the machine's samples by the proximity of their cores.
@@ -278,7 +297,7 @@ impl<'a> Samples<'a> {
                 resolution: self.resolution(sample, metric, unit),
                 class: self.class(sample),
                 session: sample.session,
-                sharing: self.sharing_of(sample),
+                sharing: self.sharing_of(sample, metric),
                 censored: self.censored(sample, metric),
             };
             Some((*round, observation))
@@ -328,5 +347,5 @@ pub(super) fn value(sample: &Sample, metric: &str, unit: Unit) -> Option<f64> {
 
 /// Returns the finite value of a metric in a sample, which may be void.
 pub(crate) fn recorded(sample: &Sample, metric: &str, unit: Unit) -> Option<f64> {
-    unit.convert(*sample.values.get(metric)?, sample).filter(|value| value.is_finite())
+    unit.convert(*sample.values.get(metric)?, metric, sample).filter(|value| value.is_finite())
 }

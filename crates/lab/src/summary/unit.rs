@@ -60,12 +60,13 @@ impl Unit {
         self != Self::Cycles && (is_time || record.unit.ends_with("/s"))
     }
 
-    /// Converts a sample's value into this unit; `None` if the sample has no clock.
-    pub(super) fn convert(self, value: f64, sample: &Sample) -> Option<f64> {
+    /// Converts a sample's value of a metric into this unit, by the clock of what measured it; `None` if it has none.
+    pub(super) fn convert(self, value: f64, metric: &str, sample: &Sample) -> Option<f64> {
+        let clock = || Some(sample.clock_of(metric)?.0);
         let hertz = match self {
             Self::Own => return Some(value),
-            Self::Ticks => sample.clock?.tsc_hertz,
-            Self::Cycles => sample.clock?.core_hertz(),
+            Self::Ticks => clock()?.tsc_hertz,
+            Self::Cycles => clock()?.core_hertz(),
         };
         Some(value * hertz / 1e9)
     }
