@@ -215,10 +215,13 @@ pub struct RemoteOptions {
     pub cpus: Vec<usize>,
     /// How long it may receive nothing before it ends itself, in milliseconds.
     pub max_silence: u64,
-    /// The purposes of the other workers of the run, on other names of hosts or of another side: if one of them has the lock of
-    /// the machine, it has it for this worker too.
+    /// The random ID of the session: a worker with the same one that has the lock of the machine, under another name of the
+    /// host or of another side, has it for this worker too.
     #[serde(default)]
-    pub others: Vec<String>,
+    pub run: String,
+    /// The worker's name within the run, without `-`: an earlier worker with this name may still be ending.
+    #[serde(default)]
+    pub worker: String,
 }
 
 impl RemoteOptions {
@@ -406,7 +409,8 @@ mod tests {
             nice: 0,
             cpus: vec![0, 1],
             max_silence: 20_000,
-            others: vec!["results in /mine for 'b'".into()],
+            run: "0123456789abcdef".into(),
+            worker: "0.1".into(),
         };
         let [worker, flag, json] = options.arguments();
         assert_eq!((worker.as_str(), flag.as_str()), ("worker", "--remote"));

@@ -25,7 +25,7 @@ use crate::order_progress::OrderProgress;
 use crate::point::Point;
 use crate::probe::empty_sample;
 use crate::run::MachineLock;
-use crate::sample::{Failure, Part, Sample};
+use crate::sample::{Failure, GUEST, Part, Sample};
 use crate::suite::Suite;
 use crate::terminal;
 
@@ -108,13 +108,17 @@ struct Worker<'a> {
     failed_artefacts: HashMap<String, Failure>,
     /// The experiment and round of the last order that was logged; `None` on the host of the lab, which logs nothing.
     logged: Option<(String, u32)>,
+    /// On another host than the lab: its options.
+    remote: Option<RemoteOptions>,
+    /// The lock of the machine on another host than the lab, unless another worker of the run has it.
+    lock: &'a mut Option<MachineLock>,
 }
 
 impl<'a> Worker<'a> {
     fn start(
         suites: &'a [&'a Suite],
         remote: Option<RemoteOptions>,
-        lock: &mut Option<MachineLock>,
+        lock: &'a mut Option<MachineLock>,
     ) -> Result<Self, Ended> {
         let (sender, events) = sync_channel(QUEUE_LENGTH);
         if let Some(options) = &remote {
@@ -140,7 +144,9 @@ impl<'a> Worker<'a> {
             probes: 0,
             output: std::io::stdout(),
             failed_artefacts: HashMap::new(),
-            logged: remote.map(|_| Default::default()),
+            logged: remote.as_ref().map(|_| Default::default()),
+            remote,
+            lock,
         };
         worker.answer(&Answer::Greeting(Box::new(Greeting::of(environment))))?;
         Ok(worker)
@@ -163,6 +169,9 @@ impl<'a> Worker<'a> {
 
     fn execute(&mut self, mut order: Order) -> Result<(), Ended> {
         let id = order.id;
+        if let Some(options) = &self.remote {
+            remote::keep_lock(options, self.lock)?;
+        }
         self.log(&order);
         order.host.artefacts = self.prepare(&order)?;
         let counter = order.host.counter.take().filter(|counter| counter.is_of(&self.boot_id));

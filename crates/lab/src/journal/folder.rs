@@ -68,15 +68,8 @@ pub fn latest(
         return Err(JournalError::IsRun(results.into()));
     }
     fs::create_dir_all(results).map_err(system(results, remedy))?;
-    let prefix = format!("{}-{}-", component(host), profile.name());
-    let mut newest = 0;
-    for entry in fs::read_dir(results).map_err(system(results, remedy))?.flatten() {
-        let number = entry.file_name().to_str().and_then(|name| number_of(name, &prefix));
-        // Symbolic links are ignored, because writes would go to their target.
-        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            newest = newest.max(number.unwrap_or(0));
-        }
-    }
+    let prefix = prefix(host, profile);
+    let newest = newest_number(fs::read_dir(results).map_err(system(results, remedy))?, &prefix);
     if newest > 0 && !fresh {
         return Ok(RunLocation {
             folder: results.join(format!("{prefix}{newest}")),
@@ -95,6 +88,26 @@ pub fn latest(
         }
     }
     Err(system(results, remedy)(std::io::Error::other("all run numbers are used")))
+}
+
+/// Returns the start of the names of a host's runs.
+fn prefix(host: &str, profile: Profile) -> String {
+    format!("{}-{}-", component(host), profile.name())
+}
+
+/// Returns the highest number of a run, 0 without one. Symbolic links are ignored, because writes would go to their target.
+fn newest_number(entries: fs::ReadDir, prefix: &str) -> u64 {
+    let folders =
+        entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    let numbers = folders.filter_map(|entry| number_of(entry.file_name().to_str()?, prefix));
+    numbers.max().unwrap_or_default()
+}
+
+/// Returns the folder of the last run of a host and profile, if there is one.
+pub(crate) fn newest_of(results: &Path, host: &str, profile: Profile) -> Option<PathBuf> {
+    let prefix = prefix(host, profile);
+    let number = newest_number(fs::read_dir(results).ok()?, &prefix);
+    (number > 0).then(|| results.join(format!("{prefix}{number}")))
 }
 
 /// Returns the runs in a results folder, by time of the last change. The folder of a run is a results folder with one

@@ -13,8 +13,8 @@ mod written;
 
 pub(crate) use code::CodeLog;
 pub use code::{CODE, open_code};
-pub(crate) use folder::is_run;
 pub use folder::{RunLocation, check_host, latest, newest, runs};
+pub(crate) use folder::{is_run, newest_of};
 pub use read::{Run, open, open_files, open_values};
 pub(crate) use record::now;
 pub use record::{FORMAT, RunRecord, SessionRecord};

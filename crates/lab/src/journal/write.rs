@@ -100,6 +100,19 @@ impl Journal {
         Ok(journal)
     }
 
+    /// Checks that no other lab has the journal in a folder open, if there is one.
+    ///
+    /// # Errors
+    /// Returns [`JournalError::Locked`] if one has.
+    pub(crate) fn check_unlocked(folder: &Path) -> Result<(), JournalError> {
+        // Other errors are those of `open`, with their remedies.
+        let file = machine::file::open(&folder.join(SAMPLES));
+        match file.map(|file| file.try_lock()) {
+            Ok(Err(TryLockError::WouldBlock)) => Err(JournalError::Locked(folder.into())),
+            Ok(_) | Err(_) => Ok(()),
+        }
+    }
+
     /// Reads all complete lines and removes an incomplete last line.
     fn recover(&mut self) -> Result<(), JournalError> {
         let mut reading = self.file.try_clone().map_err(system(&self.path, UNREADABLE))?;

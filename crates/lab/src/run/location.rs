@@ -12,6 +12,7 @@ use machine::environment::Environment;
 
 use super::{Event, Lab, RunError, RunObserver, RunRequest, purpose_of_run};
 use crate::artefact::{self, Artefacts, Recipe};
+use crate::format::random_id;
 use crate::guest::{BootCommand, Guests, MAX_BOOT_TIME};
 use crate::host::{
     ConnectError, HostLog, Hosts, MAX_LOCK_WAIT, MAX_SILENCE, RemoteHost, RemoteOptions,
@@ -54,6 +55,8 @@ pub(super) struct RemoteHosts {
     logs: Vec<Arc<HostLog>>,
     /// What the run does, for others that want the lock of a host.
     purpose: String,
+    /// The random ID of this session, by which its workers know each other.
+    run: String,
     /// Whether to wait while another run measures on a host.
     waits: bool,
     /// The number of sides of the run, at least one, and the index of the side of these workers.
@@ -72,6 +75,7 @@ impl RemoteHosts {
             hosts: hosts.clone(),
             logs: hosts.hosts.iter().map(|host| Arc::new(HostLog::new(host.name()))).collect(),
             purpose: format!("{} on {here}", purpose_of_run(&request.results)?),
+            run: random_id(),
             waits: request.waits,
             sides: request.sides.len().max(1),
             side: 0,
@@ -98,23 +102,13 @@ impl RemoteHosts {
         }
     }
 
-    /// Returns the purposes of all workers of the run but the one with this purpose.
-    fn other_purposes(&self, purpose: &str) -> Vec<String> {
-        let sides = 0..self.sides;
-        let of_host = |host: &Arc<dyn RemoteHost>| {
-            sides.clone().map(|side| self.purpose(host.name(), side)).collect::<Vec<_>>()
-        };
-        let all = self.hosts.hosts.iter().flat_map(of_host);
-        all.filter(|other| other != purpose).collect()
-    }
-
     /// Connects to the host of a worker and returns the command of the worker of a side there.
     fn command(&self, worker: usize, side: &Side) -> Result<BootCommand, ConnectError> {
         let host = self.host(worker);
-        let purpose = self.purpose(host.name(), self.side);
         let options = RemoteOptions {
-            others: self.other_purposes(&purpose),
-            purpose,
+            purpose: self.purpose(host.name(), self.side),
+            run: self.run.clone(),
+            worker: format!("{}.{worker}", self.side),
             takes_lock: self.hosts.is_first_on_host(worker),
             waits: self.waits,
             nice: side.nice.unwrap_or(self.hosts.nice),
@@ -416,6 +410,7 @@ mod tests {
             hosts: Hosts { hosts: vec![Arc::new(Scripted)], roles: Vec::new(), nice: 0 },
             logs: vec![Arc::new(HostLog::new("dut"))],
             purpose: "a test".into(),
+            run: random_id(),
             waits,
             sides: 1,
             side: 0,

@@ -19,7 +19,7 @@ use super::sink::JournalSink;
 use super::supervisor::{Processes, Supervisor};
 use super::{Delay, Event, Lab, RunError, RunObserver, RunRequest, RunSummary};
 use crate::descendants;
-use crate::journal::{CodeLog, Journal, SessionRecord, latest};
+use crate::journal::{CodeLog, Journal, JournalError, SessionRecord, latest, newest_of};
 use crate::link::Origin;
 use crate::option;
 use crate::side::Side;
@@ -45,9 +45,13 @@ impl<'a> Session<'a> {
         observer: &'a mut dyn RunObserver,
     ) -> Result<Self, RunError> {
         descendants::adopt().map_err(|e| RunError::Start(e.to_string()))?;
-        let lock = match request.hosts {
+        let lock = match &request.hosts {
             None => Some(prepare_here(request, observer)?),
-            Some(_) => None,
+            Some(hosts) => {
+                // Before the workers, which would wait for those of an earlier lab.
+                check_no_other_lab(request, &hosts.name())?;
+                None
+            }
         };
         let options = option::with_defaults(lab.suites, &request.options);
         let location = Location::prepare(lab, request, &options, observer)?;
@@ -245,6 +249,17 @@ fn prepare_here(
     let lock = take_lock(request, observer)?;
     report_restored(machine::setting::restore_left(), observer)?;
     Ok(lock)
+}
+
+/// Checks that no other lab measures the newest run of a host in the results folder.
+fn check_no_other_lab(request: &RunRequest, host: &str) -> Result<(), RunError> {
+    let Some(folder) = newest_of(&request.results, host, request.profile) else { return Ok(()) };
+    match Journal::check_unlocked(&folder) {
+        Err(JournalError::Locked(folder)) if request.fresh => {
+            Err(RunError::Busy(format!("results in {}", folder.display())))
+        }
+        checked => Ok(checked?),
+    }
 }
 
 /// Returns the host of a run: the name of the guests or hosts on which it is measured, or of this host.

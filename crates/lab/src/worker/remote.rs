@@ -63,24 +63,17 @@ pub(super) fn prepare(options: &RemoteOptions) -> Result<Option<MachineLock>, En
 /// earlier worker of the same run may still be ending; other runs are waited for only if the user wants that.
 fn take_lock(options: &RemoteOptions) -> Result<Option<MachineLock>, Ended> {
     let (start, mut is_reported) = (Instant::now(), false);
-    let interrupted = AtomicBool::new(false);
     loop {
-        let request = LockRequest {
-            purpose: &options.purpose,
-            is_shared: false,
-            waits: false,
-            interrupted: &interrupted,
+        let holder = match attempt(options)? {
+            Ok(lock) => return Ok(Some(lock)),
+            Err(holder) => holder,
         };
-        let holder = match MachineLock::take(request, &mut NoObserver) {
-            Err(RunError::Busy(holder)) => holder,
-            taken => return taken.map(Some).map_err(|why| refused(why.to_string())),
-        };
-        if options.others.iter().any(|other| has_purpose(&holder, other)) {
+        let relation = Relation::of(&holder, options);
+        if relation == Relation::SameRun {
             log(&format!("another worker of the run has the lock of this machine: {holder}"));
             return Ok(None);
         }
-        let is_same_run = has_purpose(&holder, &options.purpose);
-        let is_ending = is_same_run && start.elapsed() < MAX_LOCK_WAIT;
+        let is_ending = relation == Relation::Earlier && start.elapsed() < MAX_LOCK_WAIT;
         if !options.waits && !is_ending {
             return Err(refused(RunError::Busy(holder).to_string()));
         }
@@ -90,6 +83,73 @@ fn take_lock(options: &RemoteOptions) -> Result<Option<MachineLock>, Ended> {
             send(&mut std::io::stdout(), &Answer::Waiting { holder })?;
         }
         std::thread::sleep(LOCK_INTERVAL);
+    }
+}
+
+/// Takes the lock of the machine before an order, if the worker of the run that had it has ended. Does not wait for another
+/// run: the lab starts a worker that does.
+pub(super) fn keep_lock(
+    options: &RemoteOptions,
+    lock: &mut Option<MachineLock>,
+) -> Result<(), Ended> {
+    if lock.is_some() {
+        return Ok(());
+    }
+    match attempt(options)? {
+        Ok(taken) => {
+            log("this worker takes the lock of the machine: the one that had it has ended");
+            *lock = Some(taken);
+            Ok(())
+        }
+        Err(holder) if Relation::of(&holder, options) != Relation::Foreign => Ok(()),
+        Err(holder) => Err(refused(RunError::Busy(holder).to_string())),
+    }
+}
+
+/// Takes the lock, or returns the description of its holder.
+fn attempt(options: &RemoteOptions) -> Result<Result<MachineLock, String>, Ended> {
+    let request = LockRequest {
+        purpose: &purpose(options),
+        is_shared: false,
+        waits: false,
+        interrupted: &AtomicBool::new(false),
+    };
+    match MachineLock::take(request, &mut NoObserver) {
+        Ok(lock) => Ok(Ok(lock)),
+        Err(RunError::Busy(holder)) => Ok(Err(holder)),
+        Err(why) => Err(refused(why.to_string())),
+    }
+}
+
+/// Returns the description of this worker as the holder of the lock.
+fn purpose(RemoteOptions { purpose, run, worker, .. }: &RemoteOptions) -> String {
+    format!("{purpose}{RUN}{run}-{worker}")
+}
+
+/// Precedes the ID of the run in a description.
+const RUN: &str = ", run ";
+
+/// Relation of the holder of the lock to a worker.
+#[derive(Debug, PartialEq, Eq)]
+enum Relation {
+    /// It is another worker of this session.
+    SameRun,
+    /// It is an earlier worker in the place of this one, of this session or of an earlier one of the run.
+    Earlier,
+    /// It is of another run.
+    Foreign,
+}
+
+impl Relation {
+    fn of(holder: &str, options: &RemoteOptions) -> Self {
+        let Some((described, id)) = holder.rsplit_once(RUN) else { return Self::Foreign };
+        match id.split_once('-') {
+            Some((run, worker)) if run == options.run && !run.is_empty() => {
+                if worker == options.worker { Self::Earlier } else { Self::SameRun }
+            }
+            _ if has_purpose(described, &options.purpose) => Self::Earlier,
+            _ => Self::Foreign,
+        }
     }
 }
 
@@ -109,4 +169,37 @@ pub(super) fn log(line: &str) {
 
 fn refused(why: String) -> Ended {
     Ended::Failed(std::io::Error::other(why))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_worker_of_the_same_session_shares_the_lock() {
+        let options = |name: &str, run: &str, worker: &str| RemoteOptions {
+            purpose: format!("results in /r on lab for '{name}'"),
+            takes_lock: true,
+            waits: false,
+            nice: 0,
+            cpus: Vec::new(),
+            max_silence: 1000,
+            run: run.into(),
+            worker: worker.into(),
+        };
+        let held_by = |other: &RemoteOptions| {
+            let holder = format!("pid 7, since 2026-01-01T00:00:00Z, {}", purpose(other));
+            Relation::of(&holder, &options("a", "0123", "0.0"))
+        };
+        assert_eq!(held_by(&options("b", "0123", "0.1")), Relation::SameRun);
+        assert_eq!(held_by(&options("a", "0123", "0.1")), Relation::SameRun);
+        assert_eq!(held_by(&options("a", "0123", "0.0")), Relation::Earlier);
+        assert_eq!(held_by(&options("a", "4567", "0.0")), Relation::Earlier, "of a killed lab");
+        // The folder and the names of another run may be the same.
+        assert_eq!(held_by(&options("b", "4567", "0.1")), Relation::Foreign);
+        assert_eq!(held_by(&options("b, run 0123", "4567", "0.1")), Relation::Foreign);
+        let here = "pid 7, since 2026-01-01T00:00:00Z, results in /r on lab for 'a'";
+        assert_eq!(Relation::of(here, &options("a", "0123", "0.0")), Relation::Foreign);
+        assert_eq!(Relation::of("an unknown process", &options("a", "", "")), Relation::Foreign);
+    }
 }

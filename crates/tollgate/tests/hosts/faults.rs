@@ -1,7 +1,7 @@
 //! Faults during runs on hosts: each costs at most the sample in flight, and nothing is measured twice or left on the host.
 
 use std::fs;
-use std::io::Write as _;
+use std::io::{BufRead as _, Write as _};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -88,6 +88,21 @@ fn a_lost_connection_is_made_again_and_loses_nothing() {
 }
 
 #[test]
+fn a_program_that_was_removed_during_a_break_is_installed_again() {
+    let bench = Bench::new();
+    let Some(sshd) = Sshd::start(&bench, "a program that was removed") else { return };
+    let mut run = start(&bench);
+    wait_for_samples(&bench, &mut run, 20);
+    sshd.break_connections();
+    fs::remove_dir_all(Sshd::cache(&bench)).unwrap();
+    let status = run.wait().unwrap();
+    assert_eq!(failures(&bench.journal()), Vec::<String>::new(), "{status}: {}", errors(&bench));
+    assert_complete(&bench);
+    assert!(Sshd::cache(&bench).exists());
+    bench.wait_for_no_processes(NOTICED);
+}
+
+#[test]
 fn a_killed_worker_costs_one_sample_and_is_replaced() {
     let bench = Bench::new();
     let Some(_sshd) = Sshd::start(&bench, "a killed worker on a host") else { return };
@@ -148,6 +163,13 @@ fn a_second_lab_is_refused_by_the_host_or_waits() {
     let (_, errors) = exits(&bench, &second, 1);
     assert!(errors.contains("another run measures on this machine: pid "), "{errors}");
     assert!(errors.contains("/results on "), "{errors}");
+    // In the same folder too, and at once: it does not wait for the workers of the first.
+    let start = Instant::now();
+    let (_, errors) = exits(&bench, &endless, 1);
+    assert!(errors.contains("another run writes here"), "{errors}");
+    let (_, errors) = exits(&bench, &[&endless[..], &["--fresh"]].concat(), 1);
+    assert!(errors.contains("another run measures on this machine: results in "), "{errors}");
+    assert!(start.elapsed() < Duration::from_secs(30), "{:?}", start.elapsed());
     let mut waiting = command(&bench, &[&second[..], &["--wait"]].concat());
     let messages = bench.path().join("waiting");
     waiting.stdout(Stdio::null()).stderr(fs::File::create(&messages).unwrap());
@@ -164,6 +186,62 @@ fn a_second_lab_is_refused_by_the_host_or_waits() {
     let other = bench.path().join("other");
     let status = waiting.wait().unwrap();
     assert!(lab::journal::newest(&other).is_ok(), "{status}: {}", text());
+    bench.wait_for_no_processes(TIMEOUT);
+}
+
+#[test]
+fn a_worker_takes_the_lock_when_the_one_that_had_it_has_ended() {
+    let bench = Bench::new();
+    let worker = |run: &str, name: &str| {
+        let options = format!(
+            r#"{{"purpose":"a test","takes_lock":true,"waits":false,"nice":0,"cpus":[],"max_silence":600000,"run":"{run}","worker":"{name}"}}"#
+        );
+        let mut worker = bench.command(&["worker", "--remote", &options]);
+        worker.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        worker.spawn().unwrap()
+    };
+    let start = |name| {
+        let mut started = worker("0123456789abcdef", name);
+        let mut output = std::io::BufReader::new(started.stdout.take().unwrap());
+        let mut greeting = String::new();
+        output.read_line(&mut greeting).unwrap();
+        assert!(greeting.starts_with("{\"greeting\""), "{greeting}");
+        (started, output)
+    };
+    let holder = || fs::read_to_string(bench.path().join("lock")).unwrap();
+    let (mut first, _output) = start("0.0");
+    assert!(holder().starts_with(&format!("pid {}, ", first.id())), "{}", holder());
+    // The other name of the machine.
+    let (mut second, mut answers) = start("0.1");
+    assert!(holder().starts_with(&format!("pid {}, ", first.id())), "{}", holder());
+    let refused = worker("fedcba9876543210", "0.1").wait_with_output().unwrap();
+    let errors = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(errors.contains("another run measures on this machine: pid "), "{errors}");
+    first.kill().unwrap();
+    first.wait().unwrap();
+    let order = lab::message::Order {
+        id: 1,
+        suite: "planted".into(),
+        experiment: "delay".into(),
+        method: "delay".into(),
+        round: 0,
+        points: Vec::new(),
+        budget: Duration::from_millis(1),
+        role: String::new(),
+        attempt: 1,
+        seed: 0,
+        options: Default::default(),
+        host: Default::default(),
+        inside: false,
+    };
+    let order = lab::message::Request::Order(Box::new(order));
+    writeln!(second.stdin.as_mut().unwrap(), "{}", serde_json::to_string(&order).unwrap()).unwrap();
+    let mut answer = String::new();
+    answers.read_line(&mut answer).unwrap();
+    assert!(answer.starts_with("{\"done\""), "{answer}");
+    assert!(holder().starts_with(&format!("pid {}, ", second.id())), "{}", holder());
+    drop(second.stdin.take());
+    assert!(second.wait().unwrap().success());
     bench.wait_for_no_processes(TIMEOUT);
 }
 
