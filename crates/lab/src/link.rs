@@ -243,6 +243,12 @@ impl Link {
         Failure::new(FailureKind::Timeout, why)
     }
 
+    /// Returns a failure because this process sent messages, but no sample in time.
+    pub(crate) fn too_long(&self, limit: Duration) -> Failure {
+        let why = format!("{}: no sample within {}", self.name, format_duration(limit));
+        Failure::new(FailureKind::Timeout, why)
+    }
+
     /// Checks that a sample is from the host and environment of the greeting.
     ///
     /// # Errors

@@ -1,5 +1,7 @@
 //! The progress of a worker or probe in its order: whether each of its messages belongs to the order.
 
+use std::collections::BTreeSet;
+
 use crate::message::{Answer, CodeAnswer, Order, OrderedPoint, SampleAnswer};
 use crate::timed_code::check_loops;
 
@@ -8,6 +10,11 @@ const MAX_PROBE_MESSAGES: u32 = 10_000;
 /// The same for a worker, which forwards the messages of its probe and adds more, e.g. `preparing`. It is larger, so
 /// that the lab does not kill a worker because of its probe.
 const MAX_WORKER_MESSAGES: u32 = 2 * MAX_PROBE_MESSAGES;
+
+/// The maximum number of artefacts that a worker makes for an order.
+const MAX_ARTEFACTS: usize = 1000;
+/// The maximum length of a quoted name, in characters.
+const MAX_NAME: usize = 60;
 
 /// The progress of a worker or probe in its order.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,13 +26,17 @@ pub(crate) struct OrderProgress {
     first_attempt: u32,
     messages: u32,
     max_messages: u32,
+    /// The artefacts that the worker has announced; `None` once it has sent something else, because it makes them first.
+    announced: Option<BTreeSet<String>>,
 }
 
 impl OrderProgress {
     /// Starts the order of a probe.
     pub(crate) fn of_probe(order: &Order) -> Self {
         let (first_attempt, max_messages) = (order.attempt, MAX_PROBE_MESSAGES);
-        Self { answered: 0, attempt: first_attempt, first_attempt, messages: 0, max_messages }
+        let announced = Some(BTreeSet::new());
+        let (answered, attempt, messages) = (0, first_attempt, 0);
+        Self { answered, attempt, first_attempt, messages, max_messages, announced }
     }
 
     /// Starts the order of a worker.
@@ -43,7 +54,12 @@ impl OrderProgress {
     /// # Errors
     /// Returns one line if the message does not belong to the order.
     pub(crate) fn accept(&mut self, order: &Order, answer: &Answer) -> Result<(), String> {
+        if let Answer::Preparing { artefact } = answer {
+            return self.accept_artefact(artefact);
+        }
+        self.announced = None;
         match answer {
+            Answer::Waiting { .. } => Err("it waits for another run during an order".into()),
             Answer::Sample(answer) => self.accept_sample(order, answer),
             Answer::Code(code) => {
                 self.check_code(order, code)?;
@@ -64,6 +80,21 @@ impl OrderProgress {
                 Err(format!("it sent a message of role '{role}' instead of '{}'", order.role))
             }
             _ => self.accept_message(),
+        }
+    }
+
+    /// Records that the worker starts to make an artefact: each once, before anything else.
+    fn accept_artefact(&mut self, artefact: &str) -> Result<(), String> {
+        let name: String = artefact.chars().take(MAX_NAME).collect();
+        let Some(announced) = &mut self.announced else {
+            return Err(format!("it makes '{name}' after it has begun to measure"));
+        };
+        if announced.len() == MAX_ARTEFACTS {
+            return Err(format!("it makes more than {MAX_ARTEFACTS} artefacts for one order"));
+        }
+        match announced.insert(artefact.to_owned()) {
+            true => Ok(()),
+            false => Err(format!("it makes '{name}' twice for one order")),
         }
     }
 
@@ -266,6 +297,24 @@ mod tests {
         }
         progress.accept_sample(&order, &answer(&order, 0, 1)).unwrap();
         assert_eq!(progress.accept(&order, &code(7, 1)), Ok(()));
+    }
+
+    #[test]
+    fn artefacts_are_made_once_and_first_and_no_order_waits() {
+        let order = order();
+        let mut progress = OrderProgress::of_worker(&order);
+        let mut accept = |answer: &Answer| progress.accept(&order, answer);
+        let preparing = |name: &str| Answer::Preparing { artefact: name.into() };
+        assert_eq!(accept(&preparing("kernel")), Ok(()));
+        assert_eq!(accept(&preparing("image")), Ok(()));
+        assert!(accept(&preparing("kernel")).unwrap_err().contains("'kernel' twice"));
+        assert_eq!(accept(&Answer::Prepared), Ok(()));
+        assert!(accept(&preparing("other")).unwrap_err().contains("after it has begun"));
+        let why = accept(&Answer::Waiting { holder: "pid 1".into() }).unwrap_err();
+        assert!(why.contains("waits for another run"), "{why}");
+        let mut flood = OrderProgress::of_worker(&order);
+        let mut announced = (0..=MAX_ARTEFACTS).map(|at| preparing(&at.to_string()));
+        assert!(announced.any(|one| flood.accept(&order, &one).is_err()));
     }
 
     #[test]

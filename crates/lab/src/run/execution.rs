@@ -1,7 +1,7 @@
 //! Execution of orders, one per worker. A worker that is silent or answers wrongly is lost; roles start together and
 //! exchange messages.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use machine::environment::Environment;
 
@@ -18,7 +18,9 @@ use crate::timed_code::TimedCode;
 
 /// How much longer than the limit of a sample a worker may be silent.
 const MARGIN: Duration = Duration::from_secs(20);
-/// The maximum time until an artefact is made, after the wait for its lock.
+/// How many of these times a sample may take in all, however often the worker speaks: a search is one sample, of many trials.
+const MAX_SPEAKING: u32 = 20;
+/// The maximum time until the artefacts of an order are made, after the wait for their locks.
 const MAX_PREPARATION: Duration = MAX_LOCK_WAIT.saturating_add(MAX_MAKING);
 
 /// An event while workers execute orders.
@@ -97,6 +99,12 @@ struct Execution<'o> {
     order: &'o Order,
     progress: OrderProgress,
     state: State,
+    /// When the state began.
+    since: Instant,
+    /// When the present sample began: later by the time in which its role waited.
+    begun: Instant,
+    /// How long the worker has made artefacts.
+    preparing: Duration,
     lost: Option<Failure>,
     is_disconnected: bool,
 }
@@ -116,7 +124,41 @@ enum State {
 impl<'o> Execution<'o> {
     fn new(order: &'o Order) -> Self {
         let progress = OrderProgress::of_worker(order);
-        Self { order, progress, state: State::Measuring, lost: None, is_disconnected: false }
+        let now = Instant::now();
+        Self {
+            order,
+            progress,
+            state: State::Measuring,
+            since: now,
+            begun: now,
+            preparing: Duration::ZERO,
+            lost: None,
+            is_disconnected: false,
+        }
+    }
+
+    /// Sets the state. The time of a sample does not include that of artefacts and of the wait for other roles.
+    fn set_state(&mut self, state: State) {
+        let spent = self.since.elapsed();
+        if matches!(self.state, State::Preparing | State::Ready) {
+            self.begun += spent;
+        }
+        if self.state == State::Preparing {
+            self.preparing += spent;
+        }
+        (self.state, self.since) = (state, Instant::now());
+    }
+
+    /// Returns how much of the time of the present state is left, however often the worker speaks, and the time.
+    fn remaining(&self, margin: Duration) -> Option<(Duration, Duration)> {
+        let (max, spent) = match self.state {
+            State::Measuring => {
+                (self.limit(margin)?.saturating_mul(MAX_SPEAKING), self.begun.elapsed())
+            }
+            State::Preparing => (MAX_PREPARATION, self.preparing + self.since.elapsed()),
+            State::Ready | State::Done => return None,
+        };
+        Some((max.saturating_sub(spent), max))
     }
 
     /// Returns the time for which the worker may be silent; `None` without limit.
@@ -183,7 +225,7 @@ impl<'e, 'a> Executor<'e, 'a> {
 
     /// Sets the state of a worker and restarts its time limit.
     fn set_state(&mut self, index: usize, state: State) {
-        self.executions[index].state = state;
+        self.executions[index].set_state(state);
         if let Some(link) = self.supervisor.link(index) {
             link.beat();
         }
@@ -239,6 +281,7 @@ impl<'e, 'a> Executor<'e, 'a> {
         self.set_state(index, state);
         match answer {
             Answer::Sample(answer) => {
+                self.executions[index].begun = Instant::now();
                 let permitted = Permitted {
                     metrics: self.metrics,
                     lacks_time: self.supervisor.lacks_time(),
@@ -320,16 +363,20 @@ impl<'e, 'a> Executor<'e, 'a> {
     fn lose_silent(&mut self) -> Result<(), RunError> {
         for index in 0..self.executions.len() {
             let execution = &self.executions[index];
-            let (Some(limit), Some(link)) =
-                (execution.limit(self.margin), self.supervisor.link(index))
-            else {
+            let (Some(limit), Some((remaining, max)), Some(link)) = (
+                execution.limit(self.margin),
+                execution.remaining(self.margin),
+                self.supervisor.link(index),
+            ) else {
                 continue;
             };
-            if !link.remaining(limit).is_zero() {
-                continue;
+            if link.remaining(limit).is_zero() {
+                let failure = link.timeout(limit);
+                self.lose(index, failure)?;
+            } else if remaining.is_zero() {
+                let failure = link.too_long(max);
+                self.lose(index, failure)?;
             }
-            let failure = link.timeout(limit);
-            self.lose(index, failure)?;
         }
         Ok(())
     }
@@ -447,6 +494,37 @@ mod tests {
         assert_eq!(why(&results[1]), "the worker: no answer within 2.0 s");
         let OrderEvent::WorkerLost { worker: 1, failure } = &events[0] else { panic!() };
         assert_eq!(failure.kind, FailureKind::Timeout);
+    }
+
+    #[test]
+    fn a_worker_that_speaks_for_ever_is_lost() {
+        let message = say(&Answer::Message(RoleMessage { role: "nic".into(), values: [].into() }));
+        let speaks = format!("while {message}; do sleep 0.01; done");
+        let margin = Duration::from_secs(1);
+        let start = Instant::now();
+        let (results, events) = execute_with(&[("nic", speaks)], margin);
+        assert_eq!(why(&results[0]), "the worker: no sample within 20 s");
+        assert!(matches!(&events[0], OrderEvent::WorkerLost { failure, .. }
+            if failure.kind == FailureKind::Timeout));
+        assert!(start.elapsed() < Duration::from_secs(60));
+    }
+
+    #[test]
+    fn the_time_of_a_sample_is_without_artefacts_and_waits() {
+        let order = order("nic");
+        let mut execution = Execution::new(&order);
+        let max = (POINT_LIMIT + MARGIN) * MAX_SPEAKING;
+        let earlier = |execution: &mut Execution| execution.since -= Duration::from_secs(3600);
+        for state in [State::Preparing, State::Ready] {
+            execution.set_state(state);
+            earlier(&mut execution);
+            execution.set_state(State::Measuring);
+            let (remaining, of) = execution.remaining(MARGIN).unwrap();
+            assert!(of == max && remaining > max - Duration::from_secs(60), "{remaining:?}");
+        }
+        execution.set_state(State::Preparing);
+        let (remaining, of) = execution.remaining(MARGIN).unwrap();
+        assert!(of == MAX_PREPARATION && remaining <= of - Duration::from_secs(3600));
     }
 
     #[test]
