@@ -6,7 +6,7 @@ use crate::histogram::decode_histogram;
 use crate::metric::Metric;
 use crate::point::Level;
 use crate::proximity::ROUND_TRIP;
-use crate::sample::{Failure, MAX_ATTEMPTS, POSSIBLE_HERTZ, Sample};
+use crate::sample::{Failure, GUEST, MAX_ATTEMPTS, POSSIBLE_HERTZ, Part, Sample};
 use crate::search::DURATION;
 use crate::terminal::one_line;
 
@@ -20,6 +20,8 @@ const MAX_COVARIATES: usize = 100;
 const CLOCK_DIFFERENCE: f64 = 1.1;
 /// Time by which it may be longer in any case, in seconds.
 const CLOCK_STEP: f64 = 0.01;
+/// Maximum number of values of a trial. Suites do not declare them.
+const MAX_TRIAL_VALUES: usize = 100;
 /// Maximum of any value, whatever its unit: above it only a wrong calculation is.
 const MAX_VALUE: f64 = 1e24;
 
@@ -46,10 +48,7 @@ pub(crate) fn checked(mut sample: Sample, permitted: Permitted) -> Sample {
         sample.histograms.clear();
         sample.trials.clear();
         sample.covariates.clear();
-        sample.parts.values_mut().for_each(|part| {
-            part.values.clear();
-            part.covariates.clear();
-        });
+        sample.parts.clear();
         sample.clock = None;
         for number in [&mut sample.seconds, &mut sample.at] {
             *number = if number.is_finite() { number.max(0.0) } else { 0.0 };
@@ -108,7 +107,8 @@ pub(crate) fn time_in(sample: &Sample, metrics: &[Metric]) -> Option<String> {
     } else if let Some(name) = of_trials.find(|name| is_timed(name) || *name == DURATION) {
         Some(format!("'{name}' of a trial"))
     } else {
-        sample.clock.map(|_| "a clock".into())
+        let of_parts = of_parts().find_map(|part| part.clock);
+        sample.clock.or(of_parts).map(|_| "a clock".into())
     }
 }
 
@@ -131,6 +131,7 @@ fn check_contents(sample: &Sample, permitted: Permitted) -> Result<(), String> {
     if is_settled && sample.values.is_empty() && !may_be_empty {
         return Err("it has no value".into());
     }
+    check_parts(&sample.parts)?;
     let of_parts = sample.parts.values().flat_map(|part| &part.values);
     for (metric, value) in sample.values.iter().chain(of_parts) {
         let declared = declared(metric)?;
@@ -149,6 +150,10 @@ fn check_contents(sample: &Sample, permitted: Permitted) -> Result<(), String> {
     }
     for trial in &sample.trials {
         finite("a trial's level", trial.level)?;
+        if trial.values.len() > MAX_TRIAL_VALUES {
+            return Err(format!("a trial has {} values", trial.values.len()));
+        }
+        check_names(trial.values.keys(), "a value of a trial")?;
         trial.values.iter().try_for_each(|(name, value)| finite(name, *value))?;
     }
     sample.check_ranges()
@@ -180,19 +185,41 @@ fn all_covariates(sample: &Sample) -> impl Iterator<Item = &BTreeMap<String, Lev
     std::iter::once(&sample.covariates).chain(of_parts)
 }
 
+/// Checks the parts of a worker's sample: those of roles are samples of their own, so it may have that of a guest only.
+fn check_parts(parts: &BTreeMap<String, Part>) -> Result<(), String> {
+    if let Some(name) = parts.keys().find(|name| *name != GUEST) {
+        let start: String = name.chars().take(MAX_NAME).collect();
+        return Err(format!("'{}' is no part of one worker's sample", one_line(&start)));
+    }
+    let is_long = |text: &str| text.chars().count() > MAX_TEXT;
+    match parts.values().any(|part| is_long(&part.host) || is_long(&part.environment)) {
+        true => Err("the host or environment of a part is too long".into()),
+        false => Ok(()),
+    }
+}
+
+/// Checks that names are short and have no special characters.
+fn check_names<'n>(names: impl Iterator<Item = &'n String>, of: &str) -> Result<(), String> {
+    let is_name = |name: &str| {
+        let is_part = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | ' ' | '/');
+        name.chars().all(is_part) && name.chars().count() <= MAX_NAME
+    };
+    let mut names = names;
+    match names.find(|name| !is_name(name)) {
+        Some(name) => {
+            let start: String = name.chars().take(MAX_NAME).collect();
+            Err(format!("'{}' is no name of {of}", one_line(&start)))
+        }
+        None => Ok(()),
+    }
+}
+
 /// Checks the number and the lengths of covariates. Suites do not declare them.
 fn check_covariates(covariates: &BTreeMap<String, Level>) -> Result<(), String> {
     if covariates.len() > MAX_COVARIATES {
         return Err(format!("it has {} covariates", covariates.len()));
     }
-    let is_name = |name: &str| {
-        let is_part = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | ' ' | '/');
-        name.chars().all(is_part) && name.chars().count() <= MAX_NAME
-    };
-    if let Some(name) = covariates.keys().find(|name| !is_name(name)) {
-        let start: String = name.chars().take(MAX_NAME).collect();
-        return Err(format!("'{}' is no name of a covariate", one_line(&start)));
-    }
+    check_names(covariates.keys(), "a covariate")?;
     let is_long = |level: &Level| level.to_string().chars().count() > MAX_TEXT;
     match covariates.iter().find(|(_, level)| is_long(level)) {
         Some((name, _)) => Err(format!("the covariate '{name}' is too long")),
@@ -204,7 +231,7 @@ fn check_covariates(covariates: &BTreeMap<String, Level>) -> Result<(), String> 
 mod tests {
     use super::*;
     use crate::metric::Better;
-    use crate::sample::{Clock, FailureKind, Part, Trial};
+    use crate::sample::{Clock, FailureKind, Trial};
     use machine::noise::NoiseDelta;
 
     const METRICS: [Metric; 4] = [
@@ -341,6 +368,34 @@ mod tests {
             let why = sample.error.unwrap().why;
             assert!(why.contains("covariate") && !why.contains('\u{1b}'), "{why}");
         }
+    }
+
+    #[test]
+    fn parts_and_trials_of_a_worker_are_limited() {
+        let values = || BTreeMap::from([("time".to_owned(), 1.0)]);
+        let fine = Sample { values: values(), ..sample(1) };
+        let with_part = |name: &str, part: Part| {
+            checked(Sample { parts: [(name.to_owned(), part)].into(), ..fine.clone() }, PERMITTED)
+        };
+        let part = || Part { values: values(), ..Part::default() };
+        assert_eq!(with_part("guest", part()).error, None);
+        let long = Part { host: "x".repeat(MAX_TEXT + 1), ..part() };
+        let clock = Part { clock: Some(Clock::default()), ..part() };
+        for (name, part) in
+            [("dut", part()), ("\u{1b}[2J", part()), ("guest", long), ("guest", clock)]
+        {
+            let refused = with_part(name, part);
+            let why = refused.error.unwrap().why;
+            assert!(refused.parts.is_empty() && !why.contains('\u{1b}'), "{why}");
+        }
+        let with_values = |values: BTreeMap<String, f64>| {
+            let trial = Trial { level: 1.0, holds: None, void: None, values };
+            checked(Sample { trials: vec![trial], ..fine.clone() }, PERMITTED).error
+        };
+        let many = |count| (0..count).map(|at| (format!("v{at}"), 1.0)).collect();
+        assert_eq!(with_values(many(MAX_TRIAL_VALUES)), None);
+        assert!(with_values(many(MAX_TRIAL_VALUES + 1)).is_some());
+        assert!(with_values([("a\nb".to_owned(), 1.0)].into()).is_some());
     }
 
     #[test]
