@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
+use std::time::{Duration, Instant};
 
 use machine::SysError;
 
@@ -18,6 +19,8 @@ const XDP_ATTACHED: u16 = 2;
 /// Index of the fields `rx_dropped` and `tx_dropped` of `struct rtnl_link_stats64`, in words of 8 bytes.
 const RX_DROPPED: usize = 6;
 const TX_DROPPED: usize = 7;
+/// How often the carrier is looked for.
+const CARRIER_INTERVAL: Duration = Duration::from_millis(10);
 /// Length of the longest name of an interface, in bytes.
 const MAX_NAME: usize = libc::IFNAMSIZ - 1;
 
@@ -34,6 +37,8 @@ pub struct NetworkInterface {
     pub is_up: bool,
     /// Whether it has a carrier, e.g. the peer of a veth interface is up.
     pub has_carrier: bool,
+    /// How often it got or lost its carrier since it exists; 0 if the kernel does not count that.
+    pub carrier_changes: u32,
     /// Received and sent packets that the interface has dropped since it exists.
     pub dropped: [u64; 2],
     /// Whether an XDP program is attached.
@@ -64,6 +69,9 @@ impl NetworkInterface {
             ethernet: address.and_then(|bytes| EthernetAddress::new(bytes.try_into().ok()?)),
             is_up: flags & libc::IFF_UP != 0,
             has_carrier: flags & libc::IFF_LOWER_UP != 0,
+            carrier_changes: netlink::find(attributes, libc::IFLA_CARRIER_CHANGES)
+                .and_then(|bytes| Some(u32::from_ne_bytes(bytes.try_into().ok()?)))
+                .unwrap_or_default(),
             dropped: [statistic(RX_DROPPED), statistic(TX_DROPPED)],
             has_xdp: attached.is_some_and(|mode| mode != [0]),
             kind: kind.map(|kind| kind.trim_end_matches('\0').to_owned()),
@@ -130,6 +138,24 @@ pub fn find(name: &str) -> Result<NetworkInterface, SysError> {
     })
 }
 
+/// Returns the state of an interface as soon as it has a carrier: a device loses it while a driver restarts it.
+///
+/// # Errors
+/// Returns that there is no such interface, it is set down, or it has no carrier within a time.
+pub fn wait_for_carrier(name: &str, max: Duration) -> Result<NetworkInterface, SysError> {
+    let start = Instant::now();
+    loop {
+        let found = find(name)?;
+        // A link of the kernel has its carrier at once, or never.
+        let may_come = found.is_up && found.kind.is_none();
+        if found.has_carrier || !may_come || start.elapsed() > max {
+            found.check_up()?;
+            return Ok(found);
+        }
+        std::thread::sleep(CARRIER_INTERVAL);
+    }
+}
+
 /// Returns whether the kernel accepts a name.
 pub(crate) fn is_name(name: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_graphic() && byte != b'/' && byte != b':';
@@ -185,6 +211,7 @@ mod tests {
             ethernet: None,
             is_up,
             has_carrier,
+            carrier_changes: 0,
             dropped: [0, 0],
             has_xdp: false,
             kind: None,

@@ -25,6 +25,7 @@ struct Counts {
     packets: u64,
     stray: u64,
     dropped: u64,
+    carrier_changes: u32,
 }
 
 impl Counts {
@@ -33,6 +34,7 @@ impl Counts {
             packets: self.packets - before.packets,
             stray: self.stray - before.stray,
             dropped: self.dropped.saturating_sub(before.dropped),
+            carrier_changes: self.carrier_changes.wrapping_sub(before.carrier_changes),
         }
     }
 }
@@ -59,7 +61,8 @@ pub(super) fn measure(
         // Before the counts: the loop answers in an iteration without packets. A link that failed has ended it.
         let stats = core.stats().map_err(|why| watch.check().err().unwrap_or(why))?;
         let (packets, stray) = (core.processed(), watch.stray());
-        let now = Counts { packets, stray, dropped: watch.dropped() };
+        let carrier_changes = watch.carrier_changes();
+        let now = Counts { packets, stray, dropped: watch.dropped(), carrier_changes };
         trial = Some((stats, now.since(before)));
         before = now;
         context.send([(PACKETS.to_owned(), packets as f64)].into())?;
@@ -67,6 +70,7 @@ pub(super) fn measure(
     watch.check()?;
     let (stats, counts) =
         trial.ok_or_else(|| Failure::failed("the generator ended before its trial"))?;
+    watch.check_carrier(counts.carrier_changes > 0)?;
     let measurement = watch.describe(of_trial(side, &stats, counts), "dut_");
     let is_starved = stats.iterations.busy > tsc.ticks(MAX_PACKET) * stats.iterations.packets;
     let report = Report { ended: tsc.ticks(context.budget), ..Report::default() };

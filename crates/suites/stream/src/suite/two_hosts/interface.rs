@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use lab::measure::Measurement;
 use lab::option::is_allowed;
@@ -14,6 +15,9 @@ use crate::link::namespace::Namespace;
 use crate::link::{self, ALLOW_NETWORK, Drops, Link, LinkKind, LinkParams, LinkStatus};
 use crate::nic::LinkMode;
 use crate::suite::links;
+
+/// Maximum time until an interface has its carrier again after a link was opened.
+const MAX_CARRIER_WAIT: Duration = Duration::from_secs(10);
 
 /// An interface as an option names it: `[NAMESPACE/]NAME[:QUEUE]`.
 #[derive(Debug, PartialEq, Eq)]
@@ -87,7 +91,10 @@ fn open_named(
         named.name.to_owned(),
     );
     let (link, found) = within(namespace.as_ref(), || -> Result<_, SysError> {
-        Ok((link::open(&params)?, interface::find(&params.interface)?))
+        interface::wait_for_carrier(&params.interface, MAX_CARRIER_WAIT)?;
+        let link = link::open(&params)?;
+        // Some drivers restart the device when a program is attached.
+        Ok((link, interface::wait_for_carrier(&params.interface, MAX_CARRIER_WAIT)?))
     })??;
     let (mode, drops, medium) = (link.mode(), link.drops()?, found.medium());
     let status = Arc::<LinkStatus>::default();
@@ -124,10 +131,28 @@ impl LinkWatch {
     /// Checks that the link still works.
     ///
     /// # Errors
-    /// Returns why it does not.
+    /// Returns why it does not; that the sample is void if only its carrier was lost, which it may have again.
     pub(super) fn check(&self) -> Result<(), Failure> {
+        let interface = self.interface()?;
+        self.check_carrier(interface.is_up && !interface.has_carrier)?;
         links::check_status(&self.status)?;
-        Ok(self.interface().and_then(|interface| interface.check_up())?)
+        Ok(interface.check_up()?)
+    }
+
+    /// Returns how often the interface got or lost its carrier.
+    pub(super) fn carrier_changes(&self) -> u32 {
+        self.interface().map_or(0, |interface| interface.carrier_changes)
+    }
+
+    /// Checks that the carrier was not lost in a trial.
+    ///
+    /// # Errors
+    /// Returns that the sample is void.
+    pub(super) fn check_carrier(&self, is_lost: bool) -> Result<(), Failure> {
+        match is_lost {
+            true => Err(Failure::void(format!("the interface {} lost its carrier", self.name))),
+            false => Ok(()),
+        }
     }
 
     /// Returns the packets that the kernel has dropped, at the socket and by the interface, since both exist; 0 by an
