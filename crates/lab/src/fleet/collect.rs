@@ -94,6 +94,8 @@ pub struct NodeRuns {
     pub sides: usize,
     /// Number of runs in guests.
     pub guests: usize,
+    /// Number of runs with roles on several hosts.
+    pub several_hosts: usize,
     /// Runs that cannot be read, one line each.
     pub unreadable: Vec<String>,
     /// Host names of several machines, whose nodes have the name of their folder too.
@@ -291,6 +293,7 @@ impl Collector {
             Ok(Ok(runs)) => runs,
             Ok(Err(Excluded::Sides)) => return self.runs.sides += 1,
             Ok(Err(Excluded::Guest)) => return self.runs.guests += 1,
+            Ok(Err(Excluded::Hosts)) => return self.runs.several_hosts += 1,
             Err(why) => return self.runs.unreadable.push(why.to_string()),
         };
         for mut run in runs {

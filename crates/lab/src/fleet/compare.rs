@@ -42,6 +42,8 @@ pub struct Fleet {
     pub failed: Vec<NodeCounts>,
     /// Runs that cannot be read, one line each.
     pub unreadable: Vec<String>,
+    /// Last sample of each node that has any.
+    pub last_samples: Vec<LastSample>,
 }
 
 impl JsonOutput for Fleet {
@@ -69,6 +71,17 @@ pub struct Unjudged {
     pub runs_of_sides: usize,
     /// Number of runs in guests.
     pub runs_in_guests: usize,
+    /// Number of runs with roles on several hosts.
+    pub runs_on_several_hosts: usize,
+}
+
+/// The time of the last sample of a node.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct LastSample {
+    /// Name of the node.
+    pub node: String,
+    /// Start of its last sample of any selected experiment, in seconds since 1970.
+    pub at: f64,
 }
 
 /// A number of a node.
@@ -225,6 +238,7 @@ impl<'r> Comparison<'r> {
             copies: runs.copies,
             runs_of_sides: runs.sides,
             runs_in_guests: runs.guests,
+            runs_on_several_hosts: runs.several_hosts,
             ..Unjudged::default()
         };
         Self {
@@ -411,7 +425,19 @@ impl<'r> Comparison<'r> {
             nodes_not_judged: not_judged.map(|(node, _)| (*node).to_owned()).collect(),
             failed: failed.collect(),
             unreadable: self.runs.unreadable.clone(),
+            last_samples: self.last_samples(),
         }
+    }
+
+    fn last_samples(&self) -> Vec<LastSample> {
+        let mut last: BTreeMap<&str, f64> = BTreeMap::new();
+        for run in &self.runs.runs {
+            for one in &run.experiments {
+                let at = last.entry(&run.node).or_default();
+                *at = at.max(one.at);
+            }
+        }
+        last.into_iter().map(|(node, at)| LastSample { node: node.into(), at }).collect()
     }
 
     /// Returns the number of the experiment of a point.

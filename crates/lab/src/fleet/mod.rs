@@ -22,7 +22,9 @@ mod tests;
 mod values;
 
 pub use collect::{FleetError, NodeRuns, Reading, read};
-pub use compare::{Direction, Fleet, FleetExperiment, NodeCounts, Outlier, OutlierPoint, Unjudged};
+pub use compare::{
+    Direction, Fleet, FleetExperiment, LastSample, NodeCounts, Outlier, OutlierPoint, Unjudged,
+};
 pub use find::runs;
 pub use outlier::MIN_NODES;
 pub use settings::{SettingCount, SettingDifference, SettingValues};

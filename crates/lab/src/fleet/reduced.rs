@@ -3,11 +3,12 @@
 //! Each line is reduced as it is read: to the metric of its experiment, its clocks and its covariates. Of long runs only
 //! every second round is kept, then every fourth, and so on, so that the kept rounds cover the whole time of the run.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Read as _};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -25,6 +26,8 @@ use crate::terminal;
 pub(super) const MAX_ROUNDS: usize = 256;
 /// Covariates that estimates depend on.
 const COVARIATES: [&str; 4] = [ROUND_TRIP, SIBLINGS, CAPPED, LIMITED];
+/// How far in the future a sample may be, in seconds: clocks of hosts differ. Such a run would be the newest for ever.
+const MAX_AHEAD: f64 = 86400.0;
 /// Number of lines between two looks at whether the reading was cancelled.
 const CANCEL_INTERVAL: u64 = 1024;
 
@@ -163,19 +166,24 @@ pub(super) fn read(folder: &Path, is_cancelled: &AtomicBool) -> Result<Reduced, 
         }
         Err(why) => return Err(unreadable(&path, why)),
     };
-    let mut groups: Vec<Group> = Vec::new();
+    let mut groups = Groups::default();
+    let latest = seconds_since_1970() + MAX_AHEAD;
     let lines = each_line(&path, file, is_cancelled, |number, line| {
         let line: Line = serde_json::from_slice(line).map_err(|why| why.to_string())?;
         if line.session > record.last_session() {
             record = RunRecord::read(folder).map_err(|why| why.to_string())?;
         }
         let sample = line.sample(&record)?;
+        if sample.at > latest {
+            return Err("'at' is in the future; set the clock of its host".into());
+        }
         if !is_lab_experiment(&sample.experiment) {
-            add(&mut groups, number, sample);
+            groups.add(number, sample);
         }
         Ok(())
     })?;
     let mut hosts: BTreeMap<String, Vec<Sample>> = BTreeMap::new();
+    let mut groups = groups.all;
     groups.sort_by_key(|group| group.last);
     for group in groups {
         hosts.entry(group.host.clone()).or_default().extend(group.into_samples());
@@ -183,21 +191,41 @@ pub(super) fn read(folder: &Path, is_cancelled: &AtomicBool) -> Result<Reduced, 
     Ok(Reduced { record, hosts, lines })
 }
 
-/// Adds a sample to its group. Samples of an experiment mostly follow each other.
-fn add(groups: &mut Vec<Group>, number: u64, sample: Sample) {
-    let at = groups.iter().rposition(|group| group.is_of(&sample)).unwrap_or_else(|| {
-        groups.push(Group {
-            host: sample.host.clone(),
-            experiment: sample.experiment.clone(),
-            environment: sample.environment.clone(),
-            stride: 1,
-            last: number,
-            items: BTreeMap::new(),
-        });
-        groups.len() - 1
-    });
-    groups[at].last = number;
-    groups[at].add(sample);
+/// All groups, with their indices by host, experiment and environment.
+#[derive(Default)]
+struct Groups {
+    all: Vec<Group>,
+    indices: HashMap<[String; 3], usize>,
+    /// Index of the group of the last sample: samples of an experiment mostly follow each other.
+    last: usize,
+}
+
+impl Groups {
+    /// Adds a sample to its group.
+    fn add(&mut self, number: u64, sample: Sample) {
+        if !self.all.get(self.last).is_some_and(|group| group.is_of(&sample)) {
+            let key = [&sample.host, &sample.experiment, &sample.environment].map(Clone::clone);
+            self.last = *self.indices.entry(key).or_insert(self.all.len());
+        }
+        if self.last == self.all.len() {
+            self.all.push(Group {
+                host: sample.host.clone(),
+                experiment: sample.experiment.clone(),
+                environment: sample.environment.clone(),
+                stride: 1,
+                last: number,
+                items: BTreeMap::new(),
+            });
+        }
+        let group = &mut self.all[self.last];
+        group.last = number;
+        group.add(sample);
+    }
+}
+
+/// Returns the time now.
+fn seconds_since_1970() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |time| time.as_secs_f64())
 }
 
 /// Passes each complete line to `each`, which may refuse it; returns their number.
@@ -239,4 +267,24 @@ fn damaged(path: &Path, number: u64, why: &str) -> JournalError {
     let what =
         format!("line {number} is not a sample ({why}); restore the file, or remove the run");
     JournalError::Damaged { path: path.into(), what }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Instant;
+
+    #[test]
+    fn a_new_host_on_every_line_takes_no_longer_than_one() {
+        let mut groups = Groups::default();
+        let start = Instant::now();
+        for number in 0..200_000_u64 {
+            // Each host twice, not in succession.
+            let host = format!("h{}", number % 100_000);
+            groups.add(number, Sample { host, ..Sample::default() });
+        }
+        assert_eq!(groups.all.len(), 100_000);
+        assert!(groups.all.iter().all(|group| group.last >= 100_000));
+        assert!(start.elapsed().as_secs() < 60, "{:?}", start.elapsed());
+    }
 }

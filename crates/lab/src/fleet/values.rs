@@ -113,6 +113,8 @@ pub(super) struct PointValue {
 pub(super) enum Excluded {
     Sides,
     Guest,
+    /// Its samples are of several hosts together.
+    Hosts,
 }
 
 /// Reads a run: the values of each host that measured in it, or why they are not compared.
@@ -129,6 +131,10 @@ pub(super) fn read(
     }
     if record.guests.is_some() {
         return Ok(Err(Excluded::Guest));
+    }
+    let names: BTreeSet<&str> = record.hosts.iter().map(|host| host.name.as_str()).collect();
+    if names.len() > 1 {
+        return Ok(Err(Excluded::Hosts));
     }
     let mut run =
         Run { folder: folder.into(), record, samples: Vec::new(), inconsistencies: Vec::new() };

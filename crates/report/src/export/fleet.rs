@@ -29,10 +29,22 @@ pub fn fleet_openmetrics(fleet: &Fleet) -> String {
         "Number of runs that cannot be read",
         fleet.unreadable.len(),
     );
+    text += &last_samples(fleet);
     text += &outlier_points(fleet);
     text += &ratios(fleet);
     text += &settings(fleet);
     text + "# EOF\n"
+}
+
+/// Returns the time of the last sample of each node: alert if it is too long ago.
+fn last_samples(fleet: &Fleet) -> String {
+    const NAME: &str = "tollgate_fleet_last_sample_timestamp_seconds";
+    let mut text = head(NAME, "gauge", "seconds", "Time of the last sample of the node");
+    for one in &fleet.last_samples {
+        let labels = in_braces([("node".to_owned(), one.node.as_str())]);
+        let _ = writeln!(text, "{NAME}{labels} {}", one.at);
+    }
+    text
 }
 
 /// Returns the number of points at which each judged node differs, by direction.

@@ -295,6 +295,7 @@ fn notes(fleet: &Fleet) -> Vec<String> {
         copies,
         runs_of_sides,
         runs_in_guests,
+        runs_on_several_hosts,
     } = &fleet.unjudged;
     let counts = [
         (
@@ -316,6 +317,7 @@ fn notes(fleet: &Fleet) -> Vec<String> {
         (*copies, "copy", "of a run, counted once".into()),
         (*runs_of_sides, "run", "of 'compare --run', not compared".into()),
         (*runs_in_guests, "run", "in guests, not compared".into()),
+        (*runs_on_several_hosts, "run", "with roles on several hosts, not compared".into()),
     ];
     let of_counts = counts.into_iter().filter(|(number, ..)| *number > 0);
     let mut notes: Vec<String> = of_counts
@@ -392,6 +394,7 @@ mod tests {
             nodes_not_judged: Vec::new(),
             failed: Vec::new(),
             unreadable: Vec::new(),
+            last_samples: Vec::new(),
         }
     }
 

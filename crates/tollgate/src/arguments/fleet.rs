@@ -21,6 +21,9 @@ pub(crate) struct Fleet {
     /// With --check, judge only this node, e.g. $(hostname); all are compared
     #[arg(long, value_name = "NODE", requires = "check")]
     pub(crate) node: Option<String>,
+    /// With --check, exit with 3 if the last sample of the node, or without --node of the fleet, is older, e.g. 48h
+    #[arg(long, value_name = "TIME", value_parser = duration, requires = "check")]
+    pub(crate) max_age: Option<Duration>,
     /// Maximum time to read the runs, e.g. 5s [default: 30s with --check]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) within: Option<Duration>,

@@ -1,9 +1,10 @@
 //! `tollgate fleet`: the nodes that differ from the others.
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lab::fleet::{self, FleetError, Reading};
+use lab::quantity;
 use report::table::{self, Page};
 
 use crate::arguments::Fleet;
@@ -13,6 +14,9 @@ use crate::select;
 
 /// Maximum time of a check: scripts of node health have limits of a minute.
 const CHECK_TIME: Duration = Duration::from_secs(30);
+
+/// Exit status of a check without a verdict.
+const NOT_JUDGED: u8 = 3;
 
 /// Prints the comparison of all nodes, or one line about it.
 pub(crate) fn fleet(args: &Fleet) -> Result<u8, CliError> {
@@ -80,6 +84,10 @@ fn print_fleet(args: &Fleet, fleet: &fleet::Fleet) -> Result<u8, CliError> {
 /// Prints one line, and returns the exit status.
 fn check(args: &Fleet, fleet: &fleet::Fleet) -> Result<u8, CliError> {
     let node = args.node.as_deref().map(|node| find(args, fleet, node)).transpose()?;
+    if let Some(line) = args.max_age.and_then(|max| too_old(fleet, node, max)) {
+        print_plain(&lab::terminal::one_line(&line))?;
+        return Ok(NOT_JUDGED);
+    }
     print_plain(&lab::terminal::one_line(&table::fleet_line(fleet, node)))?;
     let is_judged = match node {
         Some(node) => !fleet.nodes_not_judged.iter().any(|one| one == node),
@@ -87,8 +95,20 @@ fn check(args: &Fleet, fleet: &fleet::Fleet) -> Result<u8, CliError> {
     };
     Ok(match is_judged {
         _ if table::is_worse(fleet, node) => 1,
-        false => 3,
+        false => NOT_JUDGED,
         true => 0,
+    })
+}
+
+/// Returns that the last run of a node, or of all nodes, is older than `max`; `None` if it is not.
+fn too_old(fleet: &fleet::Fleet, node: Option<&str>, max: Duration) -> Option<String> {
+    let asked = fleet.last_samples.iter().filter(|one| node.is_none_or(|node| one.node == node));
+    let last = asked.max_by(|a, b| a.at.total_cmp(&b.at))?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
+    let age = now.saturating_sub(Duration::try_from_secs_f64(last.at).ok()?);
+    let name = &last.node;
+    (age > max).then(|| {
+        format!("not judged: the last run of {name} is {} old", quantity::format_duration(age))
     })
 }
 

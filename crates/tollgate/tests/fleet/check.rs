@@ -59,6 +59,56 @@ fn a_check_states_in_one_line_whether_a_node_is_worse() {
 }
 
 #[test]
+fn an_old_run_is_not_judged() {
+    let bench = Bench::new();
+    let all = bench.path().join("all");
+    Nodes::new(8).write_fleet(&all, 16);
+    // The samples are of January 2026.
+    for node in [&["--node", "n003"][..], &[]] {
+        let (status, line) = check(&bench, &[&["--max-age", "1000h"], node].concat());
+        assert_eq!(status, 3, "{line}");
+        assert!(
+            line.starts_with("not judged: the last run of n0") && line.ends_with(" old\n"),
+            "{line}"
+        );
+        assert_eq!(check(&bench, &[&["--max-age", "1000000h"], node].concat()).0, 1);
+    }
+    bench.refused(&["fleet", "all", "--max-age", "1h"], 2);
+    let output = bench.run(&["export", "openmetrics", "--fleet", "all"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        text.contains("tollgate_fleet_last_sample_timestamp_seconds{node=\"n003\"} 17672"),
+        "{text}"
+    );
+}
+
+#[test]
+fn runs_of_the_future_and_of_several_hosts_are_not_compared() {
+    let bench = Bench::new();
+    let all = bench.path().join("all");
+    let nodes = Nodes::new(8);
+    nodes.write_fleet(&all, 16);
+    let mut ahead = nodes.run(&Node::new("n020", 20));
+    ahead.samples.iter_mut().for_each(|sample| sample.at = 4e9);
+    journal::write(&ahead, &all.join("n020"));
+    let mut roles = nodes.run(&Node::new("n021", 21));
+    let host = |name: &str, role: &str| lab::host::HostRecord {
+        name: name.into(),
+        role: Some(role.into()),
+        ssh: name.into(),
+        cpus: None,
+        environment: Default::default(),
+    };
+    roles.record.hosts = vec![host("a", "dut"), host("b", "generator")];
+    journal::write(&roles, &all.join("n021"));
+    let json = bench.json(&["fleet", "all", "--json"]);
+    assert_eq!(json["nodes"].as_array().unwrap().len(), 16, "{json}");
+    assert_eq!(json["unjudged"]["runs_on_several_hosts"], 1);
+    let unreadable = json["unreadable"][0].as_str().unwrap();
+    assert!(unreadable.contains("'at' is in the future"), "{unreadable}");
+}
+
+#[test]
 fn a_check_ends_when_its_time_is_over() {
     let bench = Bench::new();
     Nodes::new(8).write_fleet(&bench.path().join("all"), 12);
