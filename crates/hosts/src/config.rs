@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use lab::data::{DataError, MAX_FILE, is_plain_name, read_toml};
+use lab::data::{DataError, MAX_FILE, SourceLocation, Spanned, is_plain_name, line_of, read_toml};
 use lab::quantity;
 use lab::terminal::{UsageError, one_line};
 use serde::Deserialize;
@@ -16,6 +16,10 @@ const MAX_NAME: usize = 64;
 const MAX_SSH_NAME: usize = 255;
 /// The maximum number of a CPU, exclusive: the limit of `sched_setaffinity(2)`.
 const MAX_CPUS: usize = rustix::thread::CpuSet::MAX_CPU;
+/// The maximum length of a quoted list, in characters.
+const MAX_SHOWN: usize = 60;
+/// The name of a file that `ssh` takes for none, in upper or lower case.
+const NO_FILE: &str = "none";
 /// How long the lab tries to reach a host again after a connection was lost, by default.
 const RECONNECT: Duration = Duration::from_secs(300);
 
@@ -100,13 +104,38 @@ impl TryFrom<String> for CpuList {
             let (first, last) = (number(first)?, number(last)?);
             (first <= last).then_some(first..=last)
         };
-        let ranges: Option<Vec<_>> = text.split(',').map(range).collect();
-        match ranges {
-            Some(ranges) => Ok(Self { text, cpus: ranges.into_iter().flatten().collect() }),
-            None => {
-                let shown = one_line(&text);
-                Err(format!("'{shown}' is not a list of CPUs below {MAX_CPUS}, e.g. '0-3,8'"))
-            }
+        let mut is_listed = [false; MAX_CPUS];
+        let mut ranges = text.split(',').map(range);
+        let is_valid = ranges.by_ref().take(MAX_CPUS).all(|range| {
+            range.is_some_and(|range| {
+                is_listed[range].fill(true);
+                true
+            })
+        });
+        if !is_valid || ranges.next().is_some() {
+            let shown: String = text.chars().take(MAX_SHOWN).collect();
+            let shown = one_line(&shown);
+            return Err(format!(
+                "'{shown}' is not a list of at most {MAX_CPUS} CPUs below {MAX_CPUS}, e.g. '0-3,8'"
+            ));
+        }
+        let cpus = (0..MAX_CPUS).filter(|cpu| is_listed[*cpu]).collect();
+        Ok(Self { text, cpus })
+    }
+}
+
+/// The path of a file or folder on this machine.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+struct LocalPath(PathBuf);
+
+impl TryFrom<String> for LocalPath {
+    type Error = String;
+
+    fn try_from(path: String) -> Result<Self, String> {
+        match path.is_empty() {
+            true => Err("an empty path; omit it, or name a file or folder, e.g. '.'".into()),
+            false => Ok(Self(path.into())),
         }
     }
 }
@@ -179,7 +208,7 @@ impl TryFrom<String> for Time {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
-    config: Option<PathBuf>,
+    config: Option<LocalPath>,
     #[serde(default)]
     host: BTreeMap<HostName, HostTable>,
 }
@@ -189,13 +218,13 @@ struct File {
 #[serde(deny_unknown_fields)]
 struct HostTable {
     ssh: Option<SshName>,
-    config: Option<PathBuf>,
-    results: Option<PathBuf>,
+    config: Option<LocalPath>,
+    results: Option<LocalPath>,
     cpus: Option<CpuList>,
     #[serde(default)]
     environment: BTreeMap<VariableName, Word>,
     #[serde(default)]
-    set: BTreeMap<String, String>,
+    set: BTreeMap<Spanned<String>, String>,
     reconnect: Option<Time>,
     program: Option<ProgramPath>,
 }
@@ -228,6 +257,9 @@ pub struct Host {
 /// The hosts of `tollgate.toml`.
 #[derive(Debug, Default)]
 pub struct Config {
+    /// The name of the file in errors, and its text.
+    name: String,
+    text: String,
     /// The folder to which its paths are relative.
     folder: PathBuf,
     file: File,
@@ -249,7 +281,28 @@ impl Config {
             Err(why) => return Err(DataError::of_file(&name, why.to_string())),
         };
         let folder = named.parent().map(Path::to_owned).unwrap_or_default();
-        Ok(Self { folder, file: read_toml(&name, &text)? })
+        let file = read_toml(&name, &text)?;
+        Ok(Self { name, text, folder, file })
+    }
+
+    /// Checks each option in a `set` of the file, given its name and value.
+    ///
+    /// # Errors
+    /// Returns the first error with the line and the host.
+    pub fn check_options(
+        &self,
+        check: impl Fn(&str, &str) -> Result<(), String>,
+    ) -> Result<(), DataError> {
+        for (host, table) in &self.file.host {
+            for (option, value) in &table.set {
+                check(option.get_ref(), value).map_err(|why| {
+                    let line = line_of(&self.text, option.span().start);
+                    let location = SourceLocation { file: self.name.clone(), line };
+                    location.error(format!("host '{}': {why}", host.as_str()))
+                })?;
+            }
+        }
+        Ok(())
     }
 
     /// Returns the names of all hosts.
@@ -266,17 +319,23 @@ impl Config {
         let unnamed = HostTable::default();
         let table = self.file.host.get(&named).unwrap_or(&unnamed);
         let HostTable { ssh, config, results, cpus, environment, set, reconnect, program } = table;
-        let in_folder = |path: &PathBuf| self.folder.join(path);
+        let in_folder = |path: &LocalPath| self.folder.join(&path.0);
+        // A file of this name, and not no file.
+        let is_none = |path: &PathBuf| path.as_os_str().eq_ignore_ascii_case(NO_FILE);
+        let config_file = |path: &LocalPath| match in_folder(path) {
+            path if is_none(&path) => Path::new(".").join(path),
+            path => path,
+        };
         let variable = |(name, value): (&VariableName, &Word)| (name.0.clone(), value.0.clone());
         Ok(Host {
             name: named.0,
             ssh: ssh.as_ref().map_or_else(|| name.to_owned(), |ssh| ssh.0.clone()),
-            ssh_config: config.as_ref().or(self.file.config.as_ref()).map(in_folder),
+            ssh_config: config.as_ref().or(self.file.config.as_ref()).map(config_file),
             results: results.as_ref().map(in_folder),
             cpu_list: cpus.as_ref().map(|list| list.text.clone()),
             cpus: cpus.as_ref().map(|list| list.cpus.clone()).unwrap_or_default(),
             environment: environment.iter().map(variable).collect(),
-            set: set.clone(),
+            set: set.iter().map(|(name, value)| (name.get_ref().clone(), value.clone())).collect(),
             reconnect: reconnect.as_ref().map_or(RECONNECT, |time| time.0),
             program: program.as_ref().map(|path| path.0.clone()),
         })
@@ -356,8 +415,11 @@ mod tests {
             ("[host.dut]\nssh = '-oProxyCommand=x'\n", 2, "ssh name"),
             ("[host.dut]\nssh = 'me@-x'\n", 2, "ssh name"),
             ("[host.'a b']\n", 1, "host name 'a b'"),
-            ("[host.dut]\ncpus = '3-1'\n", 2, "is not a list of CPUs"),
-            ("[host.dut]\ncpus = '0-99999999999'\n", 2, "is not a list of CPUs"),
+            ("[host.dut]\ncpus = '3-1'\n", 2, "is not a list of at most 1024 CPUs"),
+            ("[host.dut]\ncpus = '0-99999999999'\n", 2, "is not a list of at most 1024 CPUs"),
+            ("[host.dut]\ncpus = '0,'\n", 2, "is not a list of at most 1024 CPUs"),
+            ("[host.dut]\nresults = ''\n", 2, "an empty path; omit it"),
+            ("config = ''\n", 1, "an empty path; omit it"),
             ("[host.dut]\nreconnect = 'soon'\n", 2, "'soon' is not a time"),
             ("[host.dut]\nprogram = 'tollgate'\n", 2, "not an absolute path"),
             ("[host.dut]\nenvironment = { '1X' = 'y' }\n", 2, "variable '1X'"),
@@ -366,6 +428,42 @@ mod tests {
             let why = config(text).unwrap_err();
             assert!(why.starts_with(&format!("hosts.toml:{line}: ")), "{why}");
             assert!(why.contains(what) && !why.contains('\n'), "{why}");
+        }
+    }
+
+    #[test]
+    fn a_list_of_cpus_has_each_once() {
+        let of = |list: &str| {
+            let config = config(&format!("[host.dut]\ncpus = '{list}'\n"))?;
+            Ok::<_, String>(config.host("dut").unwrap().cpus)
+        };
+        assert_eq!(of("3,0-2,1-3,3"), Ok(vec![0, 1, 2, 3]));
+        assert_eq!(of(&["0-1023"; 1024].join(",")).unwrap().len(), 1024);
+        let why = of(&"0-1023,".repeat(100_000)).unwrap_err();
+        assert!(why.contains("is not a list of at most 1024 CPUs") && why.len() < 300, "{why}");
+    }
+
+    #[test]
+    fn an_option_that_is_refused_has_its_line_and_host() {
+        let config = config("[host.a]\n\n[host.dut]\nset = { x = 'y' }\n").unwrap();
+        let check = |known: &str| {
+            config.check_options(|name, value| match (name == known, value) {
+                (true, "y") => Ok(()),
+                _ => Err(format!("no option '{name}'")),
+            })
+        };
+        assert!(check("x").is_ok());
+        let why = check("z").unwrap_err().to_string();
+        assert!(why.ends_with("hosts.toml:4: host 'dut': no option 'x'"), "{why}");
+    }
+
+    #[test]
+    fn a_configuration_named_none_is_a_file() {
+        for name in ["none", "NONE"] {
+            let file = File { config: Some(LocalPath(name.into())), ..File::default() };
+            let config = Config { file, ..Config::default() };
+            let path = config.host("dut").unwrap().ssh_config.unwrap();
+            assert_eq!(path.to_str(), Some(format!("./{name}").as_str()));
         }
     }
 

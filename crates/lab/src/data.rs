@@ -3,6 +3,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+pub use toml::Spanned;
 
 use crate::terminal::one_line;
 
@@ -79,6 +80,6 @@ pub fn is_plain_name(name: &str) -> bool {
 }
 
 /// Returns the line, counted from 1, of a byte offset in a text.
-pub(crate) fn line_of(text: &str, offset: usize) -> usize {
+pub fn line_of(text: &str, offset: usize) -> usize {
     text.bytes().take(offset).filter(|byte| *byte == b'\n').count() + 1
 }

@@ -3,10 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use hosts::{Config, Host, HostError, Installed, Program, SshHost};
 use lab::host::{Hosts, RemoteHost};
+use lab::option;
 use lab::schema::JsonOutput;
 use lab::table::{ColumnHeader, Emphasis, Page, TableCell};
 use machine::capability::{Capability, State};
@@ -17,7 +20,10 @@ use crate::arguments::{ConfigArgs, HostsCommand, MeasureArgs, RunHosts};
 use crate::error::CliError;
 use crate::output::{print, print_json, print_plain};
 use crate::select::quoted;
+use crate::suites::SUITES;
 
+/// The maximum number of hosts that are checked at the same time.
+const MAX_AT_A_TIME: usize = 8;
 /// The time limit of `doctor` on a host.
 const MAX_DOCTOR: Duration = Duration::from_secs(300);
 
@@ -33,7 +39,12 @@ pub(crate) fn hosts(command: &HostsCommand) -> Result<u8, CliError> {
 }
 
 fn load(config: &ConfigArgs) -> Result<Config, CliError> {
-    Ok(Config::load(config.config.as_deref())?)
+    let config = Config::load(config.config.as_deref())?;
+    config.check_options(|name, value| {
+        let read = option::read_for_guest(SUITES, &[], &[format!("{name}={value}")]);
+        read.map(drop).map_err(|why| why.to_string())
+    })?;
+    Ok(config)
 }
 
 /// Returns the named hosts, or all of the file.
@@ -128,13 +139,38 @@ impl DoctorReport {
 /// Connects to each host, installs the program and runs `doctor` there. Exits with 1 if a host cannot be used.
 fn check(hosts: &[Host], is_json: bool) -> Result<u8, CliError> {
     let program = program()?;
-    let checked: Vec<_> = hosts.iter().map(|host| check_one(host, &program)).collect();
+    let checked = each(hosts, |host| check_one(host, &program));
     let has_failed = checked.iter().any(|host| host.error.is_some());
     match is_json {
         true => print_json(&HostsOutput { hosts: checked })?,
         false => print(&checked.iter().map(|host| text(host, Page::stdout())).collect::<String>())?,
     }
     Ok(has_failed.into())
+}
+
+/// Calls a function with each host, several at a time, and returns the results in their order. Connections end with the
+/// thread that opens them.
+fn each<T: Send>(hosts: &[Host], body: impl Fn(&Host) -> T + Sync) -> Vec<T> {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut done = Vec::new();
+        while let index = next.fetch_add(1, Ordering::Relaxed)
+            && let Some(host) = hosts.get(index)
+        {
+            done.push((index, body(host)));
+        }
+        done
+    };
+    let mut results: Vec<(usize, T)> = thread::scope(|scope| {
+        let threads: Vec<_> =
+            (0..hosts.len().min(MAX_AT_A_TIME)).map(|_| scope.spawn(work)).collect();
+        let joined = threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        joined.flatten().collect()
+    });
+    results.sort_by_key(|(index, _)| *index);
+    results.into_iter().map(|(_, result)| result).collect()
 }
 
 fn check_one(host: &Host, program: &Arc<Program>) -> HostOutput {
@@ -419,6 +455,21 @@ mod tests {
             why,
             "the results folder is r of host 'a' and s of 'b'; choose one with --results"
         );
+    }
+
+    #[test]
+    fn hosts_are_checked_at_the_same_time_and_listed_in_order() {
+        let hosts: Vec<_> = (0..20).map(|index| host(&format!("h{index}"))).collect();
+        let (running, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let names = each(&hosts, |host| {
+            most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            std::thread::sleep(Duration::from_millis(20));
+            running.fetch_sub(1, Ordering::SeqCst);
+            host.name.clone()
+        });
+        assert!(names.iter().eq(hosts.iter().map(|host| &host.name)), "{names:?}");
+        let most = most.into_inner();
+        assert!((2..=MAX_AT_A_TIME).contains(&most), "{most}");
     }
 
     #[test]
