@@ -157,8 +157,8 @@ fn submit_array(
         "--mem=0".into(),
         "--requeue".into(),
         "--open-mode=append".into(),
-        // The token with which Slurm's commands log in is not for the jobs.
-        "--export=ALL,SLURM_JWT=".into(),
+        // Also the token in SLURM_JWT, by any list: the script removes it.
+        "--export=ALL".into(),
         format!("--job-name={name}"),
         format!("--chdir={}", request.folder.display()),
         // A '%' starts a placeholder.
