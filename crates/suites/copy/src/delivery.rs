@@ -59,8 +59,9 @@ impl Method for Delivery {
     }
 
     fn how(&self) -> &'static str {
-        "One copy is made into or out of the memory, and every byte is verified, through a second mapping if \
-         it was written. Nothing is timed."
+        "One copy is made into or out of the memory, and nothing is timed. Every byte is compared: bytes \
+         written to hardware through a second mapping, bytes read with a known pattern or, if the memory may \
+         not be written, with its present contents."
     }
 
     fn metrics(&self) -> &'static [Metric] {

@@ -188,9 +188,9 @@ impl Method for OneWay {
     }
 
     fn how(&self) -> &'static str {
-        "Each crossing is stamped by the time-stamp counter on both sides, between fences; the value of a way \
-         is the trimmed mean, less that of an empty pair of stamps. Every crossing must have its stamps, in \
-         order, and the guest's ring 0 must prove that it is not emulated."
+        "Each crossing is stamped by the time-stamp counter on both sides, as the factor stamp states; the \
+         value of a way is the trimmed mean, less that of an empty pair except with xperf's stamps. Every \
+         crossing must have its own stamps, in order, and a guest under KVM must run in a real ring 0."
     }
 
     fn metrics(&self) -> &'static [Metric] {

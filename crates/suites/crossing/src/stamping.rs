@@ -36,8 +36,9 @@ impl Method for Stamping {
     }
 
     fn how(&self) -> &'static str {
-        "Crossings are made and the stamps are counted: each must be stamped once and in order, and other \
-         faults must not be stamped. Nothing is timed, so an emulated CPU serves too."
+        "Crossings and their stamps are counted, and no time is reported, so an emulated CPU serves too. Each \
+         crossing must be stamped once and in order; a patched kernel must not stamp touches without a fault, \
+         nor faults that end in a signal."
     }
 
     fn metrics(&self) -> &'static [Metric] {

@@ -27,9 +27,9 @@ const CONTENDED: Duration = Duration::from_nanos(150);
 /// The loop with a sufficient heap.
 pub static ALLOCATION: EnclaveMethod<AllocationParams> = EnclaveMethod {
     name: "allocation",
-    how: "Threads enter a new enclave together and run the sample's loop; the time is taken from the first \
-          ECALL to the last return. Blocks are written and checked as the factor touch states, and no \
-          allocation may fail.",
+    how: "Threads enter a new enclave and start the sample's loop together; the time is from the first \
+          thread's start to the last one's end. No allocation may return NULL or a pointer outside the heap; \
+          touch = yes writes a byte of each page, and contents are not checked.",
     metrics: TIMES,
     available: |params| loaded::available(&params.enclave),
     expected,
@@ -39,8 +39,9 @@ pub static ALLOCATION: EnclaveMethod<AllocationParams> = EnclaveMethod {
 /// The loop with varied heaps: a heap that is too small is a result and not an error.
 pub static HEAP_SIZES: EnclaveMethod<AllocationParams> = EnclaveMethod {
     name: "heap-sizes",
-    how: "Threads enter a new enclave together and run the sample's loop in a heap of the given size. A heap \
-          that is too small is a result without a time.",
+    how: "Threads run the sample's loop together in a heap of the given size; the time is from the first \
+          thread's start to the last one's end. An allocation that returns NULL makes the point unavailable; a \
+          pointer outside the heap or a failed ECALL fails the sample.",
     metrics: TIMES,
     available: |params| loaded::available_with_own_heap(&params.enclave),
     expected,

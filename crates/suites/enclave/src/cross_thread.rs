@@ -17,8 +17,9 @@ const SLOTS: u64 = 30;
 /// The method that frees blocks on a different thread than allocated them.
 pub static CROSS_THREAD: EnclaveMethod<CrossThreadParams> = EnclaveMethod {
     name: "cross-thread",
-    how: "One thread allocates blocks and another frees them, and the time of all threads is taken from the \
-          first ECALL to the last return. Every block is checked when it is freed.",
+    how: "Threads allocate blocks that other threads free, or exchange them in shared slots; the time is from \
+          the first thread's start to the last one's end. Each block contains its own address, which is \
+          compared before it is freed.",
     metrics: TIMES,
     available,
     expected: |params, _| expected_duration(params.threads, params.num_allocations) * 2,

@@ -33,8 +33,8 @@ const PARTS: u32 = 5;
 pub static ECALL: EnclaveMethod<EnclaveParams> = EnclaveMethod {
     name: "ecall",
     how: "Batches of empty calls are timed by the time-stamp counter; the value is the median over the \
-          batches. Each call returns a word computed from its argument, which is checked, and code inside must \
-          make no system call.",
+          batches. No ECALL may fail, every OCALL must return its result to the code inside, and a blocked \
+          system call fails the sample.",
     metrics: TIMES,
     available: loaded::available_with_own_heap,
     expected: |_, budget| budget + LOADING * 4,

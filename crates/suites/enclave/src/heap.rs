@@ -26,8 +26,9 @@ const BLOCK: u64 = 64;
 /// The method that searches for the smallest heap and drains one. It only counts, so no kind's times matter.
 pub static HEAP: EnclaveMethod<AllocationParams> = EnclaveMethod {
     name: "heap",
-    how: "A search finds the smallest heap in which no allocation of the loop fails; then blocks of 64 B drain \
-          a heap twice. Nothing is timed.",
+    how: "Nothing is timed: a search bisects to the smallest heap in which no allocation of the loop fails, \
+          and two more trials must confirm it. With one thread, blocks of 64 B then drain a heap of the given \
+          size twice; they may not exceed it.",
     metrics: COUNTS,
     available: |params| loaded::runs_with_own_heap(&params.enclave),
     expected: |params, _| {

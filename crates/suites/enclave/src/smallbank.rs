@@ -21,8 +21,9 @@ const EACH: Duration = Duration::from_nanos(500);
 /// The method that runs SmallBank inside.
 pub static SMALL_BANK: EnclaveMethod<SmallBankParams> = EnclaveMethod {
     name: "smallbank",
-    how: "Transactions run in a batch inside the enclave and are timed by the time-stamp counter. The total \
-          balance must afterwards be the initial one plus what the transactions added.",
+    how: "Each thread runs its share of the transactions in one ECALL; the time is from the first thread's \
+          start to the last one's end, by the time-stamp counter. All transactions must complete, and the \
+          total balance must be the initial one plus deposits minus withdrawals.",
     metrics: TIMES,
     available: |params| loaded::available(&params.enclave),
     expected: |params, _| LOADING + EACH * u32::try_from(params.transactions).unwrap_or(u32::MAX),

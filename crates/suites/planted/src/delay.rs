@@ -70,8 +70,9 @@ impl Method for Delay {
     }
 
     fn how(&self) -> &'static str {
-        "A loop with a known delay is timed next to the same loop without it. The effect that is found is \
-         compared with the planted one."
+        "A sample times passes of a loop that the effect extends, by the time-stamp counter; its value is the \
+         median pass. The probe checks nothing: claims compare the ratio of two points with the planted \
+         effect."
     }
 
     fn metrics(&self) -> &'static [Metric] {

@@ -43,7 +43,8 @@ impl Method for Roles {
     }
 
     fn how(&self) -> &'static str {
-        "Two processes start together and one stops the other. The times of both are known."
+        "Two processes start together, and one stops the other after a known wait, which the other one times. \
+         The stop must arrive within 60 s with the wait in its message."
     }
 
     fn metrics(&self) -> &'static [Metric] {
@@ -141,8 +142,8 @@ impl Method for EdgeSearch {
     }
 
     fn how(&self) -> &'static str {
-        "A search looks for a load whose edge is known, with trials that stall. The result is compared with \
-         the edge."
+        "A search looks for a known edge, and every fifth trial is void as if it had stalled; nothing is \
+         timed. The probe checks only that an edge was found: the project's tests compare it."
     }
 
     fn metrics(&self) -> &'static [Metric] {

@@ -87,9 +87,9 @@ impl Method for Checks {
     }
 
     fn how(&self) -> &'static str {
-        "Loops over copies of the sequence, and over half of them, alternate between two calibrations of the \
-         core clock; the difference is the time of the other half in core cycles. The sequence first runs \
-         with addresses within and outside its bounds, which it must tell apart."
+        "Loops over copies of the sequence and over half of them alternate between two calibrations of the \
+         core clock; the difference is the time of the other half in core cycles. First an access within the \
+         bounds must pass, and one beyond a checked bound must trap or be redirected."
     }
 
     fn metrics(&self) -> &'static [Metric] {

@@ -96,9 +96,10 @@ impl Method for Instructions {
     }
 
     fn how(&self) -> &'static str {
-        "Loops over copies of the instruction, and over half of them, alternate between two calibrations of \
-         the core clock; the difference is the time of the other half in core cycles. For the latency each \
-         copy depends on the one before; for the throughput none does."
+        "Loops over copies of the instruction and over half of them alternate; the difference of their \
+         minimum times, in core cycles, is that of the other half: of dependent copies for the latency, else \
+         for the throughput. A second repeat must confirm each minimum within 5%, and the core clock within \
+         0.5%."
     }
 
     fn metrics(&self) -> &'static [Metric] {

@@ -39,8 +39,9 @@ impl Method for Detection {
     }
 
     fn how(&self) -> &'static str {
-        "Each program has one planted bug and runs under the mechanism; the sample records whether the \
-         mechanism catches it. The same program without its bug must run to its end."
+        "Each program has one planted bug and runs under the mechanism, and the sample records whether the \
+         mechanism, or its compiler, catches it; nothing is timed. The same program without the bug must \
+         first run to its end without a report."
     }
 
     fn metrics(&self) -> &'static [Metric] {

@@ -99,8 +99,9 @@ impl Method for Kernels {
     }
 
     fn how(&self) -> &'static str {
-        "A program compiled with the mechanism runs in its own process and reads the time-stamp counter \
-         around its loop. It prints the result of the loop, which must be that of the kernel."
+        "A program compiled with the mechanism reads the time-stamp counter around its loop: once over fresh \
+         pages, or for the median of 11 passes over prefaulted ones. Number of operations and checksum that \
+         it prints must be those that tollgate computes."
     }
 
     fn metrics(&self) -> &'static [Metric] {

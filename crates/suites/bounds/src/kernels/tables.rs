@@ -86,8 +86,9 @@ impl Method for TableProgram {
     }
 
     fn how(&self) -> &'static str {
-        "A compiled program makes bounds tables, and its user-mode instructions are counted by \
-         single-stepping it or by valgrind. Nothing is timed."
+        "Callgrind counts the user-mode instructions of a compiled program that stores pointers, each of \
+         which would need a bounds table; nothing is timed. The program checks what it stored and must report \
+         the expected number."
     }
 
     fn metrics(&self) -> &'static [Metric] {

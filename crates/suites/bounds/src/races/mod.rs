@@ -34,8 +34,9 @@ impl Method for Races {
     }
 
     fn how(&self) -> &'static str {
-        "One thread stores pointers with their bounds while another loads and checks them, and every wrong \
-         verdict of a check is counted. An access is timed by the time-stamp counter over the whole loop."
+        "One thread loads pointers and checks accesses while another, or in the control itself, stores \
+         pointers with their bounds; groups of passes are timed by the time-stamp counter, except emulated \
+         MPX and violations of MPX. Wrong verdicts are counted; in the control one fails the sample."
     }
 
     fn metrics(&self) -> &'static [Metric] {

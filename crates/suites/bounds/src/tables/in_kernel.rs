@@ -78,8 +78,9 @@ impl Method for KernelTables {
     }
 
     fn how(&self) -> &'static str {
-        "A guest boots Linux with a patch that restores the kernel's bounds tables, and runs one program that \
-         needs them. A plugin of the emulator counts the instructions of both modes; nothing is timed."
+        "An emulated guest boots Linux with a patch that restores the kernel's bounds tables, and a plugin of \
+         the emulator counts the kernel's instructions between two markers of one program; nothing is timed. \
+         Every pointer must have had its table, and kept tables must contain the bounds."
     }
 
     fn metrics(&self) -> &'static [Metric] {

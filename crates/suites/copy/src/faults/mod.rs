@@ -104,9 +104,9 @@ impl Method for PageEvents {
     }
 
     fn how(&self) -> &'static str {
-        "Threads touch, evict or unmap pages in passes, each timed by the time-stamp counter. The page faults \
-         and the interrupts for TLB shootdowns are those that the kernel counts, and must be as many as the \
-         pages require."
+        "Threads touch or evict their pages in passes, or one thread makes pages read-only while others read \
+         them; each pass or change is timed by the time-stamp counter. The kernel's page faults of each pass \
+         must fit its event, up to 8 stray ones; interrupts for TLB shootdowns are reported and not checked."
     }
 
     fn metrics(&self) -> &'static [Metric] {

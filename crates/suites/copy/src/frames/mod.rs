@@ -220,9 +220,10 @@ impl Method for Frames {
     }
 
     fn how(&self) -> &'static str {
-        "Two processes on two CPUs pass frames through a ring in shared memory, and the time from the first \
-         to the last frame gives the rate. The reader checks each frame; a frame that is lost, torn or \
-         repeated is an error."
+        "Two processes on two CPUs pass frames through a ring in shared memory; the rate is that of the \
+         median chunk of frames after a warm-up, and a latency the median from a frame's stamp to its check. \
+         The reader checks frames as the factor check states, and a lost, torn or repeated frame fails the \
+         sample."
     }
 
     fn metrics(&self) -> &'static [Metric] {

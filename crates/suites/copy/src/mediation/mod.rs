@@ -124,9 +124,10 @@ impl Method for Mediation {
     }
 
     fn how(&self) -> &'static str {
-        "Two processes try every access to a pool whose rules a third process enforces: each allowed one must \
-         succeed and each forbidden one must be stopped. Then allowed copies, or changes of a rule, are timed \
-         by the time-stamp counter."
+        "The median batch of copies and, with rules, the median change of a rule are timed by the time-stamp \
+         counter. First two processes try loads and stores at 8 offsets of each range: each access that a \
+         rule allows must succeed, each other one must be stopped; copied bytes and changed rules are checked \
+         too."
     }
 
     fn metrics(&self) -> &'static [Metric] {

@@ -68,9 +68,9 @@ impl Method for Throughput {
     }
 
     fn how(&self) -> &'static str {
-        "A sample fills the source with a new pattern and then copies in batches, timed by the time-stamp \
-         counter, until its budget is spent; its value is the median over the batches. Afterwards it verifies \
-         every byte that should have arrived, in a peer process if the memory is shared."
+        "A sample fills the source with a new pattern and copies in batches, timed by the time-stamp counter; \
+         its value is the median batch. Afterwards every byte of the last copies is compared, by a peer \
+         process if the memory is shared; mbw times its own copies, which are not checked."
     }
 
     fn metrics(&self) -> &'static [Metric] {

@@ -91,8 +91,9 @@ impl Method for TwoHostDelivery {
     }
 
     fn how(&self) -> &'static str {
-        "The reader watches the memory in units of 4 bytes while the writer copies, and counts the states \
-         that it sees. After the writer has published the copy, every byte must have arrived."
+        "The writer makes copies, and if both hosts have a clock it times each until it sees the reader's \
+         answer. The reader reads the memory in units of 4 bytes meanwhile and counts states; once a copy is \
+         published every byte must be new, and none may be foreign or old again."
     }
 
     fn metrics(&self) -> &'static [Metric] {

@@ -90,8 +90,9 @@ impl Method for TwoHostFrames {
     }
 
     fn how(&self) -> &'static str {
-        "One host writes frames to a ring in the common memory, the other verifies every byte of each. The \
-         rate is taken on one host, if both have a clock."
+        "One host writes frames to a ring in the common memory; if both hosts have a clock, the rate is that \
+         of the reader's median chunk of frames. The reader verifies every byte, and a lost, torn or repeated \
+         frame fails the sample."
     }
 
     fn metrics(&self) -> &'static [Metric] {

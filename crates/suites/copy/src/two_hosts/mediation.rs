@@ -68,8 +68,8 @@ impl Method for TwoHostMediation {
     }
 
     fn how(&self) -> &'static str {
-        "The hosts try every access in turn with random words: an allowed store must arrive at a host that \
-         may load, and nothing else may. The sample counts accesses and has no time."
+        "Nothing is timed: the hosts try 8 words of each range in turn, with random values, and copy ranges. \
+         An allowed store must arrive at each host that may load it, and a forbidden one must change nothing."
     }
 
     fn metrics(&self) -> &'static [Metric] {

@@ -93,9 +93,9 @@ impl Method for Clock {
     }
 
     fn how(&self) -> &'static str {
-        "The same crossing alternates between phases with and without a load that changes the core clock, \
-         which is calibrated before and after each phase. A load that changes the clock by less than 1% is no \
-         evidence, and its point has no value."
+        "Five phases without and five with a load that changes the core clock time the same trip, and the \
+         core clock is calibrated before and after each. Trips are verified as in round-trips; a load that \
+         changes the clock by less than 1% gives no value."
     }
 
     fn metrics(&self) -> &'static [Metric] {

@@ -11,7 +11,7 @@
 //! its second does.
 //! Two register moves save the first stamp, in the empty pair too. No stamp is stored to memory before the
 //! crossing has ended. So an interval exceeds the crossing by exactly the empty pair; the guest measures empty
-//! pairs just before each sample, and their median is subtracted.
+//! pairs just before each sample, and their trimmed mean is subtracted.
 //!
 //! | kind | user to kernel, between the stamps | kernel to user, between the stamps |
 //! | --- | --- | --- |

@@ -116,9 +116,9 @@ impl Method for Tracepoint {
     }
 
     fn how(&self) -> &'static str {
-        "The time-stamp counter is read before each crossing, and the kernel's tracer stamps the first \
-         tracepoint after it. The trimmed mean of their differences, less that of an empty pair of stamps, is \
-         an upper bound of the way into the kernel."
+        "The time-stamp counter is read before and after each crossing, and a trace instance or a BPF program \
+         stamps its tracepoint; the value is the trimmed mean from the first to the second, less the median \
+         empty pair. Each event must match the mark of one crossing and lie between its readings."
     }
 
     fn metrics(&self) -> &'static [Metric] {

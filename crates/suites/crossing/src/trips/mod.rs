@@ -75,9 +75,9 @@ impl Method for RoundTrips {
     }
 
     fn how(&self) -> &'static str {
-        "Round trips run in batches so long that a step of the time-stamp counter is at most 1% of their \
-         time; the value is the median over the batches. Every trip is verified by the result of the call, \
-         the kernel's count of faults, the signals handled, or the bytes returned."
+        "Round trips run in batches of which a step of the time-stamp counter is at most 1%; the value is the \
+         median batch. Results of calls, counted faults, handled signals or returned bytes must be right; \
+         perf times its own calls, which are not checked."
     }
 
     fn metrics(&self) -> &'static [Metric] {

@@ -57,9 +57,9 @@ pub(crate) static METHODS: &[&dyn AnyMethod] =
 /// Closed loop: sends the next packet as soon as one is echoed.
 static INTERFACES: StreamMethod<ClosedParams> = StreamMethod {
     name: "interfaces",
-    how: "One core is NIC and generator, the others run the application; a fixed number of packets is in \
-         flight for the budget, and the rate is that of returned packets. The generator counts every packet \
-         and checks order and payload; stalls of either side, not losses, make a sample void.",
+    how: "A fixed number of packets is in flight for the budget, and the rate is that of returned or consumed \
+          ones. The generator counts packets and checks order, and contents as the factor check states; stalls \
+          of over 10% of the time make the sample void.",
     timed: one_trial,
     measure: single_trial::measure_window,
     window: |params| Some(params.window),
@@ -68,9 +68,9 @@ static INTERFACES: StreamMethod<ClosedParams> = StreamMethod {
 /// Open loop: sends at a fixed rate.
 static LINE_RATE: StreamMethod<LoadParams> = StreamMethod {
     name: "line-rate",
-    how: "One core is NIC and generator and sends at a fixed rate for the budget, the others run the \
-         application. The generator counts every packet and checks order and payload; stalls of either side, \
-         not losses, make a sample void.",
+    how: "The core of NIC and generator sends at a fixed rate for the budget, and other cores run the \
+          application. The generator counts packets and checks order, and contents as the factor check states; \
+          a stall of over 200 us, not a loss, makes the sample void.",
     timed: one_trial,
     measure: single_trial::measure_rate::<false>,
     window: |_| None,
@@ -79,9 +79,9 @@ static LINE_RATE: StreamMethod<LoadParams> = StreamMethod {
 /// Open loop with round-trip times.
 static RTT_VS_LOAD: StreamMethod<LoadParams> = StreamMethod {
     name: "rtt-vs-load",
-    how: "One core is NIC and generator and sends at a fixed rate; a packet carries its time of sending, and \
-         the time until it is back in memory is its round trip. The generator counts every packet and checks \
-         order and payload.",
+    how: "Packets are sent at a fixed rate; a round trip is timed from just before a packet is written to \
+          memory until the NIC has read it back, for every packet or one in up to 19. Order is checked, and \
+          contents as the factor check states; a stall of over 200 us makes the sample void.",
     timed: one_trial,
     measure: single_trial::measure_rate::<true>,
     window: |_| None,
@@ -90,9 +90,9 @@ static RTT_VS_LOAD: StreamMethod<LoadParams> = StreamMethod {
 /// Searches for the highest rate without loss.
 static THROUGHPUT: StreamMethod<SearchParams> = StreamMethod {
     name: "throughput",
-    how: "Two searches after MLRsearch bracket the highest load without loss by trials at fixed rates. The \
-         generator counts every packet and checks order and payload; a trial with a stall of either side is \
-         repeated.",
+    how: "A binary search after RFC 2544 and a search after MLRsearch find the highest load without loss by \
+          trials at fixed rates; only MLRsearch repeats a trial with a stall. The generator counts every \
+          packet and checks order, and contents as the factor check states.",
     timed: trials,
     measure: search::measure,
     window: |_| Some(counted::WINDOW),

@@ -37,8 +37,9 @@ impl Method for Sharing {
     }
 
     fn how(&self) -> &'static str {
-        "Independent copies of the instruction are mixed with blockers, each of which occupies known \
-         execution units. A slowdown by a blocker, in core cycles, shows that the two share units."
+        "Copies of the instruction alone, with a blocker of one kind of execution unit, and with NOPs in its \
+         place are timed in core cycles. A slowdown by the blocker suggests shared units; the slowdown by \
+         NOPs, which only share the front end, lowers the confidence."
     }
 
     fn metrics(&self) -> &'static [Metric] {

@@ -45,18 +45,18 @@ const PACKETS: &str = "packets";
 /// Closed loop: sends the next packet as soon as one is echoed.
 pub(super) static RATE: TwoHostMethod<ClosedParams> = TwoHostMethod {
     name: "two-host-rate",
-    how: "The generator on one host keeps a fixed number of packets in flight to the application on the other, \
-         through the network interface of each. Every returned packet is counted and checked by the \
-         generator.",
+    how: "The generator keeps a fixed number of packets in flight to the application on the other host; its \
+          clock gives the rate, from the first packet sent to the last received. It checks returned packets, \
+          and neither side may count more packets than the one before it.",
     load: |params, config| Load::Window(params.window.min(config.max_window())),
 };
 
 /// Open loop with round-trip times: sends at a fixed rate.
 pub(super) static RTT: TwoHostMethod<LoadParams> = TwoHostMethod {
     name: "two-host-rtt",
-    how: "The generator on one host sends at a fixed rate to the application on the other and takes the \
-         round-trip time of each packet, so that no two clocks are compared. Every returned packet is counted \
-         and checked.",
+    how: "The generator sends at a fixed rate to the application on the other host and takes round-trip times \
+          by its own clock, of every packet or one in up to 19. It checks returned packets, and neither side \
+          may count more packets than the one before it.",
     load: |params, _| Load::Rate(params.load.0),
 };
 
