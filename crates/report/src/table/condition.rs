@@ -18,10 +18,10 @@ pub(super) fn condition(expect: &Expect, unit: Option<&str>) -> String {
                 Some(_) => ", each relative to its baseline",
                 None => "",
             };
-            format!("{} over {}{relative}: {}", levels(of), levels(to), limits(bounds, "1"))
+            format!("{} over {}{relative}: {}", best(of), best(to), limits(bounds, "1"))
         }
         Condition::Ranking(ranked) => {
-            ranked.iter().map(levels).collect::<Vec<_>>().join(" better than ")
+            ranked.iter().map(best).collect::<Vec<_>>().join(" better than ")
         }
         Condition::WinnerChanges { factor, along } => {
             format!("no {factor} is the best at every {along}")
@@ -43,10 +43,19 @@ pub(super) fn condition(expect: &Expect, unit: Option<&str>) -> String {
             format!("twins differ by at most {}", precise(*value, unit))
         }
         Condition::RoundsDifferAtMost(value, SpreadUnit::Steps) => {
-            format!("half of the rounds within {} steps of the counter", precise(*value, "1"))
+            let steps = match value {
+                1.0 => "1 step".to_owned(),
+                steps => format!("{} steps", precise(*steps, "1")),
+            };
+            format!(
+                "the middle half of the rounds on an idle core at most {steps} of the counter wide"
+            )
         }
         Condition::RoundsDifferAtMost(value, SpreadUnit::Share) => {
-            format!("half of the rounds within {} of the median", precise(*value, "share"))
+            let share = precise(*value, "share");
+            format!(
+                "the middle half of the rounds on an idle core at most {share} of the median wide"
+            )
         }
     };
     let each = match expect.each.as_slice() {
@@ -59,6 +68,13 @@ pub(super) fn condition(expect: &Expect, unit: Option<&str>) -> String {
         Quantifier::Share(share) => format!(", at {} of the points", precise(share, "share")),
     };
     text + &each + &hold
+}
+
+/// Returns the points of a filter, of which the best counts if a factor has several levels.
+fn best(filter: &Filter) -> String {
+    let is_choice = filter.0.values().any(|levels| levels.levels().len() > 1);
+    let best = if is_choice { "the best of " } else { "" };
+    format!("{best}{}", levels(filter))
 }
 
 /// Returns the levels of a filter: `function=naive mode=fixed or jobs`.
@@ -90,7 +106,7 @@ mod tests {
             (
                 "ratio_of = { function = 'naive' }\nto = { function = ['glibc', 'apex'] }\n\
                  at_least = 1.5\nat_most = 1.7\neach = ['length']",
-                "function=naive over function=glibc or apex: at least 1.5 and at most 1.7, for each length",
+                "function=naive over the best of function=glibc or apex: at least 1.5 and at most 1.7, for each length",
             ),
             (
                 "ranking = [{ by = 'a' }, { by = 'b' }]\nhold = 'some'",
@@ -109,7 +125,7 @@ mod tests {
             ("twins_differ_at_most = 2.0", "twins differ by at most 2 ns"),
             (
                 "rounds_differ_at_most_steps = 1.0",
-                "half of the rounds within 1 steps of the counter",
+                "the middle half of the rounds on an idle core at most 1 step of the counter wide",
             ),
         ] {
             assert_eq!(of(toml), expected, "{toml}");

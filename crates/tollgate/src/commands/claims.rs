@@ -3,12 +3,11 @@
 use std::path::Path;
 
 use lab::claim::{self, Claim, LackingRounds, Verdict, VerdictKind};
-use lab::experiment::suite_name;
+use lab::experiment::{Experiment, Profile, suite_name};
 use lab::guest::GuestsRecord;
 use lab::journal::{self, Run};
 use lab::run::is_lab_experiment;
 use lab::schema::JsonOutput;
-use lab::suite::Suite;
 use machine::topology::Topology;
 use report::table::{self, JudgedClaim, Page};
 use schemars::JsonSchema;
@@ -19,7 +18,6 @@ use crate::error::CliError;
 use crate::output::{print, print_json, print_plain};
 use crate::select;
 use crate::stored_run;
-use crate::suites::SUITES;
 
 /// JSON output of `tollgate claims`.
 #[derive(Serialize, JsonSchema)]
@@ -98,19 +96,19 @@ pub(super) fn judge_run(
     experiments: &[String],
     claims: Vec<Claim>,
 ) -> Vec<(Claim, Verdict)> {
-    judge(about(experiments, claims).0, Some(run))
+    judge(about(run.record.profile, experiments, claims).0, Some(run))
 }
 
-/// Divides claims into those about a run of the given experiments and others. A run of all suites is about every claim but
-/// those on self-tests, also about one whose experiment it left out: that is not measured. Another run is about those on its
-/// experiments and, if there are any, those on the lab itself.
-pub(super) fn about(experiments: &[String], claims: Vec<Claim>) -> (Vec<Claim>, Vec<Claim>) {
+/// Divides claims into those about a run of the given experiments and others. A run of everything is about every claim but
+/// those on self-tests, also about one whose experiment its profile lacks: that is not measured. Another run is about those
+/// on its experiments and, if there are any, those on the lab itself.
+pub(super) fn about(
+    profile: Profile,
+    experiments: &[String],
+    claims: Vec<Claim>,
+) -> (Vec<Claim>, Vec<Claim>) {
     let is_on_experiments = |claim: &Claim| experiments.contains(&claim.experiment);
-    let is_measured = |suite: &&Suite| {
-        select::is_self_test(suite.name())
-            || experiments.iter().any(|id| suite_name(id) == suite.name())
-    };
-    if SUITES.iter().all(is_measured) {
+    if is_whole(profile, experiments) {
         let is_about = |claim: &Claim| {
             is_on_experiments(claim) || !select::is_self_test(suite_name(&claim.experiment))
         };
@@ -124,6 +122,14 @@ pub(super) fn about(experiments: &[String], claims: Vec<Claim>) -> (Vec<Claim>, 
     let (on_lab, others): (Vec<_>, Vec<_>) = others.into_iter().partition(is_on_lab);
     claims.extend(on_lab);
     (claims, others)
+}
+
+/// Returns whether a run has every experiment of its profile that `tollgate run` measures.
+fn is_whole(profile: Profile, experiments: &[String]) -> bool {
+    let declared = select::catalogue(&[]).ok().and_then(|it| it.experiments(profile).ok());
+    let is_measured =
+        |one: &Experiment| select::is_self_test(&one.suite) || experiments.contains(&one.id());
+    declared.is_some_and(|all| all.iter().all(is_measured))
 }
 
 /// Returns whether the values of all claims are as precise as requested, or cannot become so.

@@ -133,7 +133,7 @@ impl<'a> Contents<'a> {
         let figures = catalogue.figures()?.into_iter().map(|declared| declared.figure);
         let claims = select::with_arguments(catalogue.claims()?, results, files);
         let is_on_instrument = |claim: &Claim| select::is_self_test(suite_name(&claim.experiment));
-        let (shown, others) = claims::about(&experiments, claims);
+        let (shown, others) = claims::about(run.record.profile, &experiments, claims);
         Ok(Self {
             run,
             figures: figures.filter(|it| experiments.contains(&it.experiment)).collect(),
