@@ -159,7 +159,7 @@ impl Program {
         let Self { digest, .. } = self;
         format!(
             "set -eu; umask 077; {}; {IS_PRIVATE}; {CHECK_PATH}; check_path \"${{folder%/*}}\"; mkdir -p \"$folder\"; \
-             for one in \"$folder\" \"$folder/{digest}\"; do \
+             check_path \"$folder\"; for one in \"$folder\" \"$folder/{digest}\"; do \
              [ -e \"$one\" ] || [ -L \"$one\" ] || mkdir \"$one\"; \
              if [ -L \"$one\" ] || [ ! -d \"$one\" ] || [ ! -O \"$one\" ]; then \
              echo \"$one is a link, or not your folder; remove it\" >&2; exit 1; fi; \

@@ -11,10 +11,12 @@ use super::supervisor::Supervisor;
 use super::{Event, Lab, RunError};
 use crate::experiment::Experiment;
 use crate::link::Origin;
+use crate::measure::{BOTTLENECK, BUSY_CORES, CAPPED, EXECUTED_BY, LIMITED};
 use crate::message::{Counter, HostData, Order, OrderedPoint};
 use crate::metric::Metric;
 use crate::point::Level;
 use crate::probe::empty_sample;
+use crate::proximity::{ROUND_TRIP, SIBLINGS};
 use crate::sample::{Failure, Item, MAX_ATTEMPTS, Part, Sample};
 use crate::side;
 use crate::suite;
@@ -317,11 +319,14 @@ fn join(roles: &[String], samples: Vec<Sample>, first_failed: Option<usize>) -> 
         error: None,
         ..samples.first()?.clone()
     };
+    let differing = differing_covariates(roles, &samples);
+    let interpreted = differing.iter().find(|(name, _)| INTERPRETED.contains(&name.as_str()));
     let duplicate =
-        duplicate_metric(roles, &samples).or_else(|| differing_covariate(roles, &samples));
+        duplicate_metric(roles, &samples).or_else(|| interpreted.map(|(_, why)| why.clone()));
     for (index, (role, sample)) in roles.iter().zip(samples).enumerate() {
         add_role(&mut joined, role, sample, first_failed == Some(index));
     }
+    joined.covariates.retain(|name, _| !differing.contains_key(name));
     if joined.is_valid() && joined.values.is_empty() {
         joined.error = Some(Failure::check("no role has a value"));
     }
@@ -348,21 +353,27 @@ fn duplicate_metric(roles: &[String], samples: &[Sample]) -> Option<String> {
     None
 }
 
-/// Returns which covariate two roles sent with different levels, of which the joined sample could keep one only.
-fn differing_covariate(roles: &[String], samples: &[Sample]) -> Option<String> {
+/// Covariates by which the lab judges a sample. Two roles must not differ in one; in another the sample has that of each role
+/// in its part only.
+const INTERPRETED: [&str; 7] =
+    [CAPPED, BOTTLENECK, LIMITED, BUSY_CORES, EXECUTED_BY, ROUND_TRIP, SIBLINGS];
+
+/// Returns the covariates that two roles sent with different levels, each with the reason why that may be an error.
+fn differing_covariates(roles: &[String], samples: &[Sample]) -> BTreeMap<String, String> {
+    let mut differing = BTreeMap::new();
     let mut sources: BTreeMap<&str, (&Level, &str)> = BTreeMap::new();
     for (role, sample) in roles.iter().zip(samples) {
         for (name, level) in &sample.covariates {
             if let Some((other, by)) = sources.insert(name, (level, role))
                 && other != level
             {
-                return Some(format!(
-                    "{by} and {role} sent different levels of the covariate '{name}'"
-                ));
+                let why =
+                    format!("{by} and {role} sent different levels of the covariate '{name}'");
+                differing.entry(name.clone()).or_insert(why);
             }
         }
     }
-    None
+    differing
 }
 
 /// Adds the sample of a role to the joined one. Its failure replaces that of other roles if it was the first.
@@ -457,19 +468,27 @@ mod tests {
     }
 
     #[test]
-    fn a_covariate_with_two_levels_is_an_error() {
-        let with = |metric: &str, level: &str| Sample {
-            covariates: [("memory".to_owned(), Level::from(level))].into(),
+    fn a_covariate_with_two_levels_is_kept_by_role_and_an_error_if_it_is_interpreted() {
+        let with = |name: &str, metric: &str, level: &str| Sample {
+            covariates: [(name.to_owned(), Level::from(level))].into(),
             ..sample(metric)
         };
-        let join =
-            |other| join(&roles(), vec![with("sent", "a"), with("echoed", other)], None).unwrap();
-        assert_eq!(join("a").error, None);
-        let joined = join("b");
-        let why = "nic and application sent different levels of the covariate 'memory'";
+        let join = |name: &str, other: &str| {
+            let samples = vec![with(name, "sent", "a"), with(name, "echoed", other)];
+            join(&roles(), samples, None).unwrap()
+        };
+        for name in [CAPPED, "memory"] {
+            assert_eq!(join(name, "a").error, None);
+            assert_eq!(join(name, "a").covariates[name], Level::from("a"));
+        }
+        let joined = join("memory", "b");
+        assert_eq!((joined.error, joined.covariates.len(), joined.values.len()), (None, 0, 2));
+        assert_eq!(joined.parts["application"].covariates["memory"], Level::from("b"));
+        let joined = join(CAPPED, "b");
+        let why = "nic and application sent different levels of the covariate 'capped'";
         assert_eq!(joined.error, Some(Failure::check(why)));
         assert!(joined.values.is_empty() && joined.covariates.is_empty());
-        assert_eq!(joined.parts["application"].covariates["memory"], Level::from("b"));
+        assert_eq!(joined.parts["application"].covariates[CAPPED], Level::from("b"));
     }
 
     #[test]

@@ -50,13 +50,18 @@ pub(super) fn prepare(options: &RemoteOptions) -> Result<Option<MachineLock>, En
         return Ok(None);
     }
     let Some(lock) = take_lock(options)? else { return Ok(None) };
-    // Another run may use them until the lock is taken.
+    restore_settings()?;
+    Ok(Some(lock))
+}
+
+/// Restores the settings that an earlier holder of the lock left changed. Another run may use them until the lock is taken.
+fn restore_settings() -> Result<(), Ended> {
     let left = machine::setting::restore_left();
     left.restored.iter().for_each(|path| log(&format!("{}: restored", path.display())));
-    if let Some(why) = left.failed.first() {
-        return Err(refused(why.to_string()));
+    match left.failed.first() {
+        Some(why) => Err(refused(why.to_string())),
+        None => Ok(()),
     }
-    Ok(Some(lock))
 }
 
 /// Takes the lock of the machine; `None` if another worker of the run has it, because two hosts of the run are this machine. An
@@ -98,6 +103,7 @@ pub(super) fn keep_lock(
     match attempt(options)? {
         Ok(taken) => {
             log("this worker takes the lock of the machine: the one that had it has ended");
+            restore_settings()?;
             *lock = Some(taken);
             Ok(())
         }

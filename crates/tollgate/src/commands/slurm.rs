@@ -74,10 +74,11 @@ fn error(error: SlurmError) -> CliError {
         SlurmError::Nodes(_) | SlurmError::Path(_) | SlurmError::Option(_) => {
             CliError::usage(error)
         }
-        SlurmError::Interrupted => CliError::interrupted(error),
+        SlurmError::Interrupted | SlurmError::NotCancelled(_) => CliError::interrupted(error),
         SlurmError::Missing(..)
         | SlurmError::Refused(_)
         | SlurmError::Output(..)
+        | SlurmError::NoAnswer(_)
         | SlurmError::Folder(..) => CliError::failed(error),
     }
 }

@@ -35,6 +35,8 @@ pub(crate) enum SlurmError {
     Missing(&'static str, std::io::Error),
     /// A command failed.
     Refused(Refused),
+    /// A command did not answer within its time, so that it is unknown what it did.
+    NoAnswer(&'static str),
     /// A command printed something else than expected.
     Output(&'static str, String),
     /// The selected nodes do not exist, or cannot run jobs.
@@ -45,8 +47,10 @@ pub(crate) enum SlurmError {
     Path(PathBuf),
     /// An option of the user would replace the job.
     Option(String),
-    /// The user interrupted the submission.
+    /// The user interrupted the submission, and all jobs are cancelled.
     Interrupted,
+    /// The user interrupted the submission, and jobs with this name may be left.
+    NotCancelled(String),
 }
 
 impl std::fmt::Display for SlurmError {
@@ -65,6 +69,12 @@ impl std::fmt::Display for SlurmError {
             Self::Refused(Refused { command, why }) => {
                 write!(f, "{command}: {why}; check the cluster with 'sinfo'")
             }
+            Self::NoAnswer(command) => write!(
+                f,
+                "{command}: no answer within {} s; check the cluster with 'sinfo', and 'squeue --me' for jobs that are \
+                 left",
+                MAX_TIME.as_secs()
+            ),
             Self::Output(command, text) => write!(
                 f,
                 "{command}: unexpected output '{text}'; this version of Slurm may not be supported"
@@ -74,6 +84,9 @@ impl std::fmt::Display for SlurmError {
                 write!(f, "{}: not UTF-8, as the script of a job is; rename it", path.display())
             }
             Self::Interrupted => f.write_str("interrupted; no job is left"),
+            Self::NotCancelled(name) => {
+                write!(f, "interrupted; jobs may be left: scancel --name={name}")
+            }
             Self::Folder(folder, why) => write!(
                 f,
                 "{}: {why}; choose a folder that all nodes share with --results",
@@ -115,7 +128,7 @@ fn change(name: &'static str, arguments: &[&str]) -> Result<String, SlurmError> 
 fn not_run(name: &'static str, why: std::io::Error) -> SlurmError {
     match why.kind() {
         ErrorKind::Interrupted => SlurmError::Interrupted,
-        ErrorKind::TimedOut => SlurmError::Refused(Refused { command: name, why: why.to_string() }),
+        ErrorKind::TimedOut => SlurmError::NoAnswer(name),
         _ => SlurmError::Missing(name, why),
     }
 }
@@ -152,9 +165,13 @@ pub(super) fn sinfo(arguments: &[&str]) -> Result<String, SlurmError> {
     ask("sinfo", arguments)
 }
 
-/// Cancels all jobs with a name. An error is ignored: another one is reported.
-pub(super) fn cancel(name: &str) {
-    let _ = change("scancel", &[&format!("--name={name}")]);
+/// Cancels all jobs with a name after an error of their submission; returns that error, or that jobs may be left.
+pub(super) fn cancel(name: &str, error: SlurmError) -> SlurmError {
+    let cancelled = change("scancel", &[&format!("--name={name}")]);
+    match (cancelled, error) {
+        (Err(_), SlurmError::Interrupted) => SlurmError::NotCancelled(name.to_owned()),
+        (_, error) => error,
+    }
 }
 
 /// Submits a job with the script; returns its ID.

@@ -106,7 +106,7 @@ pub(crate) fn submit(request: &Request<'_>) -> Result<Submitted, SlurmError> {
     // By it, a job is cancelled whose ID is unknown.
     let name = format!("tollgate-{}", random_id());
     let result = submit_arrays(request, &script, &name, nodes.chunks(max_tasks), &mut submitted);
-    result.inspect_err(|_| cancel(&name))?;
+    result.map_err(|error| cancel(&name, error))?;
     Ok(submitted)
 }
 

@@ -20,6 +20,8 @@ pub(super) fn of_job(request: &Request<'_>, logs: &Path) -> Result<String, Slurm
         Some(text) => Ok(quoted(text)),
         None => Err(SlurmError::Path(path.to_owned())),
     };
+    // The working directory of the job.
+    quote(&request.folder)?;
     let mut script = format!(
         "#!/bin/sh\n# Measures on one node, for 'tollgate run --slurm'.\nunset SLURM_JWT\nresults={}/\"$SLURMD_NODENAME\"\n\
          mkdir -p \"$results\" || exit 1\nfresh=\nended={}/{}\nrm -f \"$ended\"\n",
