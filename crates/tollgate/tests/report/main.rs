@@ -7,6 +7,7 @@ mod comparison;
 mod content;
 #[path = "../harness/mod.rs"]
 mod harness;
+mod hostile;
 mod interactions;
 mod journal;
 mod list;
