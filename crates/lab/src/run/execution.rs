@@ -503,7 +503,7 @@ mod tests {
         let margin = Duration::from_secs(1);
         let start = Instant::now();
         let (results, events) = execute_with(&[("nic", speaks)], margin);
-        assert_eq!(why(&results[0]), "the worker: no sample within 20 s");
+        assert_eq!(why(&results[0]), "the worker: no sample within 20.0 s");
         assert!(matches!(&events[0], OrderEvent::WorkerLost { failure, .. }
             if failure.kind == FailureKind::Timeout));
         assert!(start.elapsed() < Duration::from_secs(60));
