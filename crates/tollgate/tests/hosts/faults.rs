@@ -192,16 +192,16 @@ fn a_second_lab_is_refused_by_the_host_or_waits() {
 #[test]
 fn a_worker_takes_the_lock_when_the_one_that_had_it_has_ended() {
     let bench = Bench::new();
-    let worker = |run: &str, name: &str| {
+    let worker = |purpose: &str, run: &str, name: &str| {
         let options = format!(
-            r#"{{"purpose":"a test","takes_lock":true,"waits":false,"nice":0,"cpus":[],"max_silence":600000,"run":"{run}","worker":"{name}"}}"#
+            r#"{{"purpose":"{purpose}","takes_lock":true,"waits":false,"nice":0,"cpus":[],"max_silence":600000,"run":"{run}","worker":"{name}"}}"#
         );
         let mut worker = bench.command(&["worker", "--remote", &options]);
         worker.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         worker.spawn().unwrap()
     };
     let start = |name| {
-        let mut started = worker("0123456789abcdef", name);
+        let mut started = worker("a test", "0123456789abcdef", name);
         let mut output = std::io::BufReader::new(started.stdout.take().unwrap());
         let mut greeting = String::new();
         output.read_line(&mut greeting).unwrap();
@@ -214,7 +214,7 @@ fn a_worker_takes_the_lock_when_the_one_that_had_it_has_ended() {
     // The other name of the machine.
     let (mut second, mut answers) = start("0.1");
     assert!(holder().starts_with(&format!("pid {}, ", first.id())), "{}", holder());
-    let refused = worker("fedcba9876543210", "0.1").wait_with_output().unwrap();
+    let refused = worker("another", "fedcba9876543210", "0.1").wait_with_output().unwrap();
     let errors = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(errors.contains("another run measures on this machine: pid "), "{errors}");
     first.kill().unwrap();
