@@ -224,7 +224,8 @@ fn claims_are_measured_on_two_hosts_and_resume() {
     assert_eq!(again.record.last_session(), 2);
     let keys = |run: &Run| counts(run, "stream/two-host-rate");
     assert_eq!(keys(&again), keys(&first));
-    if !alone.is_empty() {
+    // On a busy machine all samples may be void.
+    if alone.iter().any(|sample| sample.is_valid()) {
         let (output, _) = exits(&bench, &["plot"], 0);
         assert!(output.contains("stream-rtt"), "{output}");
     }

@@ -111,7 +111,10 @@ mod tests {
         let readme = String::from_utf8(entries.0["code/README.md"].bytes.clone()).unwrap();
         let rows: Vec<_> = readme.lines().filter(|line| line.contains(" | none | ")).collect();
         assert_eq!(rows.len(), experiments.len(), "{readme}");
-        assert!(!readme.contains(bundle::NO_FUNCTION), "{readme}");
+        // The compiler may inline the loop of a self-test into a function without a module.
+        let has_none = |row: &&&str| row.contains(bundle::NO_FUNCTION);
+        let other = rows.iter().filter(has_none).find(|row| !row.starts_with("| planted/"));
+        assert_eq!(other, None, "{readme}");
         for row in rows {
             let cells: Vec<_> = row.split('|').map(str::trim).collect();
             let [_, _, "none", functions, missing, _] = cells[..] else { panic!("{row}") };
