@@ -159,11 +159,11 @@ impl Program {
         let Self { digest, .. } = self;
         format!(
             "set -eu; umask 077; {}; {IS_PRIVATE}; {CHECK_PATH}; check_path \"${{folder%/*}}\"; mkdir -p \"$folder\"; \
-             check_path \"$folder\"; for one in \"$folder\" \"$folder/{digest}\"; do \
+             for one in \"$folder\" \"$folder/{digest}\"; do \
              [ -e \"$one\" ] || [ -L \"$one\" ] || mkdir \"$one\"; \
              if [ -L \"$one\" ] || [ ! -d \"$one\" ] || [ ! -O \"$one\" ]; then \
              echo \"$one is a link, or not your folder; remove it\" >&2; exit 1; fi; \
-             is_private \"$one\" || chmod 700 \"$one\"; done; \
+             is_private \"$one\" || chmod 700 \"$one\"; done; check_path \"$folder\"; \
              [ ! -d \"$folder/{digest}/tollgate\" ] || rm -rf -- \"$folder/{digest}/tollgate\"; copy=; \
              find \"$folder\" -type f -name \"copy.*\" -mmin +{OLD_COPY} -exec rm -f -- {{}} + || :; \
              trap \"rm -f \\\"\\$copy\\\"\" EXIT; trap \"exit 1\" HUP INT TERM PIPE; \

@@ -165,7 +165,11 @@ fn panels_share_their_rows() {
     assert_eq!(threads.cells[1][1..], [Cell::Blank, Cell::Blank]);
     let noted = |start: &str| grid.notes.iter().any(|note| note.starts_with(start));
     assert!(noted("no latency: the samples have no such metric"), "{:?}", grid.notes);
-    assert!(noted("throughput: 11 to 12 rounds, write, length 64 KiB, heap"), "{:?}", grid.notes);
+    assert!(
+        noted("throughput: 11 to 12 rounds, direction=write, length=64 KiB, memory=heap"),
+        "{:?}",
+        grid.notes
+    );
     assert!(noted("testbed-quick-1: no samples of 'copy/limit'"), "{:?}", grid.notes);
 }
 
@@ -189,7 +193,7 @@ fn missing_values_are_absent_cells() {
     };
     assert_eq!(grid.panels[0].columns, ["heap", "shared", "device"]);
     assert!(grid.panels[0].cells.iter().all(|row| row[2] == Cell::Absent));
-    let why = "no value: device (unavailable: there is no /dev/mem)";
+    let why = "no value: memory=device (unavailable: there is no /dev/mem)";
     assert!(grid.notes.iter().any(|note| note == why), "{:?}", grid.notes);
 }
 

@@ -527,9 +527,9 @@ mod tests {
         };
         let _runs = answers.recv();
         let _first = next();
-        // Fails if the core clock is doubtful.
-        let found = std::iter::repeat_with(&next).find_map(Result::ok).unwrap();
-        assert!(found.longest_stall >= tsc.ticks(STALL / 2), "{found:?}");
+        // An answer fails if the core clock is doubtful. On a busy machine the loop may not run while its answer waits.
+        let mut taken = std::iter::repeat_with(&next).filter_map(Result::ok).take(50);
+        assert!(taken.any(|found| found.longest_stall >= tsc.ticks(STALL / 2)));
         requests.store(END, Ordering::Relaxed);
         drop(answers);
         thread.join().unwrap();

@@ -237,8 +237,18 @@ fn freed_bytes_are_free_only_after_those_before_them_are_sent() {
     until(&device, || pipe.peek().len() == 40 * 64);
     // Nothing is being sent, so these are free at once.
     pipe.recv();
+    let before = wired.counters(6).head_updates;
     pipe.free(40 * 64);
-    let freed = wired.counters(6).head_updates;
+    // The NIC reads the doorbell in its next turn.
+    let start = std::time::Instant::now();
+    let freed = loop {
+        let freed = wired.counters(6).head_updates;
+        if freed > before {
+            break freed;
+        }
+        assert!(start.elapsed().as_secs() < 10, "the NIC does not read the doorbell");
+        std::thread::yield_now();
+    };
     wired.arrive((6..9).map(|it| frame(0, of_flits(21), it)).collect());
     let now = wired.counters(9);
     assert_eq!((now.ring_full, now.head_updates, now.to_memory), (1, freed, 8));
