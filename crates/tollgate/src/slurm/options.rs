@@ -61,7 +61,7 @@ fn fix(option: &str) -> Option<&'static str> {
     // sbatch accepts the start of a name, unless another option is named exactly so.
     let is_start_of = |long: &&str| name == *long || (name.len() > 3 && long.starts_with(name));
     let is_refused = |(long, short, _): &&(&[&str], &str, &str)| match name.starts_with("--") {
-        true => long.iter().any(|long| is_start_of(long)),
+        true => long.iter().any(&is_start_of),
         false => shorts(name).any(|letter| short.contains(letter)),
     };
     REFUSED.iter().find(is_refused).map(|(.., fix)| *fix)
