@@ -58,7 +58,8 @@ fn texts_of_a_journal_are_shown_and_never_executed() {
     );
     browser
         .run("document.querySelectorAll('details.values').forEach((one) => { one.open = true; })");
-    let entry = "return [...document.querySelectorAll('#figure-copy-c .legend button')]
+    let entry =
+        "return [...document.querySelectorAll('details[data-tables] th, details[data-tables] td')]
         .some((one) => one.textContent.includes('<img src=y'))";
     assert_eq!(browser.run(entry), Value::Bool(true));
     browser.click("[data-control='rounds as dots']");
