@@ -93,8 +93,9 @@ fn a_program_that_was_removed_during_a_break_is_installed_again() {
     let Some(sshd) = Sshd::start(&bench, "a program that was removed") else { return };
     let mut run = start(&bench);
     wait_for_samples(&bench, &mut run, 20);
-    sshd.break_connections();
+    // The running worker has its file open; the next connection finds none.
     fs::remove_dir_all(Sshd::cache(&bench)).unwrap();
+    sshd.break_connections();
     let status = run.wait().unwrap();
     assert_eq!(failures(&bench.journal()), Vec::<String>::new(), "{status}: {}", errors(&bench));
     assert_complete(&bench);
