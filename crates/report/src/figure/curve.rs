@@ -6,6 +6,7 @@ use lab::statistics::IntervalKind;
 
 use super::FigureError;
 use super::notes::{MissingValues, limit_notes};
+use super::published::absolute;
 use super::select::Selection;
 
 /// One curve.
@@ -89,7 +90,7 @@ fn levels(figure: &Figure, selection: &Selection<'_>) -> Vec<Level> {
         Some(Axis::Linear) => level.number().is_some(),
         Some(Axis::Log2 | Axis::Log10) => level.number().is_some_and(|number| number > 0.0),
     };
-    for value in figure.published.iter().filter(|value| value.relative_to.is_none()) {
+    for value in absolute(figure) {
         if has_position(&value.x) && !levels.contains(&value.x) {
             levels.push(value.x.clone());
         }

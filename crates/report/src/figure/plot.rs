@@ -6,7 +6,7 @@ use lab::summary::Summary;
 
 use super::curve::{Curve, Curves, Mark};
 use super::notes::provenance;
-use super::published::{PlotAxes, Published};
+use super::published::{PlotAxes, Published, absolute};
 use super::select::{Selection, summary};
 use super::{FigureError, Summaries, ccdf};
 use lab::format::Scale;
@@ -81,8 +81,7 @@ fn medians(
     let values = curves.iter().flat_map(|curve| curve.marks.iter().map(|mark| mark.y));
     let mut values: Vec<f64> = values.chain(lines.iter().map(|(_, value)| *value)).collect();
     if curves.is_empty() {
-        let absolute = figure.published.iter().filter(|value| value.relative_to.is_none());
-        values.extend(absolute.map(|value| value.value));
+        values.extend(absolute(figure).map(|value| value.value));
         let why = selection.absence(figure, summaries.run());
         notes.extend(why.map(|why| format!("published values only: {why}")));
     }

@@ -89,6 +89,11 @@ pub(super) struct PlotAxes<'a> {
     pub(super) scale: &'a Scale,
 }
 
+/// Returns the published values of a figure that have a position without any of ours; others are ratios.
+pub(super) fn absolute(figure: &Figure) -> impl Iterator<Item = &PublishedValue> {
+    figure.published.iter().filter(|value| value.relative_to.is_none())
+}
+
 impl Published {
     /// Returns the published values of a figure; `curves` are the measured ones.
     pub(super) fn new(figure: &Figure, curves: &[Curve], axes: &PlotAxes<'_>) -> Self {

@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use lab::experiment::Profile;
-use lab::figure::{Figure, FigureKind, PublishedValue, Y};
+use lab::figure::{Figure, FigureKind, Y};
 use lab::journal::Run;
 use lab::point::{Level, Point};
 use lab::summary::{Row, Summary};
 
+use super::published::absolute;
 use super::{FigureError, Summaries};
 
 /// Summarises an experiment by `metric`, or by the experiment's default metric, in the unit of a figure.
@@ -149,10 +150,7 @@ impl<'a> Selection<'a> {
 
 /// Returns whether a figure has published values that are drawn without any of ours.
 fn draws_published(figure: &Figure) -> bool {
-    let is_absolute = |value: &PublishedValue| value.relative_to.is_none();
-    figure.kind == FigureKind::Curves
-        && figure.y == Y::Median
-        && figure.published.iter().any(is_absolute)
+    figure.kind == FigureKind::Curves && figure.y == Y::Median && absolute(figure).next().is_some()
 }
 
 /// States that no point of a figure is in a run, and which run may have one.
