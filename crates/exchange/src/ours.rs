@@ -52,7 +52,7 @@ impl<'a> OurValues<'a> {
         };
         let is_wanted = |row: &&Row| {
             let has_factors = levels.keys().all(|factor| row.point.get(factor).is_some());
-            let mut all = row.point.0.iter();
+            let mut all = row.point.levels();
             has_factors
                 && all.all(|(factor, level)| {
                     wanted(factor).is_none_or(|wanted| wanted == level.as_str())

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::sync::Arc;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -127,9 +128,9 @@ impl Factor {
     }
 }
 
-/// A level: a value of a factor, in canonical spelling.
+/// A level: a value of a factor, in canonical spelling. Clones share the text.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Level(String);
+pub struct Level(Arc<str>);
 
 impl Level {
     /// Returns the level as text.
@@ -151,7 +152,7 @@ impl Level {
 
 impl From<String> for Level {
     fn from(text: String) -> Self {
-        Self(text)
+        Self(text.into())
     }
 }
 
@@ -170,7 +171,7 @@ impl fmt::Display for Level {
 impl Serialize for Level {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self.0.parse::<i64>() {
-            Ok(number) if number.to_string() == self.0 => serializer.serialize_i64(number),
+            Ok(number) if number.to_string() == *self.0 => serializer.serialize_i64(number),
             _ => serializer.serialize_str(&self.0),
         }
     }
@@ -198,16 +199,16 @@ impl<'de> Deserialize<'de> for Level {
                 Ok(Level(text.into()))
             }
             fn visit_i64<E: de::Error>(self, number: i64) -> Result<Level, E> {
-                Ok(Level(number.to_string()))
+                Ok(Level(number.to_string().into()))
             }
             fn visit_u64<E: de::Error>(self, number: u64) -> Result<Level, E> {
-                Ok(Level(number.to_string()))
+                Ok(Level(number.to_string().into()))
             }
             fn visit_f64<E: de::Error>(self, number: f64) -> Result<Level, E> {
-                Ok(Level(number.to_string()))
+                Ok(Level(number.to_string().into()))
             }
             fn visit_bool<E: de::Error>(self, truth: bool) -> Result<Level, E> {
-                Ok(Level(truth.to_string()))
+                Ok(Level(truth.to_string().into()))
             }
         }
         deserializer.deserialize_any(Scalar)

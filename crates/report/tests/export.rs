@@ -50,7 +50,7 @@ fn csv_has_one_row_per_sample() {
     for (row, sample) in rows.iter().zip(&samples) {
         assert_eq!(row["experiment"], sample.experiment);
         assert_eq!(row["round"], sample.round.to_string());
-        for (factor, level) in sample.point.0.iter() {
+        for (factor, level) in sample.point.levels() {
             assert_eq!(row[factor], level.as_str());
         }
         for metric in ["throughput", "latency"] {

@@ -233,7 +233,7 @@ fn prometheus_reads_openmetrics() {
     let parts = ["", "_lower", "_upper"].map(|part| named(&format!("{stem}{part}_{unit}")));
     for row in rows(&run).rows {
         let is_of = |one: &&&Read| {
-            row.point.0.iter().all(|(factor, level)| one.labels[factor] == level.as_str())
+            row.point.levels().all(|(factor, level)| one.labels[factor] == level.as_str())
         };
         let found = parts
             .each_ref()

@@ -258,12 +258,12 @@ fn keep_each_level(experiment: &mut Experiment, place: Place) -> Result<(), CliE
     for points in [available, others] {
         loop {
             let new = |point: &&&Point| {
-                point.0.iter().filter(|(name, level)| !covered.contains(&(*name, *level))).count()
+                point.levels().filter(|(name, level)| !covered.contains(&(*name, *level))).count()
             };
             let Some(best) = points.iter().max_by_key(new).filter(|best| new(best) > 0) else {
                 break;
             };
-            covered.extend(best.0.iter());
+            covered.extend(best.levels());
             kept.insert((*best).clone());
         }
     }
@@ -274,14 +274,13 @@ fn keep_each_level(experiment: &mut Experiment, place: Place) -> Result<(), CliE
 /// Returns for each level the point with it that differs from the baseline in the fewest factors.
 fn nearest_to_baseline(experiment: &Experiment) -> BTreeSet<Point> {
     let baseline = &experiment.baseline;
-    let distance =
-        |point: &&Point| point.0.iter().filter(|it| baseline.get(it.0) != Some(it.1)).count();
+    let distance = |point: &&Point| point.differing(baseline);
     let mut nearest: Vec<&Point> = experiment.points.iter().collect();
     nearest.sort_by_key(distance);
     let (mut covered, mut kept) = (BTreeSet::new(), BTreeSet::new());
     for point in nearest {
         let before = covered.len();
-        covered.extend(point.0.iter());
+        covered.extend(point.levels());
         if covered.len() > before {
             kept.insert(point.clone());
         }
@@ -451,13 +450,13 @@ mod tests {
         let throughput = all.into_iter().find(|one| one.id() == "copy/throughput").unwrap();
         let distance = |point: &Point| {
             let differs =
-                |it: &(&String, &lab::point::Level)| throughput.baseline.get(it.0) != Some(it.1);
-            point.0.iter().filter(differs).count()
+                |it: &(&str, &lab::point::Level)| throughput.baseline.get(it.0) != Some(it.1);
+            point.levels().filter(differs).count()
         };
         let mut kept = throughput.clone();
         keep_each_level(&mut kept, Place::Elsewhere).unwrap();
         assert!(kept.points.len() < throughput.points.len() / 4);
-        for (factor, level) in throughput.points.iter().flat_map(|point| point.0.iter()) {
+        for (factor, level) in throughput.points.iter().flat_map(|point| point.levels()) {
             let least = |one: &Experiment| {
                 let points = one.points.iter().filter(|point| point.get(factor) == Some(level));
                 points.map(distance).min()

@@ -191,17 +191,17 @@ impl<'a> Evidence<'a> {
     /// Returns the levels of a point that differ among the known points, without those of a
     /// combination.
     pub(super) fn name(&self, point: &Point, combination: &Point) -> String {
-        let levels = point.0.iter().filter(|(factor, _)| {
-            self.varying.contains(factor) && combination.get(factor).is_none()
+        let levels = point.levels().filter(|(factor, _)| {
+            self.varying.iter().any(|one| one == factor) && combination.get(factor).is_none()
         });
-        let name: Point = levels.map(|(factor, level)| (factor.clone(), level.clone())).collect();
-        if name.0.is_empty() { self.label(point) } else { name.to_string() }
+        let name: Point = levels.map(|(factor, level)| (factor, level.clone())).collect();
+        if name.is_empty() { self.label(point) } else { name.to_string() }
     }
 
     /// Returns the label of a point in verdicts: its levels of the factors that vary between the
     /// points of the claim, or all if none does.
     pub(super) fn label(&self, point: &Point) -> String {
-        if let Some(varying) = levels(point, &self.varying).filter(|it| !it.0.is_empty()) {
+        if let Some(varying) = levels(point, &self.varying).filter(|it| !it.is_empty()) {
             return varying.to_string();
         }
         let declared = self.samples.declared();
@@ -452,7 +452,7 @@ impl Claim {
 
 /// Returns whether a point has all levels of a combination.
 pub(super) fn includes(point: &Point, combination: &Point) -> bool {
-    combination.0.iter().all(|(factor, level)| point.get(factor) == Some(level))
+    combination.levels().all(|(factor, level)| point.get(factor) == Some(level))
 }
 
 /// Returns a combination without the factors that a filter fixes.
@@ -462,8 +462,7 @@ fn free(combination: &Point, filter: &Filter) -> Point {
 
 /// Returns the levels of some factors; `None` if the point lacks one of them.
 fn levels(point: &Point, factors: &[String]) -> Option<Point> {
-    let level = |factor: &String| Some((factor.clone(), point.get(factor)?.clone()));
-    factors.iter().map(level).collect()
+    factors.iter().map(|factor| Some((factor.as_str(), point.get(factor)?.clone()))).collect()
 }
 
 /// Returns the factors with several levels among points, except `named`.
@@ -472,7 +471,7 @@ pub(super) fn open_factors<'p>(
     named: &[&str],
 ) -> Vec<String> {
     let mut seen: BTreeMap<&str, BTreeSet<_>> = BTreeMap::new();
-    for (factor, level) in points.flat_map(|point| point.0.iter()) {
+    for (factor, level) in points.flat_map(Point::levels) {
         seen.entry(factor).or_default().insert(level);
     }
     let open = |(factor, levels): &(&str, BTreeSet<_>)| levels.len() > 1 && !named.contains(factor);

@@ -159,13 +159,13 @@ fn permits(levels: Option<&OneOrMany>, level: &Level) -> bool {
 /// both permit; the figure permits that of the baseline unless it names others.
 fn positions(figure: &Figure, filter: &Filter, experiment: &Experiment) -> Vec<(Level, Level)> {
     let series = figure.series.as_deref().unwrap_or("");
-    let is_shown = |(factor, base): (&String, &Level)| {
+    let is_shown = |(factor, base): (&str, &Level)| {
         let shown = figure.filter.0.get(factor);
         let levels = shown.map_or(std::slice::from_ref(base), OneOrMany::levels);
-        let is_axis = *factor == figure.x || factor == series;
+        let is_axis = factor == figure.x || factor == series;
         is_axis || levels.iter().any(|level| permits(filter.0.get(factor), level))
     };
-    if !experiment.baseline.0.iter().all(is_shown) {
+    if !experiment.baseline.levels().all(is_shown) {
         return Vec::new();
     }
     let levels = |factor: &str| {

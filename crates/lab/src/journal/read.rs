@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use super::written::Lines;
 use super::{JournalError, MAX_LINE, MAX_RECORD, RECORD, RunRecord, SAMPLES, UNREADABLE, system};
 use crate::point::Point;
+use crate::run::{SESSION, is_lab_experiment};
 use crate::sample::Sample;
 use crate::terminal;
 
@@ -29,38 +30,61 @@ pub struct Run {
 /// # Errors
 /// Returns an error if the run has another format or is damaged elsewhere.
 pub fn open(folder: &Path) -> Result<Run, JournalError> {
-    open_keeping(folder, Kept::All)
-}
-
-/// Reads a run without the histograms and the trials of its samples, which no verdict needs. They take half of the memory
-/// of a run.
-///
-/// # Errors
-/// See [`open`].
-pub fn open_values(folder: &Path) -> Result<Run, JournalError> {
-    open_keeping(folder, Kept::Values)
-}
-
-/// What is kept of samples.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kept {
-    All,
-    /// All but histograms and trials.
-    Values,
-}
-
-fn open_keeping(folder: &Path, kept: Kept) -> Result<Run, JournalError> {
     // Samples of another format are not read. What a session that ends in between wrote may not be read completely.
     let before = RunRecord::read(folder)?;
-    let path = folder.join(SAMPLES);
-    let read = match machine::file::open(&path) {
-        Ok(file) => Samples::read(&path, file, kept)?,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Samples::default(),
-        Err(e) => return Err(system(&path, UNREADABLE)(e)),
-    };
+    let read = read_samples(folder, Samples::read)?;
     // A session that starts in between is in the newer record.
     let record = RunRecord::read(folder)?;
     read.of(folder, record, &before)
+}
+
+/// Reads the samples of one experiment, and those of the lab itself, without histograms and trials. That is all that
+/// verdicts on the experiment need, and a lab that measures has little memory. The lines are not compared with what the
+/// sessions wrote.
+///
+/// # Errors
+/// See [`open`].
+pub fn open_values(folder: &Path, experiment: &str) -> Result<Run, JournalError> {
+    let record = RunRecord::read(folder)?;
+    let read = |path: &Path, file| {
+        let (mut samples, mut points) = (Vec::new(), HashSet::new());
+        complete_lines(path, file, RESTORE, |number, line| {
+            if is_of(line, experiment) == Some(false) && is_of(line, SESSION) == Some(false) {
+                return Ok(());
+            }
+            let mut sample = parse(line).map_err(|why| damaged(path, number, &why))?;
+            record.check_session(&sample).map_err(|why| damaged(path, number, &why))?;
+            if sample.experiment == experiment || is_lab_experiment(&sample.experiment) {
+                share(&mut points, &mut sample);
+                (sample.histograms, sample.trials) = Default::default();
+                samples.push(sample);
+            }
+            Ok(())
+        })?;
+        Ok(samples)
+    };
+    let samples = read_samples(folder, read)?;
+    Ok(Run { folder: folder.into(), record, samples, inconsistencies: Vec::new() })
+}
+
+/// Returns whether a line is a sample of an experiment; `None` if its first field, as far as it was written by tollgate,
+/// does not tell.
+fn is_of(line: &[u8], experiment: &str) -> Option<bool> {
+    let id = line.strip_prefix(br#"{"experiment":""#)?;
+    Some(id.strip_prefix(experiment.as_bytes()).is_some_and(|rest| rest.starts_with(b"\"")))
+}
+
+/// Reads the file of samples of a run; no samples if it does not exist yet.
+fn read_samples<T: Default>(
+    folder: &Path,
+    read: impl FnOnce(&Path, File) -> Result<T, JournalError>,
+) -> Result<T, JournalError> {
+    let path = folder.join(SAMPLES);
+    match machine::file::open(&path) {
+        Ok(file) => read(&path, file),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(T::default()),
+        Err(e) => Err(system(&path, UNREADABLE)(e)),
+    }
 }
 
 /// Reads a run from its two files, which are not in a folder. `path` is their place for people.
@@ -78,7 +102,7 @@ pub fn open_files(path: &Path, record: File, samples: File) -> Result<Run, Journ
     }
     let record = RunRecord::parse(place, &text)?;
     let before = record.clone();
-    Samples::read(&path.join(SAMPLES), samples, Kept::All)?.of(path, record, &before)
+    Samples::read(&path.join(SAMPLES), samples)?.of(path, record, &before)
 }
 
 /// Samples as read, with the lines of their sessions.
@@ -89,13 +113,10 @@ struct Samples {
 }
 
 impl Samples {
-    fn read(path: &Path, file: File, kept: Kept) -> Result<Self, JournalError> {
+    fn read(path: &Path, file: File) -> Result<Self, JournalError> {
         let (mut read, mut points) = (Self::default(), HashSet::new());
         each_line(path, file, &mut read.lines, |mut sample| {
             share(&mut points, &mut sample);
-            if kept == Kept::Values {
-                (sample.histograms, sample.trials) = Default::default();
-            }
             read.samples.push(sample);
             Ok(())
         })?;
@@ -134,14 +155,19 @@ pub(super) fn each_line(
     mut each: impl FnMut(Sample) -> Result<(), String>,
 ) -> Result<u64, JournalError> {
     complete_lines(path, file, RESTORE, |number, line| {
-        let sample = serde_json::from_slice::<Sample>(line).map_err(|why| why.to_string());
-        let kept = sample.and_then(|sample| {
-            sample.check_ranges()?;
+        let kept = parse(line).and_then(|sample| {
             lines.add(lines.key_of_new(&sample)?, sample.session, line);
             each(sample)
         });
         kept.map_err(|why| damaged(path, number, &why))
     })
+}
+
+/// Returns the sample of a line.
+fn parse(line: &[u8]) -> Result<Sample, String> {
+    let sample: Sample = serde_json::from_slice(line).map_err(|why| why.to_string())?;
+    sample.check_ranges()?;
+    Ok(sample)
 }
 
 /// Passes each line with its number to `each`; returns the offset of the end of the last complete line. An incomplete last

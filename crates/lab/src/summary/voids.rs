@@ -86,7 +86,7 @@ impl VoidDifference {
             for sample in first {
                 count.add(VoidCount { void: u64::from(sample.void.is_some()), of: 1 });
             }
-            for (factor, level) in point.0.iter() {
+            for (factor, level) in point.levels() {
                 factors.entry(factor).or_default().entry(level).or_default().add(count);
             }
         }

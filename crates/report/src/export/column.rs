@@ -112,8 +112,8 @@ impl Names {
             }
         };
         for Row { sample, .. } in rows {
-            for (name, level) in sample.point.0.iter() {
-                let levels = found.factors.entry(name.clone()).or_default();
+            for (name, level) in sample.point.levels() {
+                let levels = found.factors.entry(name.to_owned()).or_default();
                 if !levels.contains(level) {
                     levels.insert(level.clone());
                 }

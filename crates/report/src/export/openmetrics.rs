@@ -177,7 +177,7 @@ pub(super) fn factor_labels<'a>(
     point: &'a Point,
     others: &[&str],
 ) {
-    for (factor, level) in point.0.iter() {
+    for (factor, level) in point.levels() {
         let name = sanitised(factor);
         // Two leading underscores are reserved.
         let is_free = |name: &String| {

@@ -163,7 +163,7 @@ impl<'a> PanelSource<'a> {
 
     fn facts(&self) -> Vec<String> {
         let fixed =
-            self.selection.fixed.0.iter().map(|(factor, level)| format!("{factor}={level}"));
+            self.selection.fixed.levels().map(|(factor, level)| format!("{factor}={level}"));
         std::iter::once(notes::rounds(self.selection, self.summary)).chain(fixed).collect()
     }
 

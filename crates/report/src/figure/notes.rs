@@ -102,7 +102,7 @@ pub(super) fn provenance(run: &Run, summary: &Summary, selection: &Selection<'_>
         noise_floor(&summary.floors),
     ];
     let fixed: Vec<_> =
-        selection.fixed.0.iter().map(|(factor, level)| format!("{factor}={level}")).collect();
+        selection.fixed.levels().map(|(factor, level)| format!("{factor}={level}")).collect();
     let mut lines = vec![format!("{}{cpu}; {}", place(run), method.join("; "))];
     lines.extend((!fixed.is_empty()).then(|| fixed.join(", ")));
     lines

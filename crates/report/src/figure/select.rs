@@ -54,7 +54,7 @@ impl<'a> Selection<'a> {
         let varies = |factor: &str| figure.x == factor || figure.series.as_deref() == Some(factor);
         let is_named = |factor: &str| varies(factor) || figure.filter.0.contains_key(factor);
         let at_baseline = |point: &Point| {
-            baseline.0.iter().all(|(name, level)| is_named(name) || point.get(name) == Some(level))
+            baseline.levels().all(|(name, level)| is_named(name) || point.get(name) == Some(level))
         };
         let is_shown = |row: &&Row| figure.filter.matches(&row.point) && at_baseline(&row.point);
         let rows: Vec<&Row> = summary.rows.iter().filter(is_shown).collect();
@@ -95,12 +95,12 @@ impl<'a> Selection<'a> {
 
     /// Returns the error of a selection without values, with the levels that were searched for.
     fn no_value(&self, figure: &Figure, profile: Profile, baseline: &Point) -> FigureError {
-        let is_at_baseline = |factor: &&String| {
-            **factor != figure.x
-                && figure.series.as_ref() != Some(*factor)
-                && !figure.filter.0.contains_key(*factor)
+        let is_at_baseline = |factor: &str| {
+            factor != figure.x
+                && figure.series.as_deref() != Some(factor)
+                && !figure.filter.0.contains_key(factor)
         };
-        let at = baseline.0.iter().filter(|(factor, _)| is_at_baseline(factor));
+        let at = baseline.levels().filter(|(factor, _)| is_at_baseline(factor));
         let mut at: Vec<String> = at.map(|(name, level)| format!("{name}={level}")).collect();
         for (name, levels) in &figure.filter.0 {
             let levels: Vec<_> = levels.levels().iter().map(Level::as_str).collect();
@@ -171,7 +171,7 @@ fn check_factors(figure: &Figure, baseline: &Point) -> Result<(), FigureError> {
     match named.find(|factor| baseline.get(factor).is_none()) {
         None => Ok(()),
         Some(factor) => {
-            let known = baseline.0.keys().cloned().collect::<Vec<_>>().join(", ");
+            let known = baseline.factors().collect::<Vec<_>>().join(", ");
             let experiment = &figure.experiment;
             Err(FigureError::declaration(
                 figure,
@@ -187,7 +187,7 @@ fn levels<'a>(
     is_wanted: impl Fn(&str) -> bool,
 ) -> BTreeMap<&'a str, BTreeSet<&'a Level>> {
     let mut levels: BTreeMap<&str, BTreeSet<&Level>> = BTreeMap::new();
-    for (factor, level) in rows.iter().flat_map(|row| row.point.0.iter()) {
+    for (factor, level) in rows.iter().flat_map(|row| row.point.levels()) {
         if is_wanted(factor) {
             levels.entry(factor).or_default().insert(level);
         }

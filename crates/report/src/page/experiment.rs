@@ -249,15 +249,14 @@ fn metrics(run: &Run, id: &str, main: &str) -> Markup {
 pub(super) fn factors(suites: &[&Suite], experiment: &Experiment) -> Vec<(String, String, String)> {
     let method = suite::find_method(suites, &experiment.suite, &experiment.method).ok();
     let described = method.map_or(&[][..], |method| method.factors());
-    let names: BTreeSet<&String> =
-        experiment.points.iter().flat_map(|point| point.0.keys()).collect();
-    let factor = |name: &String| {
+    let names: BTreeSet<&str> = experiment.points.iter().flat_map(|it| it.factors()).collect();
+    let factor = |name: &str| {
         let mut seen = BTreeSet::new();
         let levels = experiment.points.iter().filter_map(|point| point.get(name));
         let levels: Vec<&str> =
             levels.map(Level::as_str).filter(|level| seen.insert(*level)).collect();
         let known = described.iter().find(|factor| factor.name == name);
-        (name.clone(), levels.join(", "), known.map(Factor::described).unwrap_or_default())
+        (name.to_owned(), levels.join(", "), known.map(Factor::described).unwrap_or_default())
     };
     names.into_iter().map(factor).collect()
 }

@@ -140,7 +140,7 @@ fn groups(method: &dyn AnyMethod, points: &[&Point]) -> Option<Vec<String>> {
 /// Returns the factors of which points have different levels: those with the most levels first.
 fn varying<'p>(points: &[&'p Point]) -> Vec<(&'p str, BTreeSet<&'p str>)> {
     let mut levels: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-    for (factor, level) in points.iter().flat_map(|point| point.0.iter()) {
+    for (factor, level) in points.iter().flat_map(|point| point.levels()) {
         levels.entry(factor).or_default().insert(level.as_str());
     }
     let mut varying: Vec<_> = levels.into_iter().filter(|(_, levels)| levels.len() > 1).collect();

@@ -175,7 +175,7 @@ impl SampleTable {
         let mut indexed: Vec<(usize, &Sample)> = indexed.collect();
         indexed.sort_by_key(|(index, one)| (*index, one.twin, one.round));
         let (point, samples): (Vec<usize>, Vec<&Sample>) = indexed.into_iter().unzip();
-        let factors: BTreeSet<&String> = indices.keys().flat_map(|point| point.0.keys()).collect();
+        let factors: BTreeSet<&str> = indices.keys().flat_map(|point| point.factors()).collect();
         let levels = |point: &Point| {
             factors
                 .iter()

@@ -243,7 +243,7 @@ fn of_outlier(outlier: &Outlier, page: Page) -> String {
 }
 
 fn row(one: &OutlierPoint) -> Vec<TableCell> {
-    let levels = one.point.0.iter().map(|(factor, level)| super::section::phrase(factor, level));
+    let levels = one.point.levels().map(|(factor, level)| super::section::phrase(factor, level));
     let class = one.class.map(|class| format!("{} cores", class.name()));
     let words: Vec<_> = levels.chain(class).collect();
     let emphasis = match one.direction {

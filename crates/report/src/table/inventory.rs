@@ -245,8 +245,8 @@ fn listed<'a>(
 
 /// Returns the factors with the levels of all points, in the order of the points.
 fn factors(experiment: &Experiment) -> Vec<(&str, Vec<&Level>)> {
-    let names = experiment.baseline.0.keys();
-    let levels = |name: &String| {
+    let names = experiment.baseline.factors();
+    let levels = |name: &str| {
         let mut levels: Vec<&Level> = Vec::new();
         for level in experiment.points.iter().filter_map(|point| point.get(name)) {
             if !levels.contains(&level) {
@@ -255,7 +255,7 @@ fn factors(experiment: &Experiment) -> Vec<(&str, Vec<&Level>)> {
         }
         levels
     };
-    names.map(|name| (name.as_str(), levels(name))).collect()
+    names.map(|name| (name, levels(name))).collect()
 }
 
 impl<'a> ListedExperiment<'a> {

@@ -291,7 +291,7 @@ fn is_time(unit: &str) -> bool {
 
 /// Describes a point by its differences from the baseline.
 pub(crate) fn difference(point: &Point, baseline: &Point) -> String {
-    let levels = point.0.iter().filter(|(factor, level)| baseline.get(factor) != Some(level));
+    let levels = point.levels().filter(|(factor, level)| baseline.get(factor) != Some(level));
     let levels: Vec<_> = levels.map(|(factor, level)| phrase(factor, level)).collect();
     if levels.is_empty() { "baseline".into() } else { levels.join(", ") }
 }

@@ -82,8 +82,8 @@ pub(crate) fn whole(points: &[&Point], experiment: Option<&Experiment>) -> Secti
 impl Section {
     /// Returns the section of some points; the factors in `first` precede the others.
     fn new(points: &[&Point], first: &[String], defaults: &Point) -> Self {
-        let mut factors: Vec<&String> = first.iter().collect();
-        for name in points.iter().flat_map(|point| point.0.keys()) {
+        let mut factors: Vec<&str> = first.iter().map(String::as_str).collect();
+        for name in points.iter().flat_map(|point| point.factors()) {
             if !factors.contains(&name) {
                 factors.push(name);
             }
@@ -97,7 +97,7 @@ impl Section {
                 [level] if points.iter().all(|point| point.get(factor).is_some()) => {
                     fixed = fixed.with(factor, level.clone());
                 }
-                _ => axes.push(Axis { factor: factor.clone(), levels }),
+                _ => axes.push(Axis { factor: factor.to_owned(), levels }),
             }
         }
         let points = points.iter().copied().cloned().collect();
@@ -140,7 +140,7 @@ impl Section {
     /// Returns the fixed levels that `outer` lacks, e.g. `write, heap, 0 threads`.
     pub(crate) fn caption(&self, outer: &Point) -> String {
         let named = self.fixed.without_levels(&self.defaults);
-        let levels = named.0.iter().filter(|(factor, _)| outer.get(factor).is_none());
+        let levels = named.levels().filter(|(factor, _)| outer.get(factor).is_none());
         levels.map(|(factor, level)| phrase(factor, level)).collect::<Vec<_>>().join(", ")
     }
 }

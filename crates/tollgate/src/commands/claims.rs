@@ -1,5 +1,6 @@
 //! `tollgate claims`
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use lab::claim::{self, Claim, LackingRounds, Verdict, VerdictKind};
@@ -134,16 +135,30 @@ fn is_whole(profile: Profile, experiments: &[String]) -> bool {
 
 /// Returns whether the values of all claims are as precise as requested, or cannot become so.
 pub(super) fn are_precise(claims: &[Claim], folder: &Path, target: f64) -> bool {
-    let Ok(run) = journal::open_values(folder) else { return false };
-    let judged = judge(claims.to_vec(), Some(&run));
-    judged.iter().all(|(claim, verdict)| verdict.is_precise(claim, target))
+    by_experiment(claims).all(|claims| {
+        let Ok(run) = journal::open_values(folder, &claims[0].experiment) else { return false };
+        let judge = claim::Judge::new(Some(&run), cores_of(Some(&run)));
+        claims.iter().all(|claim| judge.judge(claim).is_precise(claim, target))
+    })
 }
 
-/// Returns the rounds that claims lack for a verdict; none if the run cannot be read.
+/// Returns the rounds that claims lack for a verdict; none of claims whose run cannot be read.
 pub(super) fn lacking_rounds(claims: &[Claim], folder: &Path) -> Vec<LackingRounds> {
-    let Ok(run) = journal::open_values(folder) else { return Vec::new() };
-    let judge = claim::Judge::new(Some(&run), cores_of(Some(&run)));
-    claims.iter().filter_map(|claim| judge.lacking_rounds(claim)).collect()
+    let of_experiment = |claims: Vec<&Claim>| {
+        let Ok(run) = journal::open_values(folder, &claims[0].experiment) else { return Vec::new() };
+        let judge = claim::Judge::new(Some(&run), cores_of(Some(&run)));
+        claims.into_iter().filter_map(|claim| judge.lacking_rounds(claim)).collect()
+    };
+    by_experiment(claims).flat_map(of_experiment).collect()
+}
+
+/// Groups claims by their experiments, so that the samples of one experiment are in memory at a time.
+fn by_experiment(claims: &[Claim]) -> impl Iterator<Item = Vec<&Claim>> {
+    let mut groups: BTreeMap<&str, Vec<&Claim>> = BTreeMap::new();
+    for claim in claims {
+        groups.entry(&claim.experiment).or_default().push(claim);
+    }
+    groups.into_values()
 }
 
 /// Judges claims by a run, or without one.

@@ -50,8 +50,9 @@ fn sortable(
         experiments.iter().cloned().partition(|id| table::can_sort(run, id, by));
     if with.is_empty() && !without.is_empty() {
         let samples = run.samples.iter().filter(|sample| experiments.contains(&sample.experiment));
-        let words = samples.flat_map(|sample| sample.point.0.keys().chain(sample.values.keys()));
-        let known: BTreeSet<&str> = words.map(String::as_str).collect();
+        let known: BTreeSet<&str> = samples
+            .flat_map(|it| it.point.factors().chain(it.values.keys().map(String::as_str)))
+            .collect();
         let known = [BY_VALUE].into_iter().chain(known).collect::<Vec<_>>().join(", ");
         let line = format!(
             "--sort: no selected experiment has a factor or values of '{by}'; expected one of {known}"

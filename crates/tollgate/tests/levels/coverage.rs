@@ -38,7 +38,7 @@ impl ExperimentLevel {
     }
 
     fn all(experiment: &str, point: &Point) -> Vec<Self> {
-        let levels = point.0.iter();
+        let levels = point.levels();
         levels.map(|(factor, level)| Self::new(experiment, factor, level.as_str())).collect()
     }
 }

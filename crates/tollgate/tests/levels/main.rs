@@ -117,7 +117,7 @@ impl Runs {
     /// Measures one point, in a guest or on this host.
     fn point(&mut self, guest: Option<&str>, profile: Profile, experiment: &str, point: &Point) {
         let levels: Vec<_> =
-            point.0.iter().map(|(name, level)| format!("{name}={level}")).collect();
+            point.levels().map(|(name, level)| format!("{name}={level}")).collect();
         let selected = levels.iter().flat_map(|level| ["--where", level]);
         let mut arguments: Vec<_> = [experiment].into_iter().chain(selected).collect();
         match guest {

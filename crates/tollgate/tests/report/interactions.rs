@@ -341,8 +341,7 @@ fn samples_are_downloaded_as_csv() {
                 && row[column("twin")] == u8::from(sample.twin).to_string()
                 && sample
                     .point
-                    .0
-                    .iter()
+                    .levels()
                     .all(|(factor, level)| row[column(factor)] == level.as_str())
         };
         let row = rows.iter().find(is_of_sample).unwrap();

@@ -120,7 +120,7 @@ pub(crate) fn measure(
             for point in &experiment.points {
                 let one = sample(experiment, point, false, round, &metrics);
                 let is_missing =
-                    point.0.values().any(|level| ["device", "apex"].contains(&level.as_str()));
+                    point.levels().any(|(_, level)| ["device", "apex"].contains(&level.as_str()));
                 if is_missing {
                     let why = Failure::unavailable("there is no such device", "add it <b>here</b>");
                     let (values, clock) = (BTreeMap::new(), None);

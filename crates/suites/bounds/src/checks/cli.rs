@@ -82,7 +82,7 @@ fn published(claims: &[Claim], metric: &str, point: &Point) -> String {
     let is = |claim: &&Claim| {
         let Filter(filter) = &claim.filter;
         claim.metric.as_deref() == Some(metric)
-            && filter.len() == point.0.len()
+            && filter.len() == point.levels().len()
             && claim.filter.matches(point)
     };
     let value = claims.iter().find(is).and_then(|claim| Some(claim.published.as_ref()?.value));
@@ -91,8 +91,7 @@ fn published(claims: &[Claim], metric: &str, point: &Point) -> String {
 
 /// Returns the median over rounds, the number of a note if it is missing, or nothing if the point was not requested.
 fn cell(values: &Values, metric: &str, point: &Point, document: &mut Document) -> String {
-    let levels: Vec<_> =
-        point.0.iter().map(|(name, level)| (name.as_str(), level.as_str())).collect();
+    let levels: Vec<_> = point.levels().map(|(name, level)| (name, level.as_str())).collect();
     match values.median("bounds/checks", metric, &levels) {
         Cell::Value(value) => format!("{value:.2}"),
         Cell::Missing(why) => document.footnote(&why),

@@ -159,7 +159,7 @@ mod tests {
         // Ten lengths, but only six for the host's physical memory.
         assert_eq!(experiment.points.len(), 3 * (4 * 10 + 2 * 6));
         for point in &experiment.points {
-            for (name, level) in point.0.iter() {
+            for (name, level) in point.levels() {
                 let factor = lab::factor::find(ThroughputParams::FACTORS, name).unwrap();
                 assert_eq!(&factor.level(level.as_str()).unwrap(), level);
             }
