@@ -56,10 +56,15 @@ pub fn faults(suite: &Suite) -> Result<Vec<String>, String> {
             faults.push(format!("figure {} shows {shown} points", figure.id));
         }
     }
-    let headlines = catalogue.headlines().map_err(|error| error.to_string())?.len();
-    if suite.purpose() == Purpose::Boundary && !HEADLINES.contains(&headlines) {
-        faults.push(format!("{headlines} headlines"));
+    let headlines = catalogue.headlines().map_err(|error| error.to_string())?;
+    if suite.purpose() == Purpose::Boundary && !HEADLINES.contains(&headlines.len()) {
+        faults.push(format!("{} headlines", headlines.len()));
     }
+    // A sentence with several slots is left out if one has no value.
+    let needs_several = headlines.iter().filter(|one| one.fewest_slots() > 1);
+    faults.extend(
+        needs_several.map(|one| format!("no sentence of headline {} has one slot", one.id)),
+    );
     Ok(faults)
 }
 

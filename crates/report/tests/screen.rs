@@ -4,7 +4,7 @@
 
 mod synthetic;
 
-use lab::claim::{Claim, Verdict};
+use lab::claim::{Claim, Verdict, VerdictKind};
 use lab::headline::Filled;
 use lab::sample::Failure;
 use report::table::{NoHeadline, Page, Screen, claim, judged_claims, verdicts};
@@ -73,6 +73,10 @@ fn judged() -> Vec<(Claim, Verdict)> {
 }
 
 fn screen(page: Page, selects_claims: bool) -> String {
+    screen_of(&judged(), page, selects_claims)
+}
+
+fn screen_of(judged: &[(Claim, Verdict)], page: Page, selects_claims: bool) -> String {
     let filled = |id: &str, sentence: &str| Filled {
         id: id.into(),
         suite: "copy".into(),
@@ -86,7 +90,7 @@ fn screen(page: Page, selects_claims: bool) -> String {
     let screen = Screen {
         suites: &[("copy", None), ("stream", Some(NoHeadline::TooFewRounds(1)))],
         headlines: &headlines,
-        judged: &judged(),
+        judged,
         selects_claims,
         failures: &["2 samples in copy/throughput: timeout".into()],
         inconsistencies: &["a part is larger than the whole".into()],
@@ -100,6 +104,25 @@ fn screen(page: Page, selects_claims: bool) -> String {
 fn a_screen_is_readable_at_each_width() {
     let texts = [100, 80, 40].map(|width| screen(Page { width, colour: false }, false));
     insta::assert_snapshot!(texts.join("\n———\n"));
+}
+
+/// The lines of a screen are few, but no contradicted claim is left out.
+#[test]
+fn too_many_contradicted_claims_of_an_experiment_share_a_line() {
+    let (claim, verdict) =
+        judged().into_iter().find(|(_, one)| one.kind == VerdictKind::Contradicted).unwrap();
+    let on = |experiment: &str, id: String| {
+        (Claim { experiment: experiment.into(), id, ..claim.clone() }, verdict.clone())
+    };
+    let mut judged: Vec<_> = (0..30).map(|n| on("copy/frames", format!("f-{n}"))).collect();
+    judged.push(on("copy/other", "other".into()));
+    let text = screen_of(&judged, Page::default(), false);
+    let lines: Vec<_> = text.lines().filter(|line| line.starts_with("contradicted")).collect();
+    assert_eq!(lines.len(), 2, "{text}");
+    assert!(lines[0].contains("30 on copy/frames: f-0, f-1, "), "{text}");
+    assert!(lines[1].contains("(other; here "), "{text}");
+    let few = screen_of(&judged[28..], Page::default(), false);
+    assert_eq!(few.matches("; here ").count(), 3, "{few}");
 }
 
 #[test]

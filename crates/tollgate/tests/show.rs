@@ -85,3 +85,48 @@ fn an_order_needs_something_to_sort_by() {
     let messages = String::from_utf8_lossy(&output.stderr);
     assert!(messages.contains("nothing named 'form', so not shown: "), "{messages}");
 }
+
+/// The stored run measured each of these claims, whatever its verdict.
+#[test]
+fn conditions_are_in_the_unit_of_the_metric() {
+    let bench = Bench::new();
+    for (claim, condition) in [
+        ("little-memory", "every sample at most 64 MiB"),
+        ("timer-resolves-short-copies", "every sample at most 0.05 ns"),
+        ("kernels-software-bounds-catch", "every sample at least 1\n"),
+    ] {
+        let text = bench.ok(&["claims", claim, "--results", RUN]);
+        assert!(text.contains(condition), "{text}");
+    }
+}
+
+/// The instrument limited both sides, so nothing is known.
+#[test]
+fn an_open_interval_has_no_half_width() {
+    let bench = Bench::new();
+    let json = bench.json(&["claims", "--results", RUN, "--json"]);
+    let all = json["claims"].as_array().unwrap();
+    let is_open = |value: &serde_json::Value| {
+        let interval = &value["interval"];
+        interval.is_object() && interval["low"].is_null() && interval["high"].is_null()
+    };
+    let values = |claim: &serde_json::Value| {
+        let judgements = claim["judgements"].as_array().unwrap().clone();
+        judgements
+            .iter()
+            .flat_map(|it| it["values"].as_array().unwrap().clone())
+            .collect::<Vec<_>>()
+    };
+    let open: Vec<&str> = all
+        .iter()
+        .filter(|claim| values(claim).iter().any(is_open))
+        .map(|claim| claim["id"].as_str().unwrap())
+        .collect();
+    assert!(!open.is_empty());
+    for id in open {
+        let text = bench.ok(&["claims", id, "--results", RUN]);
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(text.contains("unknown") && !text.contains("±0%"), "{text}");
+        assert!(text.contains("no number of rounds decides it here"), "{text}");
+    }
+}

@@ -25,10 +25,10 @@ pub fn check(
     experiments: &[Experiment],
 ) -> Result<Claim, DataError> {
     if claim.experiment == SESSION {
-        let known = |metric: &String| METRICS.iter().any(|one| one.name == metric);
-        return match claim.metric.as_ref().is_some_and(known) {
-            true => Ok(claim.clone()),
-            false => Err(claim.error("'metric' must name a metric of the lab itself")),
+        let metric = METRICS.iter().find(|one| Some(one.name) == claim.metric.as_deref());
+        return match metric {
+            Some(metric) => Ok(Claim { unit: Some(metric.unit.into()), ..claim.clone() }),
+            None => Err(claim.error("'metric' must name a metric of the lab itself")),
         };
     }
     Subject::find(suites, experiments, &claim.experiment)
@@ -171,6 +171,8 @@ fn fit(claim: &Claim, subject: &Subject) -> Result<Claim, String> {
     let name = metric.name;
     let mut fitted = claim.clone();
     fitted.metric = Some(name.into());
+    let published = claim.published.as_ref().map(|published| published.unit.clone());
+    fitted.unit = published.or_else(|| Some(metric.unit.into()));
     fitted.filter = subject.filter("where", &claim.filter)?;
     let prefer = claim.prefer.as_ref().map(|prefer| subject.filter("prefer", prefer));
     fitted.prefer = prefer.transpose()?;

@@ -73,6 +73,9 @@ pub struct Claim {
     pub prefer: Option<Filter>,
     /// Metric; `None` for the experiment's.
     pub metric: Option<String>,
+    /// Unit of its values, in which its bounds are: that of the published value or of the metric; `None` until the claim is
+    /// checked against the suites.
+    pub unit: Option<String>,
     /// Value as published.
     pub published: Option<Published>,
     /// Where the published value is expected; `None` if `expect` is judged instead. Elsewhere the

@@ -5,7 +5,7 @@ use super::reason::{Reason, Relation};
 use super::verdict::{Judgement, MeasuredValue, Statistic, Verdict};
 use super::{Bounds, Claim, VerdictKind};
 use crate::metric::Better;
-use crate::statistics::{MAX_PROJECTED_ROUNDS, widening_at_next_look};
+use crate::statistics::{Interval, MAX_PROJECTED_ROUNDS, widening_at_next_look};
 
 /// A value on the scale on which its interval is symmetric: logarithmic for ratios.
 struct Scaled {
@@ -27,39 +27,58 @@ impl Evidence<'_> {
         let seconds_per_round = self.seconds_per_round();
         let values = judgements.iter_mut().flat_map(|judgement| &mut judgement.values);
         for value in values.filter(|value| value.kind == VerdictKind::Inconclusive) {
-            let Some(scaled) = self.scaled(value) else { continue };
-            let to = scaled.bounds.leaning(scaled.centre);
-            let needed = scaled.rounds_needed(to, value.rounds);
-            let needed = needed.map(|rounds| rounds.max(self.rounds_needed(value)));
-            let rounds = needed.map(|needed| {
-                let further = needed.saturating_sub(value.rounds).max(1);
-                // As large a share of further rounds will be lost.
-                (further * (value.rounds + value.lost)).div_ceil(value.rounds.max(1))
-            });
-            let seconds = rounds.zip(seconds_per_round).map(|(rounds, each)| rounds as f64 * each);
-            value.reasons.push(Reason::Leans { to, rounds, seconds });
+            let projection = self.projection(value, seconds_per_round);
+            value.reasons.extend(projection);
         }
     }
 
-    /// Returns the number of rounds that a value requires, whatever its width.
-    fn rounds_needed(&self, value: &MeasuredValue) -> usize {
-        let required = value.reasons.iter().filter_map(|reason| match reason {
-            Reason::TooFewRounds { needed, .. } => Some(*needed),
-            _ => None,
-        });
-        required.fold(self.claim.rounds_needed(), usize::max)
-    }
-
-    /// Returns the scaled value; `None` without an interval or bounds, or if further rounds would not remove another
+    /// Returns which way a value leans; `None` without a value or bounds, or if further rounds would not remove another
     /// reason for its result.
-    fn scaled(&self, value: &MeasuredValue) -> Option<Scaled> {
-        let (centre, interval) = (value.value?, value.interval?);
-        if interval.low.is_infinite() || interval.high.is_infinite() {
-            return None;
-        }
+    fn projection(&self, value: &MeasuredValue, seconds_per_round: Option<f64>) -> Option<Reason> {
+        let (to, needed) = match (&value.statistic, value.interval) {
+            // With a violation it would be contradicted.
+            (Some(Statistic::Violations { valid, .. }), _) if valid.count == 0 => {
+                (VerdictKind::Reproduced, lacking_rounds(value)?)
+            }
+            (_, None) => {
+                let (bounds, _) = self.bounds(value)?;
+                (bounds.leaning(value.value?), lacking_rounds(value)?)
+            }
+            (_, Some(interval)) => {
+                let scaled = self.scaled(value, interval)?;
+                let to = scaled.bounds.leaning(scaled.centre);
+                if !scaled.can_show(to) {
+                    return Some(Reason::NoRoundsDecide);
+                }
+                if value.reasons.iter().any(hides_number) {
+                    return Some(Reason::LeansOnly { to });
+                }
+                let Some(needed) = scaled.rounds_needed(to, value.rounds) else {
+                    return Some(Reason::Leans { to, rounds: None, seconds: None });
+                };
+                let required = lacking_rounds(value).unwrap_or_default();
+                (to, needed.max(self.claim.rounds_needed()).max(required))
+            }
+        };
+        let further = needed.saturating_sub(value.rounds).max(1);
+        // As large a share of further rounds will be lost.
+        let rounds = (further * (value.rounds + value.lost)).div_ceil(value.rounds.max(1));
+        let seconds = seconds_per_round.map(|each| rounds as f64 * each);
+        Some(Reason::Leans { to, rounds: Some(rounds), seconds })
+    }
+
+    /// Returns the scaled value; `None` without bounds, or if further rounds would not remove another reason for its
+    /// result.
+    fn scaled(&self, value: &MeasuredValue, interval: Interval) -> Option<Scaled> {
+        let centre = value.value?;
         let (bounds, floor) = self.bounds(value)?;
-        let is_ratio = value.unit == "1" && interval.low > 0.0;
-        let scale = |value: f64| if is_ratio { value.ln() } else { value };
+        let is_ratio = value.unit == "1" && (interval.low > 0.0 || interval.low.is_infinite());
+        let scale = |value: f64| match value {
+            // The open end of an interval.
+            f64::NEG_INFINITY => value,
+            value if is_ratio => value.ln(),
+            value => value,
+        };
         Some(Scaled {
             centre: scale(centre),
             low: scale(interval.low),
@@ -100,7 +119,7 @@ impl Evidence<'_> {
                 Reason::NearBound { floor: noise } => floor = *noise,
                 Reason::TooFewRounds { .. }
                 | Reason::RepeatedLooks { .. }
-                | Reason::ManyLost { agrees: true, .. }
+                | Reason::ManyLost { .. }
                 | Reason::Limited { .. }
                 | Reason::Correlated { .. }
                 | Reason::NoFloor { rounds: Some(_), .. } => {}
@@ -119,7 +138,34 @@ impl Evidence<'_> {
     }
 }
 
+/// Returns the number of rounds that a value requires, whatever its width; `None` if it has them.
+fn lacking_rounds(value: &MeasuredValue) -> Option<usize> {
+    let required = value.reasons.iter().filter_map(|reason| match reason {
+        Reason::TooFewRounds { needed, .. } => Some(*needed),
+        _ => None,
+    });
+    required.max()
+}
+
+/// Returns whether a reason makes the number of rounds that would decide a value unknown.
+fn hides_number(reason: &Reason) -> bool {
+    matches!(reason, Reason::Correlated { .. } | Reason::ManyLost { agrees: false, .. })
+}
+
 impl Scaled {
+    /// Returns whether rounds can show a result: the ends of the interval that it needs are not open.
+    fn can_show(&self, to: VerdictKind) -> bool {
+        let Bounds { at_least, at_most } = self.bounds;
+        let (has_low, has_high) = (self.low.is_finite(), self.high.is_finite());
+        match to {
+            VerdictKind::Contradicted => {
+                at_least.is_some_and(|bound| self.centre < bound && has_high)
+                    || at_most.is_some_and(|bound| self.centre > bound && has_low)
+            }
+            _ => (at_least.is_none() || has_low) && (at_most.is_none() || has_high),
+        }
+    }
+
     /// Projects the number of rounds at which the interval and the noise floor are clear of the bounds, if both narrow
     /// with the square root of the rounds; `None` above [`MAX_PROJECTED_ROUNDS`].
     fn rounds_needed(&self, to: VerdictKind, rounds: usize) -> Option<usize> {
@@ -236,6 +282,20 @@ mod tests {
         let bounds = Bounds { at_least, at_most };
         let centre = f64::midpoint(low, high);
         Scaled { centre, low, high, widening: 1.0, drift: 0.0, floor: 0.0, bounds }
+    }
+
+    #[test]
+    fn an_open_end_decides_nothing() {
+        let (reproduced, contradicted) = (VerdictKind::Reproduced, VerdictKind::Contradicted);
+        let above = Scaled { high: f64::INFINITY, ..scaled(90.0, 110.0, Some(95.0), None) };
+        assert!(above.can_show(reproduced), "the lower end may rise above the bound");
+        assert_eq!(above.rounds_needed(reproduced, 10), Some(40));
+        let below = Scaled { high: f64::INFINITY, ..scaled(90.0, 110.0, Some(105.0), None) };
+        assert!(!below.can_show(contradicted), "the true value may be above the bound");
+        let unknown = Scaled { low: f64::NEG_INFINITY, ..above };
+        assert!(!unknown.can_show(reproduced) && !unknown.can_show(contradicted));
+        let at_most = Scaled { high: f64::INFINITY, ..scaled(90.0, 110.0, None, Some(98.0)) };
+        assert!(at_most.can_show(contradicted) && !at_most.can_show(reproduced));
     }
 
     #[test]

@@ -70,6 +70,7 @@ impl Declared {
             filter: self.filter,
             prefer: self.prefer,
             metric: self.metric,
+            unit: None,
             published,
             carries_over: self.carries_over,
             requires: self.requires,

@@ -130,6 +130,14 @@ pub enum Reason {
         /// Wall time of these rounds, s; `None` if unknown.
         seconds: Option<f64>,
     },
+    /// Which way an inconclusive value leans if the number of rounds that would decide it is unknown: its rounds are
+    /// correlated, or those that are lost would decide otherwise.
+    LeansOnly {
+        /// Result if the value were exact.
+        to: VerdictKind,
+    },
+    /// The search or the instrument limited the value on the side that would decide, so no number of rounds does.
+    NoRoundsDecide,
     /// The rounds are of both states of the core, because neither has enough.
     BothStates {
         /// Number of rounds by state.

@@ -14,7 +14,8 @@ use crate::journal::Run;
 use crate::point::{Filter, Point};
 use crate::sample::Sample;
 use crate::statistics::{
-    INTERVAL_ROUNDS, Interval, NoiseFloor, OpenEnd, Ratio, Resolution, resolve,
+    CONFIDENCE, INTERVAL_ROUNDS, Interval, IntervalKind, NoiseFloor, OpenEnd, Ratio, Resolution,
+    resolve,
 };
 use crate::summary::{Limit, Rounds, Samples, Summary, Unit, alike, pairs, summarise};
 
@@ -36,7 +37,8 @@ pub struct Filled {
 /// Returns a headline with the numbers of a run; `None` if no sentence has a value for every slot.
 ///
 /// A slot has a value if at least 6 rounds gave one, and at most 10% of the rounds of each of its points failed. Half
-/// of its 95% interval must be at most 25% of it, except for a number of rounds; a ratio must also be resolved. Rounds
+/// of its 95% interval must be at most 25% of it, except for a number of rounds; a ratio must also be resolved. A value
+/// whose rounds are too correlated for an interval has their range in its place; a ratio of such rounds is none. Rounds
 /// with near and with far cores are not mixed: the sentence is about those of which there are more, and names them.
 pub fn fill(headline: &Headline, run: &Run) -> Option<Filled> {
     let slots: BTreeMap<&str, Source> = headline
@@ -88,13 +90,16 @@ fn filled(sentence: &str, slots: &BTreeMap<&str, Source>, class: Option<Class>) 
     parts(sentence).ok()?.into_iter().map(text).collect()
 }
 
-/// Returns a number with the direction in which its interval is open, e.g. `at least 1.3`; `None` if it is open in both.
-fn bound(interval: &Interval, number: String) -> Option<String> {
-    match interval.open_end() {
-        None => Some(number),
-        Some(end @ (OpenEnd::High | OpenEnd::Low)) => Some(format!("{} {number}", end.words())),
-        Some(OpenEnd::Both) => None,
-    }
+/// Returns the text of a value, or of the end of its interval beyond which it is, e.g. `at least 1.3`; `None` if both ends
+/// are open.
+fn bound(interval: &Interval, value: f64, text: impl Fn(f64) -> String) -> Option<String> {
+    let end = match interval.open_end() {
+        None => return Some(text(value)),
+        Some(OpenEnd::High) => interval.low,
+        Some(OpenEnd::Low) => interval.high,
+        Some(OpenEnd::Both) => return None,
+    };
+    Some(format!("{} {}", interval.open_end()?.words(), text(end)))
 }
 
 /// A slot with the values of its experiment and metric.
@@ -177,13 +182,19 @@ impl<'a> Source<'a> {
         };
         let estimate = estimate.filter(|one| one.rounds >= INTERVAL_ROUNDS)?;
         let half = estimate.relative_half_width();
-        let value = format::value(
-            estimate.median,
-            Some(half * estimate.median.abs()),
-            &self.summary.record.unit,
-        );
-        let value = bound(&estimate.interval, value)?;
-        (half <= MAX_HALF_WIDTH).then(|| format!("{value} {}", format::half_width(half)))
+        if half > MAX_HALF_WIDTH {
+            return None;
+        }
+        let of_half = Some(half * estimate.median.abs());
+        let text = |value: f64| format::value(value, of_half, &self.summary.record.unit);
+        let value = bound(&estimate.interval, estimate.median, text)?;
+        Some(match (estimate.interval.kind, estimate.interval.open_end()) {
+            (IntervalKind::Confidence, None) => format!("{value} {}", format::half_width(half)),
+            (_, Some(_)) => value,
+            (IntervalKind::Range | IntervalKind::Single, None) => {
+                format!("{value} ({})", format::ends(&estimate.interval, text))
+            }
+        })
     }
 
     /// Returns a ratio with its noise floor, if it is precise enough.
@@ -195,9 +206,9 @@ impl<'a> Source<'a> {
     ) -> Option<(Ratio, Option<&NoiseFloor>)> {
         let (above, below) = (self.point(of)?, self.point(to)?);
         let pairs = pairs(&self.observed(&above, class)?, &self.observed(&below, class)?);
-        let ratio = pairs.ratio().ok()?;
-        let is_known =
-            ratio.rounds >= INTERVAL_ROUNDS && ratio.relative_half_width() <= MAX_HALF_WIDTH;
+        let ratio = pairs.ratio().ok()?.widened_if_correlated(CONFIDENCE);
+        let is_known = ratio.interval.kind == IntervalKind::Confidence
+            && ratio.relative_half_width() <= MAX_HALF_WIDTH;
         is_known.then(|| (ratio, self.summary.floors.near(&[&above, &below], pairs.state)))
     }
 
@@ -206,13 +217,17 @@ impl<'a> Source<'a> {
         // Three digits at most.
         let half = ratio.relative_half_width().max(0.005) * ratio.ratio;
         let is_higher = resolve(&ratio, floor) == Resolution::Higher;
-        bound(&ratio.interval, format::value(ratio.ratio, Some(half), "1")).filter(|_| is_higher)
+        let text = |ratio| format::value(ratio, Some(half), "1");
+        bound(&ratio.interval, ratio.ratio, text).filter(|_| is_higher)
     }
 
     fn share(&self, of: &Filter, to: &Filter, class: Option<Class>) -> Option<String> {
         let (Ratio { ratio, interval, .. }, _) = self.paired(of, to, class)?;
-        let (value, ends) = (format::percent(ratio), format::ends(&interval, format::percent));
-        bound(&interval, value).map(|value| format!("{value} ({ends})"))
+        let value = bound(&interval, ratio, format::percent)?;
+        Some(match interval.open_end() {
+            Some(_) => value,
+            None => format!("{value} ({})", format::ends(&interval, format::percent)),
+        })
     }
 
     /// Returns the number of valid rounds of a class if every sample of the point is within bounds,

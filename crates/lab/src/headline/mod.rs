@@ -39,6 +39,15 @@ enum Part<'a> {
 }
 
 impl Headline {
+    /// Returns the number of slots of the sentence that has the fewest.
+    pub(crate) fn fewest_slots(&self) -> usize {
+        let slots = |sentence: &String| {
+            let parts = parts(sentence).unwrap_or_default();
+            parts.iter().filter(|part| matches!(part, Part::Slot(_))).count()
+        };
+        self.says.iter().map(slots).min().unwrap_or_default()
+    }
+
     /// Returns the suite of its experiment.
     pub fn suite(&self) -> &str {
         suite_name(&self.experiment)

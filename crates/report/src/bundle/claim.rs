@@ -22,7 +22,7 @@ pub struct BundleClaims<'a> {
 impl JsonOutput for BundleClaims<'_> {
     const NAME: &'static str = "bundle-claims";
     const WRITTEN_BY: &'static str = "claims.json of a bundle";
-    const VERSION: u64 = 2;
+    const VERSION: u64 = 3;
 }
 
 #[derive(Debug, Serialize, JsonSchema)]

@@ -169,12 +169,9 @@ fn labelled(value: &MeasuredValue, is_only: bool) -> String {
 fn argument(value: &MeasuredValue) -> String {
     let mut text = value.statistic.as_ref().map_or_else(String::new, |it| statistic(value, it));
     let states_claim = matches!(value.statistic, Some(Statistic::Violations { .. }));
-    // How many rounds remove the correlation is unknown.
-    let is_correlated = value.reasons.iter().any(|one| matches!(one, Reason::Correlated { .. }));
     for one in &value.reasons {
         let (clause, part) = match one {
             Reason::ClaimedAlways { .. } if states_claim => continue,
-            Reason::Leans { to, .. } if is_correlated => (false, format!("leans to {}", to.name())),
             one => (is_clause(one), reason(one)),
         };
         if !text.is_empty() {

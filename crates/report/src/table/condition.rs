@@ -6,9 +6,8 @@ use lab::point::Filter;
 
 use super::statistic::limits;
 
-/// Returns a condition in words: `function=naive over function=glibc: at least 1.64`. Values have this unit, if it is known.
-pub(super) fn condition(expect: &Expect, unit: Option<&str>) -> String {
-    let unit = unit.unwrap_or_default();
+/// Returns a condition in words: `function=naive over function=glibc: at least 1.64`. Values are in `unit`.
+pub(super) fn condition(expect: &Expect, unit: &str) -> String {
     let text = match &expect.kind {
         Condition::Value(bounds) => limits(bounds, unit),
         Condition::EverySample(bounds) => format!("every sample {}", limits(bounds, unit)),
@@ -94,7 +93,7 @@ mod tests {
     use super::*;
 
     fn of(toml: &str) -> String {
-        condition(&toml::from_str(toml).unwrap(), Some("ns"))
+        condition(&toml::from_str(toml).unwrap(), "ns")
     }
 
     #[test]

@@ -150,6 +150,8 @@ pub(super) fn reason(reason: &Reason) -> String {
             format!("{failed} of {rounds} rounds failed, more than {}", share(*max))
         }
         Reason::Leans { to, rounds, seconds } => leans(*to, *rounds, *seconds),
+        Reason::LeansOnly { to } => format!("leans to {}", to.name()),
+        Reason::NoRoundsDecide => "no number of rounds decides it here".into(),
         Reason::BothStates { counts: SharingCounts { alone, shared, changed } } => {
             let changed = match changed {
                 0 => String::new(),

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use lab::claim::{Claim, Verdict, VerdictKind};
+use lab::claim::{Claim, Statistic, Verdict, VerdictKind};
 use lab::format::{count, precise};
 use lab::headline::Filled;
 use lab::statistics::INTERVAL_ROUNDS;
@@ -147,28 +147,55 @@ impl Screen<'_> {
     /// Renders the claims that need attention, in about `max` lines: those that the user selected, or the contradicted
     /// ones.
     fn claims(&self, max: usize, page: Page) -> String {
-        let is_shown = |(_, verdict): &&(Claim, Verdict)| {
-            self.selects_claims || verdict.kind == VerdictKind::Contradicted
-        };
-        let claims: Vec<_> = self.judged.iter().filter(is_shown).collect();
+        if !self.selects_claims {
+            return self.contradicted(max, page);
+        }
+        let claims: Vec<_> = self.judged.iter().collect();
         let shown = if claims.len() > max { max - 1 } else { claims.len() };
-        let is_whole = self.selects_claims && claims.len() <= MAX_WHOLE;
+        let is_whole = claims.len() <= MAX_WHOLE;
         let mut text = String::new();
         for (claim, verdict) in &claims[..shown] {
-            let label = verdict.kind.name();
-            let line = match self.selects_claims {
-                true if is_whole => format!("{}: {}", claim.id, why(verdict)),
-                true => shortened(&format!("{}: {}", claim.id, why(verdict)), "", columns(page)),
-                false => shortened(&claim.says, &with_value(claim, verdict), columns(page)),
+            let line = format!("{}: {}", claim.id, why(verdict));
+            let line = if is_whole { line } else { shortened(&line, "", columns(page)) };
+            text += &labelled(verdict.kind.name(), emphasis(verdict.kind), &line, page);
+        }
+        text + &more_claims(claims.len() - shown, "", page)
+    }
+
+    /// Renders each contradicted claim in one line, or those on one experiment together if there are too many.
+    fn contradicted(&self, max: usize, page: Page) -> String {
+        let is_contradicted =
+            |(_, verdict): &&(Claim, Verdict)| verdict.kind == VerdictKind::Contradicted;
+        let claims: Vec<_> = self.judged.iter().filter(is_contradicted).collect();
+        let mut experiments: Vec<(&str, Vec<&(Claim, Verdict)>)> = Vec::new();
+        for one in &claims {
+            let experiment = one.0.experiment.as_str();
+            match experiments
+                .iter_mut()
+                .find(|(known, _)| claims.len() > max && *known == experiment)
+            {
+                Some((_, of)) => of.push(one),
+                None => experiments.push((experiment, vec![one])),
+            }
+        }
+        let label = VerdictKind::Contradicted.name();
+        let shown = if experiments.len() > max { max - 1 } else { experiments.len() };
+        let line = |(experiment, of): &(&str, Vec<&(Claim, Verdict)>)| {
+            let line = match of.as_slice() {
+                [(claim, verdict)] => {
+                    shortened(&claim.says, &with_value(claim, verdict), columns(page))
+                }
+                several => {
+                    let ids: Vec<_> = several.iter().map(|(claim, _)| claim.id.as_str()).collect();
+                    let line = format!("{} on {experiment}: {}", several.len(), ids.join(", "));
+                    shortened(&line, "", columns(page))
+                }
             };
-            text += &labelled(label, emphasis(verdict.kind), &line, page);
-        }
-        if shown < claims.len() {
-            let label = if self.selects_claims { "" } else { VerdictKind::Contradicted.name() };
-            let more = format!("{} more: tollgate claims", claims.len() - shown);
-            text += &labelled(label, Emphasis::Bad, &more, page);
-        }
-        text
+            labelled(label, Emphasis::Bad, &line, page)
+        };
+        let text: String = experiments[..shown].iter().map(line).collect();
+        let left = experiments[shown..].iter().map(|(_, of)| of.len()).sum();
+        text + &more_claims(left, label, page)
     }
 
     fn lacking(&self, page: Page) -> String {
@@ -212,9 +239,22 @@ impl Screen<'_> {
 
 /// Returns the ID of a claim with the value that decides its verdict: ` (ccf-snmalloc-2-over-1; here 0.806)`.
 fn with_value(claim: &Claim, verdict: &Verdict) -> String {
-    let value = stated(verdict).first().and_then(|one| Some(precise(one.value?, &one.unit)));
+    let value = stated(verdict).first().and_then(|one| match &one.statistic {
+        Some(Statistic::Violations { valid, .. }) => {
+            Some(precise(valid.worst?, claim.unit.as_deref().unwrap_or_default()))
+        }
+        _ => Some(precise(one.value?, &one.unit)),
+    });
     let value = value.map(|value| format!("; here {value}")).unwrap_or_default();
     format!(" ({}{value})", claim.id)
+}
+
+/// Renders how many claims are not shown; empty if all are.
+fn more_claims(left: usize, label: &str, page: Page) -> String {
+    match left {
+        0 => String::new(),
+        left => labelled(label, Emphasis::Bad, &format!("{left} more: tollgate claims"), page),
+    }
 }
 
 /// Renders the first lines of a list with a label, and how many more there are: `rest` states where they are.

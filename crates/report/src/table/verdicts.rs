@@ -235,7 +235,7 @@ pub(crate) fn attribution(claim: &Claim, verdict: &Verdict) -> String {
         Some(stated) => format!("{}: {}", source(claim), published(stated)),
         None => match &claim.expect {
             Some(expect) => {
-                let unit = verdict.values().next().map(|value| value.unit.as_str());
+                let unit = claim.unit.as_deref().unwrap_or_default();
                 format!("{}: {}", source(claim), condition(expect, unit))
             }
             None => source(claim).into(),
@@ -278,14 +278,20 @@ fn limited(values: &[String]) -> String {
     values.iter().take(MAX_VALUES).cloned().chain(more).collect::<Vec<_>>().join("; ")
 }
 
-/// Formats a value with its half-width after its point, unless it is the only one.
+/// Formats a value with its half-width after its point, unless it is the only one. Of a value that the instrument limited,
+/// only the ends of its interval are known.
 fn part(ours: &MeasuredValue, is_single: bool) -> Option<String> {
     let value = ours.value?;
-    let half = ours.interval.map(|interval| interval.relative_half_width(value));
-    let half = half.filter(|half| half.is_finite());
-    let width = half.map(|half| format!(" {}", format::half_width(half))).unwrap_or_default();
-    let text = format::value(value, half.map(|half| half * value.abs()), &ours.unit)
-        + &width
-        + with_cores(ours);
+    let text = match ours.interval.filter(|interval| interval.open_end().is_some()) {
+        Some(open) => format::ends(&open, |end| format::value(end, None, &ours.unit)),
+        None => {
+            let half = ours.interval.map(|interval| interval.relative_half_width(value));
+            let half = half.filter(|half| half.is_finite());
+            let width =
+                half.map(|half| format!(" {}", format::half_width(half))).unwrap_or_default();
+            format::value(value, half.map(|half| half * value.abs()), &ours.unit) + &width
+        }
+    };
+    let text = text + with_cores(ours);
     Some(if is_single || ours.label.is_empty() { text } else { format!("{}: {text}", ours.label) })
 }

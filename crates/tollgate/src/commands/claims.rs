@@ -34,7 +34,7 @@ pub(crate) struct ClaimsOutput<'a> {
 impl JsonOutput for ClaimsOutput<'_> {
     const NAME: &'static str = "claims";
     const WRITTEN_BY: &'static str = "tollgate claims --json";
-    const VERSION: u64 = 2;
+    const VERSION: u64 = 3;
 }
 
 /// Prints each published value next to the measured one, with the verdict.
@@ -145,7 +145,9 @@ pub(super) fn are_precise(claims: &[Claim], folder: &Path, target: f64) -> bool 
 /// Returns the rounds that claims lack for a verdict; none of claims whose run cannot be read.
 pub(super) fn lacking_rounds(claims: &[Claim], folder: &Path) -> Vec<LackingRounds> {
     let of_experiment = |claims: Vec<&Claim>| {
-        let Ok(run) = journal::open_values(folder, &claims[0].experiment) else { return Vec::new() };
+        let Ok(run) = journal::open_values(folder, &claims[0].experiment) else {
+            return Vec::new();
+        };
         let judge = claim::Judge::new(Some(&run), cores_of(Some(&run)));
         claims.into_iter().filter_map(|claim| judge.lacking_rounds(claim)).collect()
     };

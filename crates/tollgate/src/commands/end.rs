@@ -100,7 +100,7 @@ pub(crate) struct RunOutput<'a> {
 impl JsonOutput for RunOutput<'_> {
     const NAME: &'static str = "run";
     const WRITTEN_BY: &'static str = "tollgate run --json";
-    const VERSION: u64 = 2;
+    const VERSION: u64 = 3;
 }
 
 /// Prints one screen, or tables and verdicts, and writes figures and a CSV file. Returns the first

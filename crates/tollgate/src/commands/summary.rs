@@ -35,7 +35,7 @@ pub(crate) struct SummaryOutput<'a> {
 impl JsonOutput for SummaryOutput<'_> {
     const NAME: &'static str = "summary";
     const WRITTEN_BY: &'static str = "tollgate summary --json";
-    const VERSION: u64 = 2;
+    const VERSION: u64 = 3;
 }
 
 /// Prints the headlines and verdicts of all samples of a run.
