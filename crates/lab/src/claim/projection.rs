@@ -85,7 +85,7 @@ impl Evidence<'_> {
             high: scale(interval.high),
             widening: value.widening(),
             drift: interval.drift * centre.abs(),
-            floor: if is_ratio { floor } else { floor * centre.abs() },
+            floor: if is_ratio { floor.ln_1p() } else { floor * centre.abs() },
             bounds: Bounds {
                 at_least: bounds.at_least.map(scale),
                 at_most: bounds.at_most.map(scale),

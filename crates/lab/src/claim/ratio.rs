@@ -229,7 +229,7 @@ impl Evidence<'_> {
         let floor = floor.as_ref();
         let resolution = resolve(judged, floor);
         let mut kind = verdict_of(resolution);
-        let share = floor.map(|noise| noise.floor);
+        let share = floor.map(NoiseFloor::share);
         let mut reasons = vec![Reason::Resolved { relation, resolution, floor: share }];
         paired.weigh_lost(
             judged,
@@ -421,13 +421,13 @@ pub(super) fn within_bounds(
     floor: Option<&NoiseFloor>,
 ) -> (VerdictKind, Option<Reason>) {
     let by_interval = bounds.judge(&interval);
-    let Some(NoiseFloor { floor, .. }) = floor else { return (by_interval, None) };
-    let clear = |bound: f64| value / bound <= 0.0 || (value / bound).ln().abs() >= *floor;
+    let Some(noise) = floor else { return (by_interval, None) };
+    let clear = |bound: f64| value / bound <= 0.0 || (value / bound).ln().abs() >= noise.floor;
     let Interval { low, high, .. } = interval;
     let lower = bounds.at_least.map(|b| side(low >= b && clear(b), high < b && clear(b)));
     let upper = bounds.at_most.map(|b| side(high <= b && clear(b), low > b && clear(b)));
     let kind = both(lower, upper);
-    (kind, (kind != by_interval).then_some(Reason::NearBound { floor: *floor }))
+    (kind, (kind != by_interval).then_some(Reason::NearBound { floor: noise.share() }))
 }
 
 fn side(inside: bool, outside: bool) -> VerdictKind {

@@ -240,6 +240,11 @@ impl NoiseFloor {
             .max_by(|a, b| a.floor.total_cmp(&b.floor))
     }
 
+    /// Returns the floor as a share: the ratio of the twins may differ from 1 by as much.
+    pub fn share(&self) -> f64 {
+        self.floor.exp_m1()
+    }
+
     /// Returns the floor of a product of two ratios, each with its floor.
     #[must_use]
     pub fn and(self, other: &Self) -> Self {

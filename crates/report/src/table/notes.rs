@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use lab::measure::BOTTLENECK;
 use lab::point::Point;
 use lab::sample::FailureKind;
-use lab::statistics::{NOTABLE_CORRELATION, OpenEnd};
+use lab::statistics::{IntervalKind, NOTABLE_CORRELATION, OpenEnd};
 use lab::summary::{CLASS, FailureCount, Limit, OtherEnvironment, Row};
 use machine::proximity::Class;
 
@@ -17,6 +17,8 @@ use lab::table::{Emphasis, Page};
 const MAX_LEVELS: usize = 6;
 /// Maximum number of points with a bottleneck that are named.
 const MAX_POINTS: usize = 4;
+/// Coverage below which an interval is named. That of 6 rounds covers 96.9%, and of more the 95% that are wanted.
+const LOW_COVERAGE: f64 = 0.945;
 
 /// Notes on the tables of one experiment.
 #[derive(Debug, Default)]
@@ -158,6 +160,7 @@ pub(crate) fn remarks(rows: &[&Row], baseline: &Point, unit: &str) -> Vec<String
             .push(format!("clock drift: {share} of another run, part of each interval of a value"));
     }
     lines.extend(correlation(rows));
+    lines.extend(coverage(rows));
     lines.extend(covariates(rows));
     lines.extend(bottlenecks(rows, baseline));
     lines.extend(limits(rows));
@@ -253,6 +256,25 @@ fn correlation(rows: &[&Row]) -> Option<String> {
          intervals are widened for it",
         format::count(known.len(), "point")
     ))
+}
+
+/// Returns a remark on intervals and ranges that cover the median with less than 95%, because their rounds are few or
+/// correlated.
+fn coverage(rows: &[&Row]) -> Option<String> {
+    let intervals = || rows.iter().filter_map(|row| Some(row.estimate.as_ref()?.interval));
+    let parts = [(IntervalKind::Confidence, "interval"), (IntervalKind::Range, "range")];
+    let part = |(kind, name): (IntervalKind, &str)| {
+        let of_kind = intervals().filter(|one| one.kind == kind).map(|one| one.coverage);
+        let covered: Vec<f64> = of_kind.filter(|covered| *covered < LOW_COVERAGE).collect();
+        let low = covered.iter().copied().reduce(f64::min)?;
+        let high = covered.iter().copied().reduce(f64::max)?;
+        let (low, high) = (format::percent(low), format::percent(high));
+        let share = if low == high { low } else { format!("{low} to {high}") };
+        let verb = if covered.len() == 1 { "covers" } else { "cover" };
+        Some(format!("{} {verb} the median with {share}", format::count(covered.len(), name)))
+    };
+    let parts: Vec<_> = parts.into_iter().filter_map(part).collect();
+    (!parts.is_empty()).then(|| format!("coverage: {}", parts.join(", ")))
 }
 
 /// Returns which rounds of other environments are left out, e.g. `12 rounds of another environment (differing in libc
