@@ -7,8 +7,7 @@ use crate::iterations::LoopTimes;
 /// Statistics of one application core.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct CoreStats {
-    /// Iterations of its loop. A stall counts if packets were waiting afterwards: they show up in that iteration or in
-    /// the next.
+    /// Iterations of its loop; see [`PollingLoop`](crate::iterations::PollingLoop) for which stalls count.
     pub iterations: LoopTimes,
     /// Queues that each iteration polls.
     pub queues: u64,

@@ -1,6 +1,8 @@
 //! Iterations of a polling loop, by what they did: work, polling without packets, and stalls.
 //!
-//! Both loops, of the NIC and of the application, read the time-stamp counter once per iteration and record it here.
+//! Both loops, of the NIC and of the application, read the time-stamp counter once per iteration and record it here. Every
+//! stall of the NIC's loop while it sends counts. An application's loop does not know when a trial starts and ends: see
+//! [`PollingLoop`].
 
 use std::time::Duration;
 
@@ -15,7 +17,12 @@ const PER_PACKET: Duration = Duration::from_nanos(50);
 /// less than this.
 const SLOWER: u64 = 2;
 
-/// The same for a loop that learns nothing: an iteration that takes longer has lost its CPU to another process.
+/// Multiple of [`STALL`] after whose end packets show that a stall without packets counts. The NIC may need several of its
+/// iterations to report packets that came during the stall: with reactive notifications it does so only after the loop has
+/// taken completions and moved the head of the pipe.
+const REPORTED_WITHIN: u64 = 10;
+
+/// The same as [`STALL`] for a loop that learns nothing: an iteration that takes longer has lost its CPU to another process.
 const LOST_CPU: Duration = Duration::from_millis(1);
 /// Allowance per packet of such a loop: many times what comparing all of its bytes needs.
 const ANY_PACKET: Duration = Duration::from_micros(2);
@@ -29,28 +36,38 @@ pub struct StallThreshold {
     allowed: u64,
     /// Time that a packet needs.
     cost: u64,
+    /// Time within which packets that came during a stall are reported after it.
+    reported_within: u64,
 }
 
 impl StallThreshold {
     /// No iteration is a stall.
-    pub const NEVER: Self = Self { base: u64::MAX, allowed: 0, cost: 0 };
+    pub const NEVER: Self = Self { base: u64::MAX, allowed: 0, cost: 0, reported_within: 0 };
+
+    /// Time within which packets that came during a stall are reported after it, of [`StallThreshold::new`].
+    pub const REPORTED_WITHIN: Duration = STALL.saturating_mul(REPORTED_WITHIN as u32);
 
     /// Returns the criterion for a loop of which nothing is known.
     pub fn new(rate: TickRate) -> Self {
-        Self { base: rate.ticks(STALL), allowed: rate.ticks(PER_PACKET), cost: 0 }
+        Self::of_ticks(rate.ticks(STALL), rate.ticks(PER_PACKET))
     }
 
     /// Returns the criterion for a loop that does not learn what its packets cost, whose application needs at most `work`
     /// for each: only the loss of its CPU is a stall.
     pub fn of_lost_cpu(tsc: &Tsc, work: Duration) -> Self {
         let allowed = tsc.ticks(ANY_PACKET).saturating_add(tsc.ticks(work));
-        Self { base: tsc.ticks(LOST_CPU), allowed, cost: 0 }
+        Self::of_ticks(tsc.ticks(LOST_CPU), allowed)
     }
 
     /// Returns the criterion of durations in ticks.
-    #[cfg(test)]
     pub(crate) fn of_ticks(base: u64, allowed: u64) -> Self {
-        Self { base, allowed, cost: 0 }
+        Self { base, allowed, cost: 0, reported_within: base.saturating_mul(REPORTED_WITHIN) }
+    }
+
+    /// Returns the criterion for a loop to which packets are reported later by `delay` ticks.
+    #[must_use]
+    pub fn with_delay(self, delay: u64) -> Self {
+        Self { reported_within: self.reported_within.saturating_add(delay), ..self }
     }
 
     /// Returns the criterion for a loop that needs `cost` ticks per packet.
@@ -126,6 +143,95 @@ impl LoopTimes {
     }
 }
 
+/// The loop of an application, which polls for packets whether or not any are sent.
+///
+/// A stall in an iteration without packets counts once packets follow within a limited time after it: then packets were being
+/// sent, whatever became of them. Other stalls are those before a trial or after it, or of an idle application. Whether packets
+/// were lost does not matter: a ring that overflows still has packets after the stall.
+#[derive(Debug, Clone)]
+pub struct PollingLoop {
+    /// The iterations, with the stalls that count.
+    pub times: LoopTimes,
+    threshold: StallThreshold,
+    pending: PendingStalls,
+}
+
+/// Stalls without packets that count if packets follow, in ticks.
+#[derive(Debug, Clone, Copy, Default)]
+struct PendingStalls {
+    /// Duration of all of them; 0 if there is none.
+    total: u64,
+    longest: u64,
+    /// Duration of the iterations since the last one.
+    since: u64,
+}
+
+impl PollingLoop {
+    /// Creates the record of a loop without iterations.
+    pub fn new(threshold: StallThreshold) -> Self {
+        Self { times: LoopTimes::default(), threshold, pending: PendingStalls::default() }
+    }
+
+    /// Records an iteration of `elapsed` ticks with `packets` packets.
+    #[inline(always)]
+    pub fn record(&mut self, elapsed: u64, packets: u64) {
+        let excess = self.times.record(elapsed, packets, &self.threshold);
+        if excess | self.pending.total > 0 {
+            self.judge(elapsed, packets, excess);
+        }
+    }
+
+    /// Records a stall of `elapsed` ticks outside of the iterations, if it is one.
+    pub fn record_outside(&mut self, elapsed: u64) {
+        if elapsed > self.threshold.limit(0) {
+            self.suspend(elapsed);
+        }
+    }
+
+    /// Judges an iteration that stalled, or that follows a stall without packets.
+    #[cold]
+    fn judge(&mut self, elapsed: u64, packets: u64, excess: u64) {
+        if packets > 0 {
+            let PendingStalls { total, longest, .. } = std::mem::take(&mut self.pending);
+            self.times.interrupted = self.times.interrupted.saturating_add(total);
+            self.times.stalled = self.times.stalled.saturating_add(total);
+            self.times.longest_stall = self.times.longest_stall.max(longest);
+            if excess > 0 {
+                self.times.add_stall(excess, elapsed);
+            }
+        } else if excess > 0 {
+            self.suspend(excess);
+        } else {
+            self.pending.since = self.pending.since.saturating_add(elapsed);
+            if self.pending.since > self.threshold.reported_within {
+                self.forget_stalls();
+            }
+        }
+    }
+
+    fn suspend(&mut self, stall: u64) {
+        let PendingStalls { total, longest, .. } = self.pending;
+        let total = total.saturating_add(stall);
+        self.pending = PendingStalls { total, longest: longest.max(stall), since: 0 };
+    }
+
+    /// Discards the stalls that packets have not followed yet.
+    pub fn forget_stalls(&mut self) {
+        self.pending = PendingStalls::default();
+    }
+
+    /// Returns the iterations since the last call. Stalls that packets have not followed yet are discarded.
+    pub fn take(&mut self) -> LoopTimes {
+        self.forget_stalls();
+        std::mem::take(&mut self.times)
+    }
+
+    /// Sets what a packet costs, in ticks.
+    pub fn set_cost(&mut self, cost: u64) {
+        self.threshold = self.threshold.with_cost(cost);
+    }
+}
+
 /// Number of iterations from which the cost of a packet is learnt: the last ones.
 const LEARNT_FROM: usize = 1024;
 /// Minimum number of iterations from which it is learnt.
@@ -182,7 +288,54 @@ impl PacketCost {
 mod tests {
     use super::*;
 
-    const THRESHOLD: StallThreshold = StallThreshold { base: 1000, allowed: 10, cost: 0 };
+    const THRESHOLD: StallThreshold =
+        StallThreshold { base: 1000, allowed: 10, cost: 0, reported_within: 10_000 };
+
+    /// Returns stalled and longest stall of a loop of such iterations: duration and packets.
+    fn stalls(iterations: &[(u64, u64)]) -> (u64, u64) {
+        let mut polling = PollingLoop::new(THRESHOLD.with_delay(500));
+        iterations.iter().for_each(|(elapsed, packets)| polling.record(*elapsed, *packets));
+        let LoopTimes { interrupted, stalled, longest_stall, .. } = polling.times;
+        assert!(interrupted >= stalled, "{iterations:?}");
+        (stalled, longest_stall)
+    }
+
+    #[test]
+    fn a_stall_without_packets_counts_if_packets_follow_soon() {
+        assert_eq!(stalls(&[(5000, 0), (20, 3)]), (5000, 5000));
+        // The packets that came during the stall are reported after the loop has moved the head of the pipe.
+        assert_eq!(stalls(&[(5000, 0), (20, 0), (20, 3)]), (5000, 5000));
+        assert_eq!(stalls(&[(5000, 0), (20, 0), (20, 3), (20, 3)]), (5000, 5000), "once");
+        // 10,500 ticks later, and later than that.
+        let [within, late] = [500, 501].map(|ticks| {
+            stalls(&[&[(5000, 0)][..], &[(1000, 0); 10], &[(ticks, 0), (20, 3)]].concat())
+        });
+        assert_eq!((within, late), ((5000, 5000), (0, 0)));
+    }
+
+    #[test]
+    fn stalls_that_follow_each_other_count_together_and_with_that_of_the_packets() {
+        assert_eq!(stalls(&[(5000, 0), (20, 0), (3000, 0), (20, 0), (20, 3)]), (8000, 5000));
+        // The packets' own stall includes their time.
+        assert_eq!(stalls(&[(5000, 0), (20, 0), (6100, 3)]), (11_100, 6100));
+    }
+
+    #[test]
+    fn stalls_outside_of_the_iterations_and_before_statistics_are_taken() {
+        let mut polling = PollingLoop::new(THRESHOLD);
+        polling.record_outside(1000);
+        polling.record(20, 3);
+        assert_eq!(polling.take().stalled, 0, "it is no stall");
+        polling.record_outside(6000);
+        polling.record(20, 0);
+        polling.record(20, 3);
+        let LoopTimes { longest, longest_stall, .. } = polling.take();
+        assert_eq!((longest, longest_stall), (20, 6000));
+        polling.record(5000, 0);
+        polling.take();
+        polling.record(20, 3);
+        assert_eq!(polling.times.stalled, 0, "it was before the statistics");
+    }
 
     #[test]
     fn iterations_are_work_polling_or_stalls() {

@@ -17,6 +17,8 @@ use machine::tsc::Tsc;
 
 use super::alone::{Alone, HyperscanAlone, StoreAlone};
 use super::params::Interface;
+#[cfg(test)]
+use super::planted_stall::PlantedStall;
 use super::testbed_config::TestbedConfig;
 use crate::application::{
     ApplicationKind, ApplicationSpec, CoreNumber, Echo, WithApplication, since,
@@ -24,7 +26,7 @@ use crate::application::{
 use crate::core_use::CoreStats;
 use crate::host;
 use crate::host::descriptors::{Driver, WithDriver};
-use crate::iterations::{LoopTimes, PacketCost, StallThreshold};
+use crate::iterations::{PacketCost, PollingLoop, StallThreshold};
 use crate::nic::{Port, ticks};
 use crate::serve::{DescriptorsServer, LinkServer, PipesServer, Server};
 use crate::steering::CorePipes;
@@ -40,14 +42,19 @@ type Answer = Result<CoreStats, Failure>;
 pub(super) struct ApplicationCore {
     requests: Arc<AtomicU32>,
     answers: Receiver<Answer>,
-    processed: Arc<Processed>,
+    pub(super) state: Arc<LoopState>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// Packets that a core has processed, on a cache line of its own because its loop writes it often.
+/// State of a core's loop, on a cache line of its own because the loop writes it often.
 #[derive(Default)]
 #[repr(align(128))]
-struct Processed(AtomicU64);
+pub(super) struct LoopState {
+    /// Packets that it has processed.
+    processed: AtomicU64,
+    #[cfg(test)]
+    pub(super) planted_stall: PlantedStall,
+}
 
 /// The application of a core.
 pub(super) struct CoreApplication {
@@ -105,11 +112,11 @@ impl ApplicationCore {
     ) -> Result<Self, Failure> {
         let requests = Arc::new(AtomicU32::new(0));
         let (answer, answers) = sync_channel(1);
-        let processed = Arc::<Processed>::default();
+        let state = Arc::<LoopState>::default();
         let run = Loop {
             requests: Arc::clone(&requests),
             answer: answer.clone(),
-            processed: Arc::clone(&processed),
+            state: Arc::clone(&state),
             threshold,
         };
         let body = move || {
@@ -121,14 +128,14 @@ impl ApplicationCore {
         let thread = spawn_pinned(cpu, body).map_err(|why| {
             Failure::failed(format!("run the application on CPU {cpu}: {why}; name an allowed CPU"))
         })?;
-        let core = Self { requests, answers, processed, thread: Some(thread) };
+        let core = Self { requests, answers, state, thread: Some(thread) };
         core.answer()?;
         Ok(core)
     }
 
     /// Returns the number of packets that the loop has processed by now.
     pub(super) fn processed(&self) -> u64 {
-        self.processed.0.load(Ordering::Relaxed)
+        self.state.processed.load(Ordering::Relaxed)
     }
 
     /// Returns the loop's statistics since the last call. The loop answers in an iteration without packets.
@@ -160,7 +167,7 @@ impl Drop for ApplicationCore {
 struct Loop {
     requests: Arc<AtomicU32>,
     answer: SyncSender<Answer>,
-    processed: Arc<Processed>,
+    state: Arc<LoopState>,
     threshold: StallThreshold,
 }
 
@@ -174,7 +181,7 @@ impl Loop {
         mut application: A,
         mut alone: Option<Alone<A>>,
     ) {
-        let Self { requests, answer, processed, threshold } = self;
+        let Self { requests, answer, state, threshold } = self;
         let (mut answered, mut all) = (0, 0_u64);
         // Reports that the loop runs.
         if answer.send(Ok(CoreStats::default())).is_err() {
@@ -187,13 +194,15 @@ impl Loop {
         loop {
             let request = requests.load(Ordering::Relaxed);
             let Ok(packets) = server.poll(&mut application) else { return };
+            #[cfg(test)]
+            state.planted_stall.after_poll(packets);
             let now = ticks();
             let elapsed = now - last;
             last = now;
             record.add(elapsed, packets);
             if packets > 0 {
                 all += packets;
-                processed.0.store(all, Ordering::Relaxed);
+                state.processed.store(all, Ordering::Relaxed);
             } else if rests {
                 rest();
             }
@@ -212,7 +221,8 @@ impl Loop {
                     return;
                 }
                 last = ticks();
-                record.answered(last - answering);
+                // The thread that waits for the answer may take the CPU, and has started a trial by then.
+                record.iterations.record_outside(last - answering);
             }
         }
     }
@@ -334,10 +344,7 @@ impl WithDriver for EchoOverDescriptors<'_> {
 
 /// The record of a loop.
 struct Record {
-    iterations: LoopTimes,
-    /// What the last iteration took too long if it stalled without packets, in ticks; otherwise 0.
-    last_stall: u64,
-    threshold: StallThreshold,
+    iterations: PollingLoop,
     cost: PacketCost,
     has_learnt: bool,
     /// Counts of the application when they were last taken.
@@ -346,33 +353,16 @@ struct Record {
 
 impl Record {
     fn new(threshold: StallThreshold) -> Self {
-        let (iterations, cost) = (LoopTimes::default(), PacketCost::learning());
-        let counts = Vec::new();
-        Self { iterations, last_stall: 0, threshold, cost, has_learnt: false, counts }
+        let (iterations, cost) = (PollingLoop::new(threshold), PacketCost::learning());
+        Self { iterations, cost, has_learnt: false, counts: Vec::new() }
     }
 
     #[inline(always)]
     fn add(&mut self, elapsed: u64, packets: u64) {
-        let excess = self.iterations.record(elapsed, packets, &self.threshold);
-        if packets == 0 {
-            self.last_stall = excess;
-            return;
+        self.iterations.record(elapsed, packets);
+        if packets > 0 {
+            self.cost.record(elapsed, packets);
         }
-        self.cost.record(elapsed, packets);
-        if self.last_stall + excess > 0 {
-            std::hint::cold_path();
-            // An iteration that stalled without packets took no more than its stall.
-            self.iterations.add_stall(self.last_stall, self.last_stall);
-            let interrupted = if excess > 0 { elapsed } else { 0 };
-            self.iterations.add_stall(excess, interrupted);
-            self.last_stall = 0;
-        }
-    }
-
-    /// Records the time that an answer took. The thread that waits for it may take the CPU, and has started a trial by then: that
-    /// is a stall like that of an iteration without packets.
-    fn answered(&mut self, elapsed: u64) {
-        self.last_stall = if elapsed > self.threshold.limit(0) { elapsed } else { 0 };
     }
 
     /// Returns the statistics, with the current core clock, and resets them. The first packets, those of the warm-up,
@@ -380,9 +370,9 @@ impl Record {
     fn take(&mut self, server: &mut impl Server, application: &impl Application) -> Answer {
         // Without a usable counter packets are counted, not timed.
         let core_hertz = Tsc::get().ok().map(|_| machine::core_clock::hertz()).transpose()?;
-        let iterations = std::mem::take(&mut self.iterations);
+        let iterations = self.iterations.take();
         if let Some(cost) = self.cost.typical() {
-            self.threshold = self.threshold.with_cost(cost);
+            self.iterations.set_cost(cost);
             self.cost = PacketCost::known();
             self.has_learnt = true;
         }
@@ -400,21 +390,6 @@ mod tests {
 
     use super::*;
     use crate::host::NicClosed;
-
-    fn record(iterations: &[(u64, u64)]) -> LoopTimes {
-        let mut record = Record::new(StallThreshold::of_ticks(1000, 10));
-        for (elapsed, packets) in iterations {
-            record.add(*elapsed, *packets);
-        }
-        record.iterations
-    }
-
-    #[test]
-    fn only_iterations_with_packets_count_as_work() {
-        let LoopTimes { packets, busy, longest, stalled, .. } =
-            record(&[(50, 0), (80, 4), (1500, 100), (1500, 10)]);
-        assert_eq!((packets, busy, longest, stalled), (104, 1580, 1500, 1500));
-    }
 
     /// An interface with 64 packets per poll that spends 300 ns on each, and stalls when told to.
     struct Slow {
@@ -454,7 +429,7 @@ mod tests {
         let (answer, answers) = sync_channel(1);
         let threshold = StallThreshold::new(tsc.rate());
         let run =
-            Loop { requests: Arc::clone(&requests), answer, processed: Arc::default(), threshold };
+            Loop { requests: Arc::clone(&requests), answer, state: Arc::default(), threshold };
         let each = tsc.ticks(Duration::from_nanos(300));
         let slow = Slow { each, polls: 0, stall: Arc::clone(&stall) };
         let thread = std::thread::spawn(move || run.run(slow, Echo { nops: 0 }, None));
@@ -484,26 +459,6 @@ mod tests {
     }
 
     #[test]
-    fn a_stall_while_a_request_is_answered_counts() {
-        let record = |packets: &[u64]| {
-            let mut record = Record::new(StallThreshold::of_ticks(1000, 10));
-            record.answered(6000);
-            packets.iter().for_each(|packets| record.add(20, *packets));
-            record.iterations
-        };
-        let of = |packets| {
-            let LoopTimes { longest, longest_stall, .. } = record(packets);
-            (longest, longest_stall)
-        };
-        assert_eq!(of(&[3]), (20, 6000));
-        assert_eq!(of(&[0, 3]), (20, 0), "no packet waited");
-        let mut short = Record::new(StallThreshold::of_ticks(1000, 10));
-        short.answered(1000);
-        short.add(20, 3);
-        assert_eq!(short.iterations.stalled, 0);
-    }
-
-    #[test]
     fn a_loop_whose_answer_is_taken_late_has_stalled() {
         let Some(tsc) = machine::untested::tsc("stream: an answer that is taken late") else {
             return;
@@ -514,7 +469,7 @@ mod tests {
         let run = Loop {
             requests: Arc::clone(&requests),
             answer,
-            processed: Arc::default(),
+            state: Arc::default(),
             threshold: StallThreshold::new(tsc.rate()),
         };
         let slow =
@@ -533,19 +488,5 @@ mod tests {
         requests.store(END, Ordering::Relaxed);
         drop(answers);
         thread.join().unwrap();
-    }
-
-    #[test]
-    fn a_stall_without_packets_loses_nothing() {
-        let harmless = [(5000, 0), (20, 0), (20, 3)];
-        let LoopTimes { longest, stalled, .. } = record(&harmless);
-        assert_eq!((longest, stalled), (5000, 0));
-        let LoopTimes { stalled, longest_stall, .. } =
-            record(&[&harmless[..], &[(5000, 0), (1100, 3), (20, 3)]].concat());
-        assert_eq!(
-            (stalled, longest_stall),
-            (6100, 5000),
-            "packets that came during the stall are in the next iteration"
-        );
     }
 }

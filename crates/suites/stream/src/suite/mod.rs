@@ -15,9 +15,13 @@ mod links;
 pub mod metrics;
 mod pages;
 pub mod params;
+#[cfg(test)]
+mod planted_stall;
 mod search;
 mod single_trial;
 pub mod stall;
+#[cfg(test)]
+mod stall_tests;
 mod testbed;
 pub mod testbed_config;
 #[cfg(test)]

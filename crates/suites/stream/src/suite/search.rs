@@ -157,7 +157,7 @@ fn with_bounds(
 }
 
 /// Converts a trial's report to the outcome that a search uses.
-fn outcome(trial: &TrialReport, tsc: &Tsc) -> TrialOutcome {
+pub(super) fn outcome(trial: &TrialReport, tsc: &Tsc) -> TrialOutcome {
     let mut values: BTreeMap<String, f64> = metrics::interruptions(trial, tsc)
         .into_iter()
         .map(|(name, ns)| (name.into(), ns))

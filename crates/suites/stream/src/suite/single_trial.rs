@@ -8,7 +8,7 @@ use lab::sample::Failure;
 use machine::tsc::Tsc;
 
 use super::params::{ClosedParams, LoadParams};
-use super::testbed::Testbed;
+use super::testbed::{Testbed, TrialReport};
 use super::testbed_config::{Cpus, TestbedConfig};
 use super::{metrics, stall};
 
@@ -32,9 +32,7 @@ pub(super) fn measure_window(
     let mut testbed = Testbed::new(config, cpus, tsc.rate())?;
     testbed.warm_up(|testbed| testbed.closed(window, budget / WARM_UP))?;
     let trial = testbed.closed(window, budget)?;
-    let mut measurement = metrics::from_trial(&trial, tsc);
-    measurement.void = stall::void_rate(&trial);
-    Ok(metrics::with_bottleneck(with_testbed(measurement, &testbed), &trial))
+    Ok(with_testbed(of_window(&trial, tsc), &testbed))
 }
 
 /// Measures one point of `line-rate` or, with round-trip times, of `rtt-vs-load`.
@@ -51,16 +49,30 @@ pub(super) fn measure_rate<const TIMES: bool>(
     let mut testbed = Testbed::new(config, cpus, tsc.rate())?;
     testbed.warm_up(|testbed| testbed.offer(params.load.0, budget / WARM_UP, TIMES))?;
     let trial = testbed.offer(params.load.0, budget, TIMES)?;
-    let (lost, report) = (trial.lost(), &trial.report);
-    let mut measurement = metrics::from_trial(&trial, tsc)
-        .value("offered", report.offered() * tsc.hertz)
-        .value("delivered", 1.0 - lost as f64 / trial.asked as f64);
-    measurement.void = stall::void(&trial, tsc);
-    let measurement = match &report.times {
+    Ok(with_testbed(of_load(&trial, tsc)?, &testbed))
+}
+
+/// Returns the metrics of a trial of an offered load.
+///
+/// # Errors
+/// See [`with_times`].
+pub(super) fn of_load(trial: &TrialReport, tsc: &Tsc) -> Result<Measurement, Failure> {
+    let mut measurement = metrics::from_trial(trial, tsc)
+        .value("offered", trial.report.offered() * tsc.hertz)
+        .value("delivered", 1.0 - trial.lost() as f64 / trial.asked as f64);
+    measurement.void = stall::void(trial, tsc);
+    let measurement = match &trial.report.times {
         Some(times) if !times.is_empty() => with_times(measurement, times, tsc)?,
         _ => measurement,
     };
-    Ok(metrics::with_bottleneck(with_testbed(measurement, &testbed), &trial))
+    Ok(metrics::with_bottleneck(measurement, trial))
+}
+
+/// Returns the metrics of a trial of a closed loop.
+pub(super) fn of_window(trial: &TrialReport, tsc: &Tsc) -> Measurement {
+    let mut measurement = metrics::from_trial(trial, tsc);
+    measurement.void = stall::void_rate(trial);
+    metrics::with_bottleneck(measurement, trial)
 }
 
 /// Records the pages of shared memory, how packets pass the kernel, if they do, and how many flows have no rule, if they

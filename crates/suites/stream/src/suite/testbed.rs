@@ -34,6 +34,8 @@ use crate::workload::application_traffic::Generated;
 
 /// Wait before the first packet of a trial, in which packets of earlier trials return.
 const WAIT: Duration = Duration::from_micros(200);
+/// A stall before the wait does not count, e.g. when the thread that starts a trial takes the application's CPU.
+const _: () = assert!(WAIT.as_nanos() > StallThreshold::REPORTED_WITHIN.as_nanos());
 /// Minimum wait for the last packets of an offered load, and the divisor of its duration that gives a longer one. Later packets
 /// are lost: an application that is slower than the load fills its rings first, which would count as carried.
 const DRAIN: Duration = Duration::from_micros(100);
@@ -147,7 +149,9 @@ impl Testbed {
         }
         let nic = start_nic(cpus.nic, config, wire(generator));
         let nic = nic.map_err(|why| failed(&why))?;
-        let threshold = StallThreshold::new(rate);
+        // Until the NIC has a doorbell, and its answer arrives.
+        let delay = rate.ticks(config.pcie.doorbell + config.pcie.transfer);
+        let threshold = StallThreshold::new(rate).with_delay(delay);
         let (pipes, per_core) = (config.pipes as usize, config.pipes_per_core());
         let cores = CorePipes::of_cores(&rules, pipes, per_core, config.steering);
         let applications = cores
@@ -317,6 +321,16 @@ impl Testbed {
             }
         };
         Ok(TrialReport { report, asked: 0, is_closed, nic, application, testpmd })
+    }
+
+    /// Returns the stall that a test can plant in the first core of the application.
+    #[cfg(test)]
+    pub(super) fn planted_stall(&self) -> Option<&super::planted_stall::PlantedStall> {
+        match &self.applications {
+            Applications::Threads(threads) => threads.first().map(|it| &it.state.planted_stall),
+            Applications::Link(thread, _) => Some(&thread.state.planted_stall),
+            Applications::Remote(..) | Applications::Testpmd(_) => None,
+        }
     }
 
     /// Returns how packets pass the kernel, e.g. `AF_XDP, copy mode, native XDP`; `None` if they do not.

@@ -1,4 +1,4 @@
-//! Bottlenecks and stalls of real loops: planted work on either side, planted stalls, and honest long iterations.
+//! Bottlenecks of real loops: planted work on either side, and honest long iterations.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,6 +10,7 @@ use machine::tsc::Tsc;
 
 use super::metrics::utilisation;
 use super::params::Interface;
+use super::planted_stall::STALL;
 use super::stall;
 use super::testbed::{Testbed, TrialReport};
 use super::testbed_config::{self, Cpus, TestbedConfig};
@@ -22,16 +23,16 @@ use crate::steering::Steering;
 use crate::wire::traffic::Packet;
 use crate::wire::{PacketRef, TxCount, Wire};
 
-const INTERFACES: [Interface; 4] =
+pub(super) const INTERFACES: [Interface; 4] =
     [Interface::Pipes, Interface::PipesPerPacket, Interface::PipesPrefetch, Interface::Descriptors];
 /// Duration of a trial: short, so that on a busy machine both loops keep their CPUs in some.
-const BUDGET: Duration = Duration::from_millis(2);
+pub(super) const BUDGET: Duration = Duration::from_millis(2);
 /// Time limit for valid trials: on a busy machine most are void.
 const SOON: Duration = Duration::from_secs(60);
 /// Number of trials that are judged together.
 const TRIALS: usize = 5;
 /// Packets in flight: more than one core processes at a time, so that the other one has some too.
-const WINDOW: u64 = 511;
+pub(super) const WINDOW: u64 = 511;
 
 /// A wire that is slower than its generator by some ticks per packet, and stalls when told to.
 struct SlowWire {
@@ -90,12 +91,9 @@ impl Wire for SlowWire {
     }
 }
 
-/// Duration of a planted stall.
-const STALL: Duration = Duration::from_millis(3);
-
 /// Returns the level of an interface. One that is added here belongs into [`INTERFACES`] too, unless its application is
 /// another process, which does no planted work, or packets pass the kernel, whose work depends on the machine.
-fn level(interface: Interface) -> &'static str {
+pub(super) fn level(interface: Interface) -> &'static str {
     match interface {
         Interface::Pipes => "pipes",
         Interface::PipesPerPacket => "pipes-per-packet",
@@ -109,7 +107,7 @@ fn level(interface: Interface) -> &'static str {
 }
 
 /// What the tests share: two CPUs and the time-stamp counter; `None` if the machine lacks them.
-fn machine(what: &str) -> Option<(Cpus, &'static Tsc)> {
+pub(super) fn machine(what: &str) -> Option<(Cpus, &'static Tsc)> {
     let tsc = machine::untested::tsc(what)?;
     let cpus = Cpus::select(&machine::topology::allowed_cpus(), 1);
     let cpus = cpus.inspect_err(|why| machine::untested::note(what, why)).ok()?;
@@ -121,7 +119,10 @@ fn config(levels: &[(&str, &str)]) -> TestbedConfig {
 }
 
 /// Returns the testbed of a point after its warm-up.
-fn testbed(levels: &[(&str, &str)], slower: Duration) -> Option<(Testbed, Arc<AtomicBool>)> {
+pub(super) fn testbed(
+    levels: &[(&str, &str)],
+    slower: Duration,
+) -> Option<(Testbed, Arc<AtomicBool>)> {
     let (cpus, tsc) = machine("stream: bottlenecks")?;
     let stall = Arc::new(AtomicBool::new(false));
     let per_packet = if slower.is_zero() { 0 } else { tsc.ticks(slower) };
@@ -150,7 +151,9 @@ pub(super) fn alone() -> MutexGuard<'static, ()> {
 }
 
 /// Returns trials until the time limit. Those during which the core clock is doubtful have no report.
-fn trials(run: impl Fn() -> Result<TrialReport, Failure>) -> impl Iterator<Item = TrialReport> {
+pub(super) fn trials(
+    run: impl Fn() -> Result<TrialReport, Failure>,
+) -> impl Iterator<Item = TrialReport> {
     let start = Instant::now();
     let each = std::iter::repeat_with(run).take_while(move |_| start.elapsed() < SOON);
     each.filter_map(|trial| match trial {
@@ -429,26 +432,4 @@ fn lost_packets_have_causes() {
     let each = losses.named().map(|(.., packets)| packets);
     assert_eq!(each.iter().sum::<u64>(), trial.lost(), "{losses:?}");
     assert!(losses.ring_full > 0 && losses.no_rule == 0, "{losses:?}");
-}
-
-#[test]
-fn a_planted_stall_of_the_nic_is_found() {
-    let _alone = alone();
-    let Some((_, tsc)) = machine("stream: planted stalls") else { return };
-    for nops in ["0", "1000"] {
-        let Some((testbed, stall)) = testbed(&[("nops", nops)], Duration::ZERO) else { return };
-        // During the trial or before it: until it is during the trial.
-        let found = trials(|| {
-            let stall = Arc::clone(&stall);
-            let planted = std::thread::spawn(move || {
-                std::thread::sleep(BUDGET);
-                stall.store(true, Ordering::Relaxed);
-            });
-            let trial = testbed.closed(WINDOW, 8 * BUDGET);
-            planted.join().unwrap();
-            trial
-        })
-        .find(|trial| trial.report.iterations.longest_stall >= tsc.ticks(STALL * 9 / 10));
-        assert!(stall::void(&found.expect("the planted stall"), tsc).is_some(), "{nops}");
-    }
 }

@@ -12,7 +12,7 @@ use super::NicInterface;
 use crate::application::WithApplication;
 use crate::core_use::{CoreStats, CoreUse};
 use crate::host::{self, descriptors};
-use crate::iterations::StallThreshold;
+use crate::iterations::{PollingLoop, StallThreshold};
 use crate::nic::{InterfaceConfig, Port, ticks};
 use crate::serve::{DescriptorsServer, LinkServer, PipesServer, Server};
 
@@ -114,13 +114,13 @@ impl Core<'_> {
         let of_lost_cpu = |tsc| StallThreshold::of_lost_cpu(tsc, max_work);
         let threshold = Tsc::get().map_or(StallThreshold::NEVER, of_lost_cpu);
         self.barriers.ready();
-        let mut record = CoreRecord::default();
+        let mut record = CoreRecord::new(threshold);
         let mut start = ticks();
         while !shared.stop.load(Ordering::Relaxed) {
             // The main thread notices a closed NIC too.
             let Ok(packets) = server.poll(&mut application) else { break };
             let now = ticks();
-            record.add(start, now, packets, &threshold);
+            record.add(start, now, packets);
             start = now;
             if packets > 0 {
                 processed = processed.wrapping_add(packets);
@@ -159,7 +159,9 @@ impl<F: FnOnce()> WithApplication for OverPort<'_, F> {
                 core.run(&mut DescriptorsServer::new(port, sizes, of_core)?, application, last)
             }
             // Programs attach to such a NIC by vhost-user, or not at all.
-            InterfaceConfig::Virtio { .. } | InterfaceConfig::Link(_) => CoreRecord::default(),
+            InterfaceConfig::Virtio { .. } | InterfaceConfig::Link(_) => {
+                CoreRecord::new(StallThreshold::NEVER)
+            }
         })
     }
 }
@@ -180,43 +182,41 @@ impl WithApplication for OverLink<'_> {
 }
 
 /// Work of a core from its first packet to its last one.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(super) struct CoreRecord {
     pub(super) stats: CoreStats,
+    /// The iterations until they are in the statistics.
+    iterations: PollingLoop,
     /// Start of the first iteration with packets and end of the last one, in ticks; 0 without packets.
     first: u64,
     last: u64,
-    /// Duration of the stalls since the last packets, in ticks: they count once packets follow.
-    lost: u64,
 }
 
 impl CoreRecord {
+    fn new(threshold: StallThreshold) -> Self {
+        let iterations = PollingLoop::new(threshold);
+        Self { stats: CoreStats::default(), iterations, first: 0, last: 0 }
+    }
+
     #[inline(always)]
-    fn add(&mut self, start: u64, end: u64, packets: u64, threshold: &StallThreshold) {
-        let elapsed = end.saturating_sub(start);
-        let excess = self.stats.iterations.record(elapsed, packets, threshold);
-        if excess > 0 {
-            std::hint::cold_path();
-            self.lost = self.lost.saturating_add(elapsed);
-        }
+    fn add(&mut self, start: u64, end: u64, packets: u64) {
         if packets > 0 {
             if self.first == 0 {
                 std::hint::cold_path();
                 self.first = start;
-                self.lost = if excess > 0 { elapsed } else { 0 };
+                self.iterations.forget_stalls();
             }
             self.last = end;
-            let interrupted = &mut self.stats.iterations.interrupted;
-            *interrupted = interrupted.saturating_add(self.lost);
-            self.lost = 0;
         }
+        self.iterations.record(end.saturating_sub(start), packets);
     }
 
     /// Adds what is read at the end.
-    fn end(self, server: &mut impl Server, application: &impl Application) -> Self {
+    fn end(mut self, server: &mut impl Server, application: &impl Application) -> Self {
+        let iterations = self.iterations.take();
         let core_hertz = machine::core_clock::hertz().ok();
         let (queues, misses, counts) = (server.queues(), server.misses(), application.counts());
-        let stats = CoreStats { queues, misses, core_hertz, counts, ..self.stats };
+        let stats = CoreStats { iterations, queues, misses, core_hertz, counts, ..self.stats };
         Self { stats, ..self }
     }
 
@@ -273,22 +273,34 @@ mod tests {
 
     #[test]
     fn time_without_a_cpu_is_neither_work_nor_polling() {
-        let threshold = StallThreshold::of_ticks(1000, 10);
-        let mut record = CoreRecord::default();
+        let mut record = CoreRecord::new(StallThreshold::of_ticks(1000, 10));
         // Stalls before the first packet, between two iterations with packets, and after the last one.
         for (start, end, packets) in [
             (0, 5000, 0),
             (5000, 5010, 0),
             (5010, 5510, 64),
-            (5510, 9510, 0),
+            (5510, 9500, 0),
+            (9500, 9510, 0),
             (9510, 10_010, 64),
             (10_010, 19_010, 0),
         ] {
-            record.add(start, end, packets, &threshold);
+            record.add(start, end, packets);
         }
-        assert_eq!(record.stats.iterations.interrupted, 4000);
+        record.stats.iterations = record.iterations.take();
+        assert_eq!(record.stats.iterations.interrupted, 3990);
         let used = record.core_use();
-        assert!(used.is_saturated() && (used.busy - 1.0).abs() < 1e-9, "{used:?}");
+        assert!(used.is_saturated() && used.busy > 0.98, "{used:?}");
+    }
+
+    #[test]
+    fn a_stall_of_an_idle_application_is_part_of_the_time_without_packets() {
+        let mut record = CoreRecord::new(StallThreshold::of_ticks(1000, 10));
+        record.add(0, 500, 64);
+        record.add(500, 5500, 0);
+        let polls = (0..20).map(|at| 5500 + 1000 * at);
+        polls.for_each(|start| record.add(start, start + 1000, 0));
+        record.add(25_500, 26_000, 64);
+        assert_eq!(record.iterations.take().interrupted, 0, "20,000 ticks before packets came");
     }
 
     #[test]
