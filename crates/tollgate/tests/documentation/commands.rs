@@ -195,6 +195,30 @@ fn every_command_and_option_in_the_documentation_exists() {
     assert!(checked > 100, "only {checked} commands");
 }
 
+/// Returns the commands that a help lists.
+fn subcommands(help: &str) -> Vec<&str> {
+    let Some((_, list)) = help.split_once("\nCommands:\n") else { return Vec::new() };
+    let rows = list.lines().take_while(|line| !line.is_empty());
+    // Further lines of a description are indented by more.
+    let names = rows.filter_map(|row| row.strip_prefix("  ")?.split(' ').next());
+    names.filter(|name| !name.is_empty() && *name != "help").collect()
+}
+
+#[test]
+fn no_help_has_a_link_of_the_source() {
+    let mut helps = Helps { bench: Bench::new(), known: BTreeMap::new() };
+    let (mut pending, mut checked) = (vec![Vec::new()], 0);
+    while let Some(command) = pending.pop() {
+        let words: Vec<&str> = command.iter().map(String::as_str).collect();
+        let help = helps.of(&words).unwrap();
+        assert!(!help.contains("[`") && !help.contains("`]"), "tollgate {words:?}:\n{help}");
+        let further = subcommands(&help).into_iter().map(str::to_owned);
+        pending.extend(further.map(|name| [&command[..], &[name]].concat()));
+        checked += 1;
+    }
+    assert!(checked > 40, "only {checked} commands");
+}
+
 #[test]
 fn one_list_states_what_explain_describes() {
     let help = Bench::new().ok(&["explain", "--help"]);

@@ -36,7 +36,7 @@ pub enum Expectation {
     /// Each packet, unchanged.
     #[value(name = "none")]
     Same,
-    /// Each packet with 1 added to the byte at [`TOUCHED`]. Its checksum remains, and so is wrong.
+    /// Each packet with 1 added to one byte of its payload. Its checksum remains, and so is wrong.
     #[default]
     Byte,
     /// The [image](crate::wire::traffic::Traffic::with_expected) of each packet.
