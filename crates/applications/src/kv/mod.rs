@@ -3,7 +3,7 @@
 //! Each core has one [partition](partition) of the keys and answers requests in [UDP packets](mod@format), in place. A client
 //! computes a key's partition and sends to the address of its core. Requests are processed in groups, so that the memory
 //! latencies of different requests overlap: first all buckets of the index are prefetched, then all items, then the requests
-//! are executed in order.
+//! are executed in order. Groups of packets with [one request](single) each take a shorter path.
 //!
 //! For measurements a key's value is a [function of the key](value_of), so every answer can be checked without knowledge of
 //! what was set before. A key that was evicted is missing, which is no error.
@@ -12,13 +12,14 @@
 
 pub mod format;
 pub mod partition;
+mod single;
 
 use std::hint::black_box;
 
 use crate::application::{Access, Application, Count, Decision, in_groups, take};
 use crate::hash;
 use crate::memory::MemoryError;
-use crate::packet::{Headers, Malformed, MalformedCounts, UDP, checksum, read, rewrite};
+use crate::packet::{Headers, Malformed, MalformedCounts, UDP, checksum, read, rewrite, write};
 use format::{GET, HEADER, KEY, Operation, REQUEST, SET, STATUS, Status, VALUE};
 use partition::{KeyHash, Partition, Size};
 
@@ -62,7 +63,6 @@ type Accepted = (Headers, usize);
 #[derive(Debug, Clone, Copy)]
 struct Job {
     hash: KeyHash,
-    key: u64,
     packet: u32,
     /// Offset in the packet.
     at: u32,
@@ -137,7 +137,7 @@ impl KeyValue {
     fn accept(packet: &[u8]) -> Result<Accepted, Malformed> {
         let headers = match Headers::plain(packet) {
             Some(headers) => headers,
-            None => Self::parse(packet)?,
+            None => Headers::parse(packet)?,
         };
         let is_udp = headers.protocol == UDP;
         let requests = format::requests(headers.payload_of(packet)).filter(|_| is_udp);
@@ -148,24 +148,37 @@ impl KeyValue {
         Ok((headers, requests))
     }
 
-    #[cold]
+    /// Answers the valid packets of a group in place. Returns whether each is answered.
     #[inline(never)]
-    fn parse(packet: &[u8]) -> Result<Headers, Malformed> {
-        Headers::parse(packet)
+    fn answer_group(&mut self, group: &mut [&mut [u8]]) -> [bool; PACKETS] {
+        let mut accepted: [Accepted; PACKETS] = [(Headers::NONE, 0); PACKETS];
+        for (accepted, packet) in accepted.iter_mut().zip(group.iter()) {
+            match Self::accept(packet) {
+                Ok(found) => *accepted = found,
+                Err(kind) => self.malformed.add(kind),
+            }
+        }
+        self.execute_all(group, &accepted);
+        for (packet, (headers, requests)) in group.iter_mut().zip(&accepted) {
+            if *requests > 0 {
+                rewrite::swap_addresses(packet, headers);
+                // Of many requests a sum of all bytes takes less time than one of the changes.
+                rewrite::renew_checksum(packet, headers);
+            }
+        }
+        accepted.map(|(_, requests)| requests > 0)
     }
 
     /// Executes the requests of all accepted packets, in order.
-    #[inline(always)]
-    fn execute_all(&mut self, group: &mut [&mut [u8]], accepted: &[Accepted]) {
-        let mut jobs = [Job { hash: KeyHash::new(0), key: 0, packet: 0, at: 0 }; REQUESTS];
+    fn execute_all(&mut self, group: &mut [&mut [u8]], accepted: &[Accepted; PACKETS]) {
+        let mut jobs = [Job { hash: KeyHash::new(0), packet: 0, at: 0 }; REQUESTS];
         let mut length = 0;
-        for (packet, (headers, requests)) in accepted.iter().enumerate() {
+        for (packet, (headers, requests)) in accepted.iter().enumerate().take(group.len()) {
             let start = headers.payload + HEADER;
             for at in (start..).step_by(REQUEST).take(*requests) {
-                let key = u64::from_be_bytes(read(group[packet], at + KEY));
-                let hash = KeyHash::new(key);
+                let hash = KeyHash::new(u64::from_be_bytes(read(group[packet], at + KEY)));
                 self.partition.prefetch_bucket(hash);
-                jobs[length] = Job { hash, key, packet: packet as u32, at: at as u32 };
+                jobs[length] = Job { hash, packet: packet as u32, at: at as u32 };
                 length += 1;
                 if length == REQUESTS {
                     self.execute(group, &jobs);
@@ -185,32 +198,62 @@ impl KeyValue {
             let Some(packet) = group.get_mut(job.packet as usize) else { continue };
             let request = packet.get_mut(job.at as usize..).and_then(|rest| rest.first_chunk_mut());
             if let Some(request) = request {
-                self.answer(job, request);
+                self.answer(job.hash, request);
             }
         }
     }
 
-    /// Executes a request and writes its answer.
+    /// Executes a request and writes its answer, in whole words because the next reads are of words. Returns what that adds to
+    /// the sum of its packet.
     #[inline(always)]
-    fn answer(&mut self, job: &Job, request: &mut [u8; REQUEST]) {
-        let status = if job.hash.partition(self.partitions) != self.number {
+    fn answer(&mut self, hash: KeyHash, request: &mut [u8; REQUEST]) -> u64 {
+        let [head, value] = [0, VALUE].map(|at| u64::from_le_bytes(read(request, at)));
+        let key = u64::from_be_bytes(read(request, KEY));
+        let (status, answer) = self.execute_one(hash, head as u8, key, value.swap_bytes());
+        const AT: usize = 8 * STATUS;
+        let answered = [head & !(0xff << AT) | (status as u64) << AT, answer.swap_bytes()];
+        write(request, 0, answered[0].to_le_bytes());
+        write(request, VALUE, answered[1].to_le_bytes());
+        checksum::sum_words([!head, answered[0], !value, answered[1]])
+    }
+
+    /// Returns the status and the value of a request's answer: that which was found, or else that of the request.
+    #[inline(always)]
+    fn execute_one(&mut self, hash: KeyHash, operation: u8, key: u64, value: u64) -> (Status, u64) {
+        if hash.partition(self.partitions) != self.number {
             self.counts.refused += 1;
-            Status::Elsewhere
-        } else if request[0] == GET {
+            (Status::Elsewhere, value)
+        } else if operation == GET {
             self.counts.gets += 1;
-            let value = self.partition.get(job.hash, job.key);
-            self.counts.found += u64::from(value.is_some());
-            request[VALUE..KEY].copy_from_slice(&value.unwrap_or(0).to_be_bytes());
-            if value.is_some() { Status::Done } else { Status::Missing }
-        } else if request[0] == SET {
+            let found = self.partition.get(hash, key);
+            self.counts.found += u64::from(found.is_some());
+            found.map_or((Status::Missing, 0), |value| (Status::Done, value))
+        } else if operation == SET {
             self.counts.sets += 1;
-            self.partition.set(job.hash, job.key, u64::from_be_bytes(read(request, VALUE)));
-            Status::Done
+            self.partition.set(hash, key, value);
+            (Status::Done, value)
         } else {
             self.counts.refused += 1;
-            Status::Unknown
-        };
-        request[STATUS] = status as u8;
+            (Status::Unknown, value)
+        }
+    }
+
+    /// Sets the hashes of the keys of packets with one valid request each, and prefetches their memory. Returns whether all
+    /// packets are.
+    #[inline(always)]
+    fn prefetch_singles(&self, group: &[&mut [u8]], hashes: &mut [KeyHash; PACKETS]) -> bool {
+        for (hash, packet) in hashes.iter_mut().zip(group) {
+            let Some(packet) = packet.first_chunk() else { return false };
+            if !single::is_valid(packet) {
+                return false;
+            }
+            *hash = KeyHash::new(single::key(packet));
+            self.partition.prefetch_bucket(*hash);
+        }
+        for hash in hashes.iter().take(group.len()) {
+            self.partition.prefetch_item(*hash);
+        }
+        true
     }
 }
 
@@ -224,25 +267,23 @@ impl Application for KeyValue {
         packets: impl Iterator<Item = &'a mut [u8]>,
         mut done: impl FnMut(&'a mut [u8], Decision),
     ) {
+        let mut hashes = [KeyHash::new(0); PACKETS];
         in_groups::<PACKETS>(packets, |group| {
-            let mut accepted: [Accepted; PACKETS] = [(Headers::NONE, 0); PACKETS];
-            for (accepted, packet) in accepted.iter_mut().zip(group.iter()) {
-                match Self::accept(packet) {
-                    Ok(found) => *accepted = found,
-                    Err(kind) => self.malformed.add(kind),
-                }
-            }
             self.packets += group.len() as u64;
-            self.execute_all(group, &accepted[..group.len()]);
-            for (packet, (headers, requests)) in group.iter_mut().zip(&accepted) {
-                let packet = take(packet);
-                if *requests == 0 {
-                    done(packet, Decision::Consume);
-                    continue;
+            if self.prefetch_singles(group, &mut hashes) {
+                for (packet, hash) in group.iter_mut().zip(hashes) {
+                    let packet = take(packet);
+                    if let Some(packet) = packet.first_chunk_mut() {
+                        single::answer(packet, |request| self.answer(hash, request));
+                    }
+                    done(packet, Decision::Reply);
                 }
-                rewrite::swap_addresses(packet, headers);
-                rewrite::renew_checksum(packet, headers);
-                done(packet, Decision::Reply);
+                return;
+            }
+            let is_answered = self.answer_group(group);
+            for (packet, is_answered) in group.iter_mut().zip(is_answered) {
+                let decision = if is_answered { Decision::Reply } else { Decision::Consume };
+                done(take(packet), decision);
             }
         });
     }

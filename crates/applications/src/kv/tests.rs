@@ -21,6 +21,39 @@ fn requests(operations: &[Operation]) -> Spec {
     Spec { payload, ..Spec::default() }
 }
 
+/// Bytes that replace those of a packet, and whether its checksums are computed afterwards.
+type Damage = Option<(Vec<(usize, u8)>, bool)>;
+
+/// None of nearly all packets, so that most groups have none.
+fn damage() -> impl Strategy<Value = Damage> {
+    let change = (vec((0usize..single::LENGTH, any::<u8>()), 1..3), any::<bool>());
+    prop_oneof![80 => Just(None), 1 => change.prop_map(Some)]
+}
+
+/// Returns a packet with one request, a GET, a SET, or an unknown operation, and nothing after it.
+fn single(rank: u64, kind: u8, damage: &Damage) -> Vec<u8> {
+    let operation = if kind == 0 { get(rank) } else { set(rank) };
+    let mut payload = vec![0; format::length(1)];
+    format::write(&mut payload, [7; format::MARK], &[operation]).unwrap();
+    if kind == 3 {
+        payload[HEADER] = 0x81;
+    }
+    let mut frame = Spec { payload, ..Spec::default() }.frame();
+    assert!(frame.len() == single::LENGTH && frame.first_chunk().is_some_and(single::is_valid));
+    if let Some((changes, is_repaired)) = damage {
+        changes.iter().for_each(|(at, byte)| frame[*at] = *byte);
+        if let Ok(headers) = Headers::parse(&frame)
+            && *is_repaired
+        {
+            write(&mut frame, headers.ip + 10, [0; 2]);
+            let ip = checksum::of_ip(&frame, &headers);
+            write(&mut frame, headers.ip + 10, ip.to_ne_bytes());
+            rewrite::renew_checksum(&mut frame, &headers);
+        }
+    }
+    frame
+}
+
 fn set(rank: u64) -> Operation {
     Operation::Set { key: key_of(rank), value: value_of(key_of(rank)) }
 }
@@ -105,6 +138,48 @@ proptest! {
                 };
                 prop_assert_eq!((answer[STATUS], &answer[VALUE..KEY]), (status as u8, &value.to_be_bytes()[..]));
             }
+        }
+    }
+
+    #[test]
+    fn packets_with_one_request_get_the_same_answers_as_in_any_group(
+        packets in vec((0u64..60, 0u8..4, damage()), 1..150),
+    ) {
+        // Half of the keys are of the other partition.
+        let [mut short, mut general] = [0; 2].map(|_| KeyValue::new(Size::of_keys(4096), 0, 2).unwrap());
+        let mut frames: Vec<_> = packets.iter().map(|(rank, kind, damage)| single(*rank, *kind, damage)).collect();
+        let mut expected = frames.clone();
+        let decisions = run(&mut short, &mut frames);
+        let mut answered = Vec::new();
+        for group in expected.chunks_mut(PACKETS) {
+            let mut group: Vec<_> = group.iter_mut().map(Vec::as_mut_slice).collect();
+            general.packets += group.len() as u64;
+            answered.extend_from_slice(&general.answer_group(&mut group)[..group.len()]);
+        }
+        prop_assert_eq!(frames, expected);
+        prop_assert_eq!(decisions.iter().map(|it| it.is_sent()).collect::<Vec<_>>(), answered);
+        prop_assert_eq!(short.counts(), general.counts());
+    }
+
+    #[test]
+    fn a_packet_with_one_request_is_valid_if_it_is_for_any_path(
+        kind in 0u8..4,
+        changes in vec((0usize..single::LENGTH, any::<u8>()), 0..3),
+        is_repaired in any::<bool>(),
+        length in 0usize..100,
+    ) {
+        let mut frame = single(7, kind, &Some((changes, is_repaired)));
+        if length < frame.len() {
+            frame.resize(length, 0);
+        }
+        let is_valid = frame.first_chunk().is_some_and(single::is_valid);
+        let accepted = KeyValue::accept(&frame);
+        if is_valid {
+            prop_assert_eq!(accepted, Ok((single::HEADERS, 1)));
+            let key = frame.first_chunk().map(single::key);
+            prop_assert_eq!(key, Some(u64::from_be_bytes(read(&frame, single::HEADERS.payload + HEADER + KEY))));
+        } else if accepted == Ok((single::HEADERS, 1)) {
+            prop_assert_eq!(&frame[40..42], &[0; 2], "without checksum");
         }
     }
 

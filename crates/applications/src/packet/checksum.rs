@@ -16,14 +16,23 @@ pub fn sum(bytes: &[u8]) -> u64 {
     sum + u64::from(u32::from_ne_bytes(last))
 }
 
+/// Returns the sum of the 16-bit words in `words`: a chain of additions with carry.
+#[inline(always)]
+pub fn sum_words<const N: usize>(words: [u64; N]) -> u64 {
+    let (mut sum, mut carry) = (0_u64, false);
+    for word in words {
+        (sum, carry) = sum.carrying_add(word, carry);
+    }
+    // Does not overflow: after a carry the sum is at most 2^64 - 2.
+    sum + u64::from(carry)
+}
+
 /// Folds a sum to 16 bits.
 #[inline(always)]
 pub fn fold(sum: u64) -> u16 {
-    // Each step is congruent modulo 2^16 - 1.
-    let sum = (sum & 0xffff_ffff) + (sum >> 32);
-    let sum = (sum & 0xffff) + ((sum >> 16) & 0xffff) + (sum >> 32);
-    let sum = (sum & 0xffff) + (sum >> 16);
-    ((sum & 0xffff) + (sum >> 16)) as u16
+    // The lower half of each sum of halves carries into the upper one, which thus is the sum with end-around carry.
+    let sum = (sum.wrapping_add(sum.rotate_left(32)) >> 32) as u32;
+    (sum.wrapping_add(sum.rotate_left(16)) >> 16) as u16
 }
 
 /// Returns what a change of 32 bits from `old` to `new` adds to the sum of whatever contains them: `~m + m'` of RFC 1624.
@@ -132,6 +141,13 @@ mod tests {
         #[test]
         fn sums_are_as_defined(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             prop_assert_eq!(fold(sum(&bytes)).to_ne_bytes(), defined(&bytes).to_be_bytes());
+        }
+
+        #[test]
+        fn a_sum_of_words_is_that_of_their_bytes(words in any::<[u64; 5]>(), ones in 0u8..32) {
+            // Words of ones carry.
+            let words: [u64; 5] = std::array::from_fn(|n| if ones >> n & 1 == 1 { u64::MAX } else { words[n] });
+            prop_assert_eq!(fold(sum_words(words)), fold(sum(words.map(u64::to_ne_bytes).as_flattened())));
         }
 
         #[test]

@@ -36,7 +36,7 @@ const ETHERTYPE_TAGS: [u16; 2] = [0x8100, 0x88a8];
 /// Length of a VLAN tag, in bytes.
 const TAG: usize = 4;
 /// The more-fragments flag and the offset, but not the don't-fragment flag.
-const FRAGMENT: u16 = 0x3fff;
+pub(crate) const FRAGMENT: u16 = 0x3fff;
 
 /// Offsets of a packet's headers. All are within the packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

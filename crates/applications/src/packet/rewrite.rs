@@ -32,17 +32,27 @@ pub fn set_destination(frame: &mut [u8], headers: &Headers, address: [u8; 4]) {
 /// order of words.
 #[inline(always)]
 pub fn swap_addresses(frame: &mut [u8], headers: &Headers) {
-    let (destination, source) = (read::<6>(frame, 0), read::<6>(frame, 6));
-    write(frame, 0, source);
-    write(frame, 6, destination);
-    let (source, destination) =
-        (read::<4>(frame, headers.ip + 12), read::<4>(frame, headers.ip + 16));
-    write(frame, headers.ip + 12, destination);
-    write(frame, headers.ip + 16, source);
+    // In whole words: 12 B of Ethernet, and 8 B of IPv4.
+    let first = u64::from_le_bytes(read(frame, 0));
+    let last = u32::from_le_bytes(read(frame, 8));
+    write(frame, 0, (first >> 48 | u64::from(last) << 16 | first << 48).to_le_bytes());
+    write(frame, 8, ((first >> 16) as u32).to_le_bytes());
+    let addresses = u64::from_ne_bytes(read(frame, headers.ip + 12));
+    write(frame, headers.ip + 12, addresses.rotate_left(32).to_ne_bytes());
     if headers.protocol == UDP || headers.protocol == TCP {
         let ports = u32::from_ne_bytes(read(frame, headers.transport));
         write(frame, headers.transport, ports.rotate_left(16).to_ne_bytes());
     }
+}
+
+/// Updates the checksum of UDP after changes of its payload that add `change` to its [sum](checksum::sum). An absent checksum
+/// remains absent.
+#[inline(always)]
+pub fn update_udp_checksum(frame: &mut [u8], headers: &Headers, change: u64) {
+    let field = headers.transport + 6;
+    let checksum = u16::from_ne_bytes(read(frame, field));
+    let updated = checksum::update_udp(checksum, checksum::fold(change));
+    write(frame, field, updated.to_ne_bytes());
 }
 
 /// Computes the checksum of UDP or TCP again after its payload changed. An absent checksum remains absent.

@@ -208,6 +208,33 @@ proptest! {
     }
 }
 
+proptest! {
+    #[test]
+    fn an_updated_checksum_of_udp_is_that_of_all_bytes(
+        spec in any_spec(),
+        changes in vec((any::<prop::sample::Index>(), any::<[u8; 8]>()), 1..5),
+        is_absent in any::<bool>(),
+    ) {
+        let mut frame = Spec { protocol: UDP, payload: [&[0; 8], &spec.payload[..]].concat(), ..spec }.frame();
+        let headers = Headers::parse(&frame).unwrap();
+        if is_absent {
+            write(&mut frame, headers.transport + 6, [0; 2]);
+        }
+        let mut change = 0;
+        for (place, new) in changes {
+            let words = (headers.payload_end - headers.payload - 8) / 2 + 1;
+            let at = headers.payload + 2 * place.index(words);
+            let old = u64::from_ne_bytes(read(&frame, at));
+            write(&mut frame, at, new);
+            change = checksum::sum_words([change, !old, u64::from_ne_bytes(new)]);
+        }
+        let mut expected = frame.clone();
+        rewrite::renew_checksum(&mut expected, &headers);
+        rewrite::update_udp_checksum(&mut frame, &headers, change);
+        prop_assert_eq!(frame, expected);
+    }
+}
+
 fn check_parsed(frame: &[u8]) {
     let parsed = Headers::parse(frame);
     if let Some(plain) = Headers::plain(frame) {
@@ -222,6 +249,7 @@ fn check_parsed(frame: &[u8]) {
     rewrite::set_destination(&mut copy, &headers, [1, 2, 3, 4]);
     rewrite::swap_addresses(&mut copy, &headers);
     rewrite::renew_checksum(&mut copy, &headers);
+    rewrite::update_udp_checksum(&mut copy, &headers, 5);
     assert_eq!(copy.len(), frame.len());
     checksum::are_right(frame, &headers);
 }
