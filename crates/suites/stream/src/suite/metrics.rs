@@ -104,7 +104,10 @@ pub const METRICS: &[Metric] = &[
         "work_cycles_per_packet",
         "core cycles that the application alone needs per packet in memory, without an interface",
     ),
-    cycles("io_cycles_per_packet", "cycles_per_packet minus work_cycles_per_packet"),
+    cycles(
+        "io_cycles_per_packet",
+        "cycles_per_packet minus work_cycles_per_packet, if the application is saturated or the loop closed",
+    ),
     share(
         "of_alone",
         Better::Higher,
@@ -305,17 +308,15 @@ pub(super) fn utilisation(trial: &TrialReport, tsc: &Tsc) -> Vec<(&'static str, 
     named.extend(trial.losses().named().map(|(name, _, packets)| (name, packets as f64)));
     let testpmd = trial.testpmd.as_ref();
     let waited = testpmd.and_then(|testpmd| testpmd.waited);
-    let (cycles, work) = (trial.cycles_per_packet(tsc), trial.work_cycles(tsc));
-    let io = cycles.zip(work).map(|(all, work)| all - work);
     let if_known = [
         ("busy_application", trial.application_busy()),
         ("polling_application", polling),
         ("application_dropped", testpmd.map(|testpmd| testpmd.forward.dropped as f64)),
         ("application_waited", waited.map(|ticks| tsc.nanoseconds(ticks as f64))),
-        ("cycles_per_packet", cycles),
+        ("cycles_per_packet", trial.cycles_per_packet(tsc)),
         ("cycles_with_polling", trial.cycles_with_polling(tsc)),
-        ("work_cycles_per_packet", work),
-        ("io_cycles_per_packet", io),
+        ("work_cycles_per_packet", trial.work_cycles(tsc)),
+        ("io_cycles_per_packet", trial.io_cycles(tsc)),
         ("of_alone", trial.of_alone()),
         ("store_cycles_per_packet", trial.engine_cycles(Engine::Store, tsc)),
         ("of_store", trial.of_engine(Engine::Store)),

@@ -171,10 +171,24 @@ impl TrialReport {
         Some(core.alone? / tsc.hertz * core.core_hertz?)
     }
 
-    /// Returns the rate as a share of that of the application alone; `None` if that was not measured.
-    pub(super) fn of_alone(&self) -> Option<f64> {
+    /// Returns the only application core if it processed packets as fast as it can, or if the loop was closed. Of a load that it
+    /// carries the rate is that of the load, and an iteration has too few packets to share its cost.
+    fn loaded_core(&self) -> Option<&CoreStats> {
         let [core] = &self.application[..] else { return None };
-        Some(self.report.rate() * core.alone?)
+        let is_loaded = self.is_closed || self.is_application_saturated() == Some(true);
+        is_loaded.then_some(core)
+    }
+
+    /// Returns the core cycles per packet that the interface adds to the work; `None` if the work was not measured, or the core was
+    /// not [loaded](Self::loaded_core).
+    pub(super) fn io_cycles(&self, tsc: &Tsc) -> Option<f64> {
+        self.loaded_core()?;
+        Some(self.cycles_per_packet(tsc)? - self.work_cycles(tsc)?)
+    }
+
+    /// Returns the rate as a share of that of the application alone; `None` as with [`io_cycles`](Self::io_cycles).
+    pub(super) fn of_alone(&self) -> Option<f64> {
+        Some(self.report.rate() * self.loaded_core()?.alone?)
     }
 
     /// Returns the core cycles that an engine of the application needs per packet; `None` if that was not measured.
@@ -183,10 +197,9 @@ impl TrialReport {
         Some(core.ticks_of(engine)? / tsc.hertz * core.core_hertz?)
     }
 
-    /// Returns the rate as a share of that of an engine of the application; `None` if that was not measured.
+    /// Returns the rate as a share of that of an engine of the application; `None` as with [`io_cycles`](Self::io_cycles).
     pub(super) fn of_engine(&self, engine: Engine) -> Option<f64> {
-        let [core] = &self.application[..] else { return None };
-        Some(self.report.rate() * core.ticks_of(engine)?)
+        Some(self.report.rate() * self.loaded_core()?.ticks_of(engine)?)
     }
 
     /// Returns the core cycles that the application's cores spend per echoed packet, without stalls; `None` without packets,
@@ -256,6 +269,65 @@ mod tests {
         }
         let carried = TrialReport { is_closed: false, ..trial(980, 1.0, 990, 1) };
         assert_eq!(carried.bottleneck(), Bottleneck::Neither);
+    }
+
+    /// A trial of 1 ms with 1000 packets, in which the loop of the application's only core was busy for some of the ticks.
+    fn with_work(busy: u64, is_closed: bool, tsc: &Tsc) -> TrialReport {
+        let elapsed = tsc.ticks(std::time::Duration::from_millis(1));
+        let iterations = LoopTimes {
+            working: 10,
+            packets: 1000,
+            busy: busy * elapsed / 100,
+            ..LoopTimes::default()
+        };
+        let core = CoreStats {
+            iterations,
+            queues: 1,
+            core_hertz: Some(1e9),
+            alone: Some(100.0),
+            engine: Some((Engine::Store, 50.0)),
+            ..CoreStats::default()
+        };
+        let (sent, received, ended_sending, ended) = (1000, 1000, elapsed, elapsed);
+        let report = Report { sent, received, ended_sending, ended, ..Report::default() };
+        TrialReport {
+            report,
+            asked: sent,
+            is_closed,
+            application: vec![core],
+            ..TrialReport::default()
+        }
+    }
+
+    #[test]
+    fn io_and_shares_are_those_of_a_loaded_core() {
+        let Some(tsc) = machine::untested::tsc("stream: the split into I/O and work") else {
+            return;
+        };
+        for (busy, is_closed, is_loaded) in [
+            (3, false, false),
+            (90, false, false),
+            (99, false, true),
+            (3, true, true),
+            (99, true, true),
+        ] {
+            let trial = with_work(busy, is_closed, tsc);
+            assert!(
+                trial.work_cycles(tsc).is_some()
+                    && trial.engine_cycles(Engine::Store, tsc).is_some()
+            );
+            let split = [trial.io_cycles(tsc), trial.of_alone(), trial.of_engine(Engine::Store)];
+            assert_eq!(split.map(|value| value.is_some()), [is_loaded; 3], "{busy}%, {is_closed}");
+            assert_eq!(trial.of_engine(Engine::Hyperscan), None, "not measured");
+            let named = super::super::metrics::utilisation(&trial, tsc);
+            for name in ["io_cycles_per_packet", "of_alone", "of_store"] {
+                let is_recorded = named.iter().any(|(recorded, _)| *recorded == name);
+                assert_eq!(is_recorded, is_loaded, "{name}: {busy}%, {is_closed}");
+            }
+        }
+        let two = with_work(99, true, tsc);
+        let two = TrialReport { application: [&two.application[..]; 2].concat(), ..two };
+        assert_eq!((two.io_cycles(tsc), two.of_alone()), (None, None));
     }
 
     #[test]
