@@ -1,6 +1,7 @@
 //! The interface between an application and what delivers its packets.
 
 use std::mem;
+use std::net::Ipv4Addr;
 
 /// Maximum number of packets that an application takes before it returns the first of them.
 pub const MAX_AHEAD: usize = 32;
@@ -30,7 +31,11 @@ pub enum Access {
     /// Few besides the first 64 B, which contain the headers.
     Headers,
     /// All.
-    Whole,
+    Whole {
+        /// Distance of the prefetch in packets: as many as are taken before the first is returned, or fewer if the work on each is
+        /// longer than the time in which its lines arrive, because what is prefetched has to fit the L1 cache.
+        ahead: usize,
+    },
 }
 
 /// A named number of packets, or of another item, since the start of an application.
@@ -40,6 +45,29 @@ pub struct Count {
     pub name: &'static str,
     /// The number.
     pub value: u64,
+}
+
+/// A number that an application has found out about the packets, besides its counts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// What it is about.
+    pub subject: Subject,
+    /// Number of its packets, or of matching lines.
+    pub value: u64,
+}
+
+/// Subject of a [`Finding`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Subject {
+    /// A pair of addresses with many packets, whose number is an estimate.
+    Flow {
+        /// Address of the sender.
+        source: Ipv4Addr,
+        /// Address of the receiver.
+        destination: Ipv4Addr,
+    },
+    /// A file of rules, with the number of lines that match one.
+    RuleFile(String),
 }
 
 /// Work on packets, on one core.
@@ -59,6 +87,11 @@ pub trait Application {
 
     /// Returns what the application has counted.
     fn counts(&self) -> Vec<Count>;
+
+    /// Returns what the application has found out.
+    fn findings(&self) -> Vec<Finding> {
+        Vec::new()
+    }
 }
 
 /// Passes packets to `each` in groups of up to `N`, which can be processed in several passes.

@@ -259,7 +259,7 @@ impl KeyValue {
 
 impl Application for KeyValue {
     // Of requests, and of the checksum.
-    const ACCESS: Access = Access::Whole;
+    const ACCESS: Access = Access::Whole { ahead: PACKETS };
 
     #[inline(always)]
     fn process<'a>(

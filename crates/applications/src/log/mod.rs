@@ -15,7 +15,7 @@ pub mod pattern;
 
 use std::sync::Arc;
 
-use crate::application::{Application, Count, Decision};
+use crate::application::{Access, Application, Count, Decision, Finding, Subject};
 use crate::flow_cache::FlowCache;
 use crate::hash;
 use crate::packet::{Headers, Malformed, MalformedCounts, TCP, UDP};
@@ -214,7 +214,12 @@ impl LogMonitor {
     }
 }
 
+/// Packets whose lines are prefetched while one is scanned, which takes a thousand cycles and more.
+const AHEAD: usize = 2;
+
 impl Application for LogMonitor {
+    const ACCESS: Access = Access::Whole { ahead: AHEAD };
+
     #[inline(always)]
     fn process<'a>(
         &mut self,
@@ -238,6 +243,14 @@ impl Application for LogMonitor {
         ];
         let named = named.map(|(name, value)| Count { name, value });
         named.into_iter().chain(self.malformed.counts()).collect()
+    }
+
+    fn findings(&self) -> Vec<Finding> {
+        let of_file = |(name, lines): (&str, u64)| Finding {
+            subject: Subject::RuleFile(name.to_owned()),
+            value: lines,
+        };
+        self.matches().map(of_file).collect()
     }
 }
 

@@ -8,7 +8,7 @@ pub mod heavy;
 pub mod sampling;
 pub mod sketch;
 
-use crate::application::{Application, Count, Decision};
+use crate::application::{Application, Count, Decision, Finding, Subject};
 use crate::packet::{Headers, MalformedCounts};
 use heavy::{Heavy, HeavyKeys};
 use sampling::Sampler;
@@ -16,6 +16,9 @@ use sketch::Sketch;
 
 /// Reciprocal of the sampling probability in Ensō's evaluation, 0.01.
 pub const ONE_IN: u32 = 100;
+
+/// Reciprocal of the share of the packets from which a pair of addresses is a finding.
+pub const HEAVY_ONE_IN: u64 = 1000;
 
 /// The telemetry of one core.
 #[derive(Debug, Clone)]
@@ -108,10 +111,21 @@ impl Application for Telemetry {
             .chain(self.malformed.counts())
             .collect()
     }
+
+    fn findings(&self) -> Vec<Finding> {
+        let of_pair = |heavy: Heavy| {
+            let [a, b, c, d, e, f, g, h] = heavy.key.to_ne_bytes();
+            let (source, destination) = ([a, b, c, d].into(), [e, f, g, h].into());
+            Finding { subject: Subject::Flow { source, destination }, value: heavy.estimate }
+        };
+        self.heavy((self.packets / HEAVY_ONE_IN).max(1)).into_iter().map(of_pair).collect()
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use rand::SeedableRng;
     use rand_pcg::Pcg64Mcg;
 
@@ -176,6 +190,11 @@ mod tests {
         for flow in true_heavy {
             assert!(heavy.iter().any(|heavy| heavy.key == key(flow)), "flow {flow}");
         }
+        let findings = telemetry.findings();
+        assert_eq!(findings.len(), heavy.len());
+        let (source, destination) = (Ipv4Addr::from(0), Ipv4Addr::new(10, 0, 0, 2));
+        assert_eq!(findings[0].subject, Subject::Flow { source, destination }, "the first rank");
+        assert_eq!(findings[0].value, telemetry.estimate(key(0)));
         for Heavy { key: found, estimate } in &heavy {
             let flow = (0..FLOWS).find(|flow| key(*flow) == *found).unwrap();
             assert!(counts[flow] >= threshold / 2, "flow {flow}: {estimate}, not {}", counts[flow]);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use applications::Application;
-use applications::application::Count;
+use applications::application::{Count, Finding};
 use applications::kv::partition::{KeyHash, Size};
 use applications::kv::{self, KeyValue, key_of, value_of};
 use applications::log::filter::{Filter, FilterError};
@@ -378,6 +378,18 @@ pub fn sum<'a>(cores: impl IntoIterator<Item = &'a [Count]>) -> Vec<Count> {
     sums
 }
 
+/// Returns the findings of several cores, with the sum of those about the same subject.
+pub(crate) fn sum_findings(cores: impl IntoIterator<Item = Finding>) -> Vec<Finding> {
+    let mut sums: Vec<Finding> = Vec::new();
+    for finding in cores {
+        match sums.iter_mut().find(|sum| sum.subject == finding.subject) {
+            Some(sum) => sum.value = sum.value.saturating_add(finding.value),
+            None => sums.push(finding),
+        }
+    }
+    sums
+}
+
 /// Returns how much each count exceeds that of the same name `before`.
 pub(crate) fn since(now: &[Count], before: &[Count]) -> Vec<Count> {
     let earlier = |name| before.iter().find(|count| count.name == name).map_or(0, |it| it.value);
@@ -486,5 +498,11 @@ mod tests {
         let sums = sum(cores.iter().map(Vec::as_slice));
         assert_eq!(sums, [count("a", 1), count("b", 7)]);
         assert_eq!(since(&sums, &cores[0]), [count("a", 0), count("b", 5)]);
+        let finding = |name: &str, value| Finding {
+            subject: applications::application::Subject::RuleFile(name.into()),
+            value,
+        };
+        let found = sum_findings([finding("a", 1), finding("b", 2), finding("a", u64::MAX)]);
+        assert_eq!(found, [finding("a", u64::MAX), finding("b", 2)]);
     }
 }

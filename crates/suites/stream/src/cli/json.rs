@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::Write;
+use std::net::Ipv4Addr;
 
 use lab::schema::{self, JsonOutput, OutputSchema};
 use schemars::JsonSchema;
@@ -93,6 +94,17 @@ pub(super) struct PortOutput {
     pub(super) dropped: BTreeMap<&'static str, u64>,
 }
 
+/// Pair of addresses with many packets.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct HeavyFlow {
+    /// Address of the sender.
+    pub(super) source: Ipv4Addr,
+    /// Address of the receiver.
+    pub(super) destination: Ipv4Addr,
+    /// Estimated number of packets.
+    pub(super) packets: u64,
+}
+
 /// Results of an application.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct ApplicationOutput<'a> {
@@ -104,6 +116,11 @@ pub(super) struct ApplicationOutput<'a> {
     pub(super) packets: u64,
     /// Counts of the application on all cores, by name.
     pub(super) counts: BTreeMap<&'static str, u64>,
+    /// Pairs of addresses with at least 0.1% of a core's packets, at most 64 per core, the highest estimate first; `null` unless
+    /// it is the telemetry.
+    pub(super) heavy_flows: Option<Vec<HeavyFlow>>,
+    /// Matching lines by rule file; `null` unless it is the log monitor.
+    pub(super) matching_lines: Option<BTreeMap<&'a str, u64>>,
     /// How each core spent its time.
     pub(super) core_use: Vec<CoreOutput>,
     /// NOP instructions per packet; `null` unless it is the echo.
@@ -132,7 +149,7 @@ impl JsonOutput for ApplicationOutput<'_> {
     const NAME: &'static str = "stream-application";
     const WRITTEN_BY: &'static str =
         "tollgate stream echo|maglev|key-value|log-monitor|telemetry --json";
-    const VERSION: u64 = 1;
+    const VERSION: u64 = 2;
 }
 
 /// Result of the packet generator.

@@ -50,7 +50,7 @@ pub trait Server {
 /// Called when the application takes the packet: it takes those of a group before it processes the first of them.
 #[inline(always)]
 fn prefetch_rest<A: Application>(packet: &[u8]) {
-    if A::ACCESS == Access::Whole {
+    if let Access::Whole { .. } = A::ACCESS {
         for line in (FLIT..packet.len()).step_by(FLIT) {
             prefetch_to_write(packet.as_ptr().wrapping_add(line));
         }

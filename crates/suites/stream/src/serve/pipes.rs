@@ -1,7 +1,7 @@
 //! Pipes: packets are sent from the rings into which they were received.
 
 use applications::runs::{Run, Runs};
-use applications::{Access, Application, MAX_AHEAD};
+use applications::{Access, Application};
 use machine::SysError;
 
 use super::{SET_FALLBACK, Server, applied, is_unbound};
@@ -85,8 +85,8 @@ impl PipesServer {
             let (mut runs, mut count) = (Runs::default(), 0);
             application.process(packets_ahead, |packet, decision| {
                 packets += 1;
-                if A::ACCESS == Access::Whole {
-                    prefetch_group_ahead(packet);
+                if let Access::Whole { ahead } = A::ACCESS {
+                    prefetch_ahead(packet, ahead);
                 }
                 // The position follows from the address, so lengths, which another process can change, are not read again.
                 let position = packet.as_ptr().addr().wrapping_sub(start);
@@ -115,13 +115,13 @@ impl PipesServer {
 /// wait for each packet, which another core has written.
 const AHEAD: usize = 16 * FLIT;
 
-/// Prefetches all lines of the packet that is as many packets ahead as an application takes at a time, if they have one size.
-/// Called when a packet is returned: an application that takes a group of packets would request the lines of all of them in a
-/// burst, which exceeds what a core can have in flight.
+/// Prefetches all lines of the packet that is `packets` ahead, if they have one size. Called when a packet is returned: an
+/// application that takes a group of packets would request the lines of all of them in a burst, which exceeds what a core can
+/// have in flight.
 #[inline(always)]
-fn prefetch_group_ahead(packet: &[u8]) {
+fn prefetch_ahead(packet: &[u8], packets: usize) {
     let bytes = flits(packet.len()) * FLIT;
-    let ahead = packet.as_ptr().wrapping_add(MAX_AHEAD * bytes);
+    let ahead = packet.as_ptr().wrapping_add(packets * bytes);
     for line in (0..bytes).step_by(FLIT) {
         prefetch_to_write(ahead.wrapping_add(line));
     }

@@ -45,6 +45,17 @@ fn each_application_processes_all_packets_and_prints_its_counts() {
         };
         assert_eq!(number(counts, expected.0), expected.1, "{words}: {counts}");
         assert!(processed["nops"].is_null(), "{processed}");
+        assert!(processed["matching_lines"].is_null(), "{processed}");
+        let flows = processed["heavy_flows"].as_array();
+        assert_eq!(flows.is_some(), name == "telemetry", "{processed}");
+        // With one in 1 packet, estimates are exact.
+        let flows = flows.into_iter().flatten();
+        let flows: Vec<_> =
+            flows.map(|flow| (&flow["destination"], number(flow, "packets"))).collect();
+        if name == "telemetry" {
+            assert_eq!([flows[0].1, flows[1].1], [500; 2], "{flows:?}");
+            assert!(flows.len() == 2 && flows[0].0 != flows[1].0, "{flows:?}");
+        }
     }
 }
 
@@ -75,5 +86,8 @@ fn the_log_monitor_sends_nothing() {
     let counts = &processed["counts"];
     assert_eq!((number(counts, "packets"), number(counts, "matching-lines")), (1000, 0));
     assert!(number(counts, "scanned-bytes") > 0, "{counts}");
+    let files = processed["matching_lines"].as_object().unwrap();
+    assert_eq!(files.values().map(Value::as_u64).collect::<Vec<_>>(), [Some(0)], "{files:?}");
+    assert!(processed["heavy_flows"].is_null(), "{processed}");
     assert!(processed["options"].as_str().unwrap().contains("1 rule file"), "{processed}");
 }

@@ -160,6 +160,9 @@ fn a_log_monitor_returns_nothing_and_finds_the_matching_lines() {
         assert_eq!(number(counts, "packets"), PACKETS, "{counts}");
         assert_eq!(number(counts, "scanned-bytes"), PACKETS * 1448, "{counts}");
         let (expected, found) = (number(&sent, "matching_lines"), number(counts, "matching-lines"));
+        let files = processed["matching_lines"].as_object().unwrap();
+        assert_eq!(files.len(), 10, "{files:?}");
+        assert_eq!(files.values().filter_map(Value::as_u64).sum::<u64>(), found, "{files:?}");
         // The last line of each of two streams may match before it ends.
         assert!(
             expected > PACKETS && (expected..=expected + 2).contains(&found),

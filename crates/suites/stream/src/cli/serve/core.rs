@@ -1,15 +1,16 @@
 //! One core of an application, and the state that all cores share.
 
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Barrier, Mutex, PoisonError};
 use std::time::Duration;
 
 use applications::Application;
+use applications::application::Finding;
 use machine::SysError;
 use machine::tsc::Tsc;
 
 use super::NicInterface;
-use crate::application::WithApplication;
+use crate::application::{WithApplication, sum_findings};
 use crate::core_use::{CoreStats, CoreUse};
 use crate::host::{self, descriptors};
 use crate::iterations::{PollingLoop, StallThreshold};
@@ -23,6 +24,8 @@ pub(super) struct Shared {
     pub(super) packets: Vec<Count>,
     /// Flows without a rule because the NIC's flow table has no space for it.
     pub(super) unbound: AtomicUsize,
+    /// What the application has found on the cores that have ended.
+    findings: Mutex<Vec<Finding>>,
     /// Passed by the cores and the main thread once all cores are ready.
     pub(super) ready: Barrier,
     /// Passed by the cores once all have stopped.
@@ -41,10 +44,16 @@ impl Shared {
             stop: AtomicBool::new(false),
             packets: (0..cores).map(|_| Count::default()).collect(),
             unbound: AtomicUsize::new(0),
+            findings: Mutex::default(),
             // Plus the main thread.
             ready: Barrier::new(cores.saturating_add(1)),
             end: Barrier::new(cores),
         }
+    }
+
+    /// Returns what the application has found, once all cores have ended.
+    pub(super) fn findings(&self) -> Vec<Finding> {
+        sum_findings(self.findings.lock().unwrap_or_else(PoisonError::into_inner).drain(..))
     }
 
     /// Returns the number of packets that each core has processed.
@@ -129,6 +138,8 @@ impl Core<'_> {
         }
         self.barriers.end();
         last();
+        let mut findings = shared.findings.lock().unwrap_or_else(PoisonError::into_inner);
+        findings.extend(application.findings());
         record.end(server, &application)
     }
 }

@@ -101,7 +101,8 @@ pub(super) fn main(
     let ended: Vec<_> = cores.into_iter().map(ended).collect();
     at_start?;
     let records = ended.into_iter().collect::<Result<Vec<_>, _>>()?;
-    let run = Run { spec, packets: shared.each(), records: &records, seconds };
+    let (packets, findings) = (shared.each(), shared.findings());
+    let run = Run { spec, packets, records: &records, findings, seconds };
     print_dpdk(options.json, &run, &summary()?)?;
     Ok(0)
 }

@@ -65,7 +65,8 @@ pub(super) fn main(
     let (seconds, summary) = (start.elapsed().as_secs_f64(), watch.summary());
     shared.stop.store(true, Ordering::Relaxed);
     let record = core.join().map_err(|_| "the application stopped early; start it again")??;
-    let run = Run { spec, packets: shared.each(), records: &[record], seconds };
+    let (packets, findings) = (shared.each(), shared.findings());
+    let run = Run { spec, packets, records: &[record], findings, seconds };
     print_link(options.json, &run, &summary)?;
     // The processed packets are printed in any case.
     failure.map_or(Ok(0), |why| Err(why.into()))

@@ -107,7 +107,8 @@ fn serve(
         core.join().map_err(|_| "a core stopped early; start the application again")?
     };
     let records = cores.into_iter().map(ended).collect::<Result<Vec<_>, _>>()?;
-    let run = Run { spec: &spec, packets: shared.each(), records: &records, seconds };
+    let (packets, findings) = (shared.each(), shared.findings());
+    let run = Run { spec: &spec, packets, records: &records, findings, seconds };
     output::print(options, &run, config, if closed { "the NIC stopped" } else { "interrupted" })?;
     Ok(0)
 }

@@ -2,13 +2,13 @@
 
 use std::io::Write;
 
-use applications::application::Count;
+use applications::application::{Count, Finding, Subject};
 
 use super::core::CoreRecord;
 use super::options::ServeOptions;
-use crate::application::{ApplicationSpec, sum};
+use crate::application::{ApplicationKind, ApplicationSpec, sum};
 use crate::cli::Error;
-use crate::cli::json::{self, ApplicationOutput, CoreOutput, LinkOutput};
+use crate::cli::json::{self, ApplicationOutput, CoreOutput, HeavyFlow, LinkOutput};
 use crate::cli::link::LinkSummary;
 use crate::nic::InterfaceConfig;
 use crate::steering::Steering;
@@ -19,6 +19,8 @@ pub(super) struct Run<'a> {
     /// Packets of each core.
     pub(super) packets: Vec<u64>,
     pub(super) records: &'a [CoreRecord],
+    /// What the application has found on all cores.
+    pub(super) findings: Vec<Finding>,
     pub(super) seconds: f64,
 }
 
@@ -43,14 +45,18 @@ impl Run<'_> {
             | ApplicationSpec::LogMonitor { .. }
             | ApplicationSpec::Telemetry { .. } => None,
         };
+        let kind = self.spec.kind();
         let core_use =
             |record: &CoreRecord| CoreOutput::new(&record.core_use(), record.cycles_per_packet());
         ApplicationOutput {
-            application: self.spec.kind().name(),
+            application: kind.name(),
             options: self.spec.describe(self.records.len()),
             packets: self.all(),
             counts: self.counts().into_iter().map(|Count { name, value }| (name, value)).collect(),
             core_use: self.records.iter().map(core_use).collect(),
+            heavy_flows: (kind == ApplicationKind::Telemetry).then(|| self.heavy_flows()),
+            matching_lines: (kind == ApplicationKind::LogMonitor)
+                .then(|| self.rule_files().collect()),
             nops,
             seconds: self.seconds,
             interface,
@@ -64,16 +70,49 @@ impl Run<'_> {
         }
     }
 
-    /// Returns the line with the counts; none if the application counts nothing.
-    fn counts_line(&self) -> String {
-        let counts = self.counts();
-        let each: Vec<_> = counts
-            .iter()
-            .filter(|count| count.value > 0)
-            .map(|it| format!("{} {}", it.value, it.name))
-            .collect();
-        if each.is_empty() { String::new() } else { format!("counts: {}\n", each.join(", ")) }
+    /// Returns the pairs of addresses with many packets, the highest estimate first.
+    fn heavy_flows(&self) -> Vec<HeavyFlow> {
+        let of = |Finding { subject, value }: &Finding| match subject {
+            Subject::Flow { source, destination } => {
+                Some(HeavyFlow { source: *source, destination: *destination, packets: *value })
+            }
+            Subject::RuleFile(_) => None,
+        };
+        let mut flows: Vec<_> = self.findings.iter().filter_map(of).collect();
+        flows.sort_by_key(|flow| std::cmp::Reverse(flow.packets));
+        flows
     }
+
+    /// Returns the matching lines of each rule file.
+    fn rule_files(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.findings.iter().filter_map(|Finding { subject, value }| match subject {
+            Subject::RuleFile(name) => Some((name.as_str(), *value)),
+            Subject::Flow { .. } => None,
+        })
+    }
+
+    /// Returns lines with the counts and what the application has found; none if there is nothing.
+    fn results(&self) -> String {
+        let counts = self.counts();
+        let counts = counts.iter().map(|Count { name, value }| (*name, *value));
+        let mut text = line("counts", counts) + &line("matching lines", self.rule_files());
+        for HeavyFlow { source, destination, packets } in self.heavy_flows().iter().take(MAX_FLOWS)
+        {
+            text += &format!("heavy flow: {source} to {destination}, about {packets} packets\n");
+        }
+        text
+    }
+}
+
+/// Heavy flows that are printed; JSON has all.
+const MAX_FLOWS: usize = 10;
+
+/// Returns a line with the numbers that are not 0; none if all are.
+fn line<'a>(title: &str, numbers: impl Iterator<Item = (&'a str, u64)>) -> String {
+    let each =
+        numbers.filter(|(_, value)| *value > 0).map(|(name, value)| format!("{value} {name}"));
+    let each: Vec<_> = each.collect();
+    if each.is_empty() { String::new() } else { format!("{title}: {}\n", each.join(", ")) }
 }
 
 /// Prints a run over the interface of a NIC.
@@ -101,7 +140,7 @@ pub(super) fn print(
     for ((core, packets), record) in run.packets.iter().enumerate().zip(run.records) {
         writeln!(out, "  core {core}: {packets}; {}", use_text(record))?;
     }
-    write!(out, "{}", run.counts_line())?;
+    write!(out, "{}", run.results())?;
     Ok(())
 }
 
@@ -119,7 +158,7 @@ pub(super) fn print_link(json: bool, run: &Run, summary: &LinkSummary) -> Result
     for record in run.records {
         writeln!(out, "      core {}", use_text(record))?;
     }
-    write!(out, "{}", run.counts_line())?;
+    write!(out, "{}", run.results())?;
     Ok(())
 }
 
@@ -143,7 +182,7 @@ pub(super) fn print_dpdk(
     for ((core, packets), record) in run.packets.iter().enumerate().zip(run.records) {
         writeln!(out, "  core {core}: {packets}; {}", use_text(record))?;
     }
-    write!(out, "{}", run.counts_line())?;
+    write!(out, "{}", run.results())?;
     Ok(())
 }
 
@@ -173,4 +212,37 @@ pub(super) fn progress(verb: &str, (at, since): (f64, f64), before: &[u64], now:
         text += &format!("  cores {} Mpps", each.join(" "));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::application::SEED;
+
+    #[test]
+    fn findings_are_printed_by_number() {
+        let spec = ApplicationSpec::Telemetry { one_in: 1, seed: SEED };
+        let results = |findings| {
+            Run { spec: &spec, packets: vec![0], records: &[], findings, seconds: 1.0 }.results()
+        };
+        assert_eq!(results(vec![]), "");
+        let flow = |last: u8| Finding {
+            subject: Subject::Flow {
+                source: [10, 0, 0, last].into(),
+                destination: [10, 1, 0, 1].into(),
+            },
+            value: 100 * u64::from(last),
+        };
+        let text = results((1..=12).map(flow).collect());
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines.len(), MAX_FLOWS, "{text}");
+        assert_eq!(lines[0], "heavy flow: 10.0.0.12 to 10.1.0.1, about 1200 packets");
+        assert_eq!(lines[9], "heavy flow: 10.0.0.3 to 10.1.0.1, about 300 packets");
+        let file = |(name, value): (&str, u64)| Finding {
+            subject: Subject::RuleFile(name.to_owned()),
+            value,
+        };
+        let files = [("apache", 3), ("named", 0), ("sshd", 12)].map(file);
+        assert_eq!(results(files.to_vec()), "matching lines: 3 apache, 12 sshd\n");
+    }
 }
