@@ -7,6 +7,10 @@ use lab::sample::Failure;
 use machine::SysError;
 use machine::counters::{Counters, Event, Mode};
 
+/// Experiments that count the same without performance counters.
+const WITHOUT_COUNTERS: &str = "without counters, bounds/table-instructions counts those of the program and \
+                                bounds/kernel-tables those of a kernel, both by an emulator";
+
 /// Performance counters of this thread's instructions in user mode and in the kernel.
 pub(super) struct InstructionCounters {
     user: Counters,
@@ -19,9 +23,10 @@ impl InstructionCounters {
     /// # Errors
     /// Returns `unavailable` if there are no counters, or if the kernel's instructions may not be counted.
     pub(super) fn open() -> Result<Self, Failure> {
-        let unavailable = |error| {
+        let unavailable = |error: SysError| {
             let attempt = "instructions cannot be counted".into();
-            Failure::refused(SysError { attempt, ..error })
+            let remedy = format!("{}; {WITHOUT_COUNTERS}", error.remedy);
+            Failure::refused(SysError { attempt, remedy, ..error })
         };
         let open = |mode| Counters::open(&[Event::INSTRUCTIONS], mode).map_err(unavailable);
         Ok(Self { user: open(Mode::User)?, system: open(Mode::Kernel)? })
@@ -54,7 +59,8 @@ mod tests {
                 assert!(later > user && system_later > system);
             }
             Err(failure) => {
-                assert!(failure.remedy.is_some());
+                let remedy = failure.remedy.as_deref().unwrap();
+                assert!(remedy.contains("bounds/kernel-tables"), "{remedy}");
                 machine::untested::note("instructions counted", &failure);
             }
         }
