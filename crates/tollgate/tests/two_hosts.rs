@@ -317,6 +317,21 @@ fn long_two_guests_exchange_bytes_and_frames_and_a_filter_outside_of_them_enforc
     let points = ["--where", "memory=device", "--rounds", "1"];
     measure(&bench, &[&names[..], &how, &points].concat());
 
+    let delivered = passed(&bench, names[1]);
+    all_bytes_arrived(&delivered);
+    let frames = passed(&bench, names[2]);
+    all_frames_arrived(&frames);
+    for sample in delivered.iter().chain(&frames) {
+        let hosts = ["writer", "reader"].map(|role| sample.parts[role].host.as_str());
+        assert_eq!(hosts, ["pool-writer", "pool-reader"]);
+        let timed =
+            ["round_trip", "throughput"].iter().any(|name| sample.values.contains_key(*name));
+        assert!(!timed, "an emulated CPU has no time: {sample:?}");
+        for part in sample.parts.values() {
+            assert_eq!(part.covariates["memory_type"], "uncached-minus".into(), "{sample:?}");
+        }
+    }
+
     let Some(mediated) = passed(&bench, names[0]).into_iter().next() else {
         // The machine was busy throughout, which is noted.
         return;
@@ -336,21 +351,6 @@ fn long_two_guests_exchange_bytes_and_frames_and_a_filter_outside_of_them_enforc
     // The store of a host that may only write is in its copy, and the range.
     assert_eq!(content("range-1"), content("range-1-of-0"));
     assert_eq!(content("range-2"), content("range-2-of-1"));
-
-    let delivered = passed(&bench, names[1]);
-    all_bytes_arrived(&delivered);
-    let frames = passed(&bench, names[2]);
-    all_frames_arrived(&frames);
-    for sample in delivered.iter().chain(&frames) {
-        let hosts = ["writer", "reader"].map(|role| sample.parts[role].host.as_str());
-        assert_eq!(hosts, ["pool-writer", "pool-reader"]);
-        let timed =
-            ["round_trip", "throughput"].iter().any(|name| sample.values.contains_key(*name));
-        assert!(!timed, "an emulated CPU has no time: {sample:?}");
-        for part in sample.parts.values() {
-            assert_eq!(part.covariates["memory_type"], "uncached-minus".into(), "{sample:?}");
-        }
-    }
 }
 
 /// Kills the guest of a role while the writer copies a frame slowly.
@@ -408,16 +408,15 @@ fn status_and_table(output: &Output) -> (Option<i32>, String) {
     (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-#[test]
-#[ignore = "boots two guests and copies slowly"]
-fn long_a_guest_reads_while_another_one_writes_slowly() {
+/// Reads in a guest what another one writes, which sleeps these seconds before each store: three copies of 16 B, 4 at a time.
+/// Returns whether the writer was still writing when the reader ended.
+fn reads_while_another_writes(pause: &str) -> bool {
     let bench = Bench::new();
     let memory = bench.path().join("memory");
     std::fs::create_dir(&memory).unwrap();
-    let mut command = copy_command(&bench, &memory, "writer", &["4", "-o", "3", "-z", "10"]);
+    let mut command = copy_command(&bench, &memory, "writer", &["4", "-o", "3", "-z", pause]);
     command.stdout(Stdio::piped());
     let mut writer = harness::Started::new(command);
-    // Each of three copies stores 4 of 16 B every 10 s: the boot of the reader fits.
     let start = Instant::now();
     let file = memory.join("escape");
     let stored = || {
@@ -428,12 +427,10 @@ fn long_a_guest_reads_while_another_one_writes_slowly() {
         assert!(start.elapsed() < LIMIT, "no store in {}", file.display());
         std::thread::sleep(Duration::from_millis(20));
     }
-    assert!(writer.try_wait().unwrap().is_none(), "the writer ended before the reader started");
     // It compares what it copied with the memory, which a store between the two would change; so it reads without sleeps.
     let mut reader = copy_command(&bench, &memory, "reader", &["5", "-i", "1", "-o", "3"]);
     let (status, table) = status_and_table(&reader.output().unwrap());
     let is_writing = writer.try_wait().unwrap().is_none();
-    println!("the writer was still running when the reader ended: {is_writing}");
     assert_eq!((status, table.matches("verified").count()), (Some(0), 3), "{table}");
     let mut table = String::new();
     let mut printed = writer.stdout.take().unwrap();
@@ -441,6 +438,15 @@ fn long_a_guest_reads_while_another_one_writes_slowly() {
     let status = writer.wait().unwrap().code();
     assert_eq!((status, table.matches("verified").count()), (Some(0), 3), "{table}");
     assert!(stored().unwrap().into_iter().eq(3..19));
+    is_writing
+}
+
+#[test]
+#[ignore = "boots two guests and copies slowly"]
+fn long_a_guest_reads_while_another_one_writes_slowly() {
+    // The boot of the reader fits; on a busy machine the writer waits longer.
+    let both_ran = ["10", "40"].into_iter().any(reads_while_another_writes);
+    assert!(both_ran, "the writer ended before the reader did, twice");
 }
 
 #[test]
