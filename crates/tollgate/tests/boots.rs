@@ -10,6 +10,7 @@ use std::sync::Mutex;
 use std::time::Instant;
 
 use harness::Bench;
+use lab::sample::Sample;
 use vm::declaration::StartOptions;
 use vm::guest::Accelerator;
 
@@ -25,6 +26,8 @@ enum Check {
     Doctor(&'static [Expected]),
     /// A copy to this memory, which must be verified.
     Copy(&'static str),
+    /// An instruction while the other thread of the core executes it, too.
+    Sibling,
 }
 
 /// Returns the check of a guest; `None`, with a note, if its kernel is not built yet, which takes minutes.
@@ -34,6 +37,7 @@ fn check_of(guest: &str) -> Option<Check> {
         "escape" => Check::Doctor(&[("dev-mem", "opens"), ("dax", "no /dev/dax device")]),
         "ivshmem" | "shared-bar" => Check::Copy("pci-bar"),
         "mpx" => Check::Doctor(&[("mpx", "CPUID and XCR0")]),
+        "nested-clock" => Check::Doctor(&[("kvm-ring-0", "CS 0x8")]),
         "nested" => {
             Check::Doctor(&[("kvm-ring-0", "for counts only, because this CPU is emulated")])
         }
@@ -46,12 +50,13 @@ fn check_of(guest: &str) -> Option<Check> {
         ]),
         "pool" => Check::Copy("device"),
         "reserved" => Check::Copy("host-physical"),
+        "siblings" => Check::Sibling,
         "slow-clock" => Check::Doctor(&[("core-clock", "Hz")]),
         "smp" => Check::Doctor(&[("stream-8-cores", "the NIC on CPU")]),
-        "stamped" => {
+        "stamped" | "stamped-clock" => {
             if !is_built(guest) {
                 let why = "its kernel is not built yet; a long test builds and boots it";
-                machine::untested::note("the guest 'stamped'", &why);
+                machine::untested::note(&format!("the guest '{guest}'"), &why);
                 return None;
             }
             Check::Doctor(&[("crossing-stamps", "per thread, by prctl")])
@@ -89,31 +94,46 @@ fn check_doctor(guest: &str, expected: &[Expected]) {
     };
     let found: BTreeMap<_, _> = all.map(text).collect();
     // A planted clock is used, and no other.
-    let is_emulated = found["invariant-tsc"].contains("this CPU is emulated");
-    assert_eq!(is_emulated, guest != "slow-clock", "{guest}: {found:?}");
+    let has_clock = !found["invariant-tsc"].contains("this CPU is emulated");
+    let declared = vm::declaration::find(guest).unwrap().declaration;
+    assert_eq!(has_clock, declared.planted_clock, "{guest}: {found:?}");
     for (name, part) in expected {
         assert!(found[*name].contains(part), "{guest}: {name}: {found:?}");
     }
 }
 
-/// Copies once to a memory of a guest and checks that the bytes were verified there.
-fn check_copy(guest: &str, memory: &str) {
+/// Measures a point once in a guest and returns its samples, of which each has only this metric.
+fn counted(guest: &str, experiment: &str, point: &[&str], metric: &str) -> Vec<f64> {
     let bench = Bench::new();
-    let memory = format!("memory={memory}");
-    let point = [&memory, "direction=write", "length=64 KiB", "function=glibc", "threads=0"];
-    let point = point.into_iter().flat_map(|level| ["--where", level]);
+    let point = point.iter().flat_map(|level| ["--where", level]);
     let how = ["--guest", guest, "--profile", "full", "--rounds", "1", "--quiet"];
-    let words: Vec<_> = ["run", "copy/throughput"].into_iter().chain(how).chain(point).collect();
+    let words: Vec<_> = ["run", experiment].into_iter().chain(how).chain(point).collect();
     let output = bench.command_with_user_cache(&words).output().unwrap();
     assert!(output.status.success(), "{guest}: {}", String::from_utf8_lossy(&output.stderr));
-    let samples = bench.journal().samples;
-    let copies: Vec<_> = samples.iter().filter(|one| one.experiment == "copy/throughput").collect();
-    assert!(!copies.is_empty(), "{guest}: {samples:?}");
-    for sample in copies {
+    let samples = bench.journal().samples.into_iter().filter(|one| one.experiment == experiment);
+    let value = |sample: Sample| {
         assert_eq!(sample.error, None, "{guest}: {}", sample.point);
-        assert_eq!(sample.values.keys().collect::<Vec<_>>(), ["checked"], "{guest}: {sample:?}");
-        assert_eq!(sample.values["checked"], 65536.0, "{guest}: {sample:?}");
-    }
+        assert_eq!(sample.values.keys().collect::<Vec<_>>(), [metric], "{guest}: {sample:?}");
+        sample.values[metric]
+    };
+    let values: Vec<_> = samples.map(value).collect();
+    assert!(!values.is_empty(), "{guest}: no sample");
+    values
+}
+
+/// Copies once to a memory of a guest and checks that the bytes were verified there.
+fn check_copy(guest: &str, memory: &str) {
+    let memory = format!("memory={memory}");
+    let point = [&memory, "direction=write", "length=64 KiB", "function=glibc", "threads=0"];
+    let checked = counted(guest, "copy/throughput", &point, "checked");
+    assert!(checked.iter().all(|bytes| *bytes == 65536.0), "{guest}: {checked:?}");
+}
+
+/// Executes a form in a guest whose cores have two threads, while the other thread executes it, too.
+fn check_sibling(guest: &str) {
+    let point = ["form=add R64 R64", "sibling=busy"];
+    let copies = counted(guest, "bounds/instructions", &point, "copies_executed");
+    assert!(copies.iter().all(|count| *count >= 8.0), "{guest}: {copies:?}");
 }
 
 #[test]
@@ -132,6 +152,7 @@ fn every_embedded_guest_boots_and_has_what_its_declaration_promises() {
                     match check {
                         Check::Doctor(expected) => check_doctor(&guest, expected),
                         Check::Copy(memory) => check_copy(&guest, memory),
+                        Check::Sibling => check_sibling(&guest),
                     }
                     let time = start.elapsed().as_secs_f64();
                     *total.lock().unwrap() += time;

@@ -116,6 +116,8 @@ pub struct LinuxGuest {
     pub cpu: Option<String>,
     /// Number of CPUs.
     pub cpus: u32,
+    /// Number of CPUs that are hardware threads of one core.
+    pub threads: u32,
     /// Memory: the value of QEMU's `-m`.
     pub memory: String,
     /// Kernel.
@@ -159,6 +161,7 @@ impl LinuxGuest {
             machine: "pc".into(),
             cpu: None,
             cpus: 2,
+            threads: 1,
             // It contains this program twice, and a debug build is large.
             memory: "1024".into(),
             kernel,
@@ -222,7 +225,8 @@ impl LinuxGuest {
             .args(["-name", &self.hostname])
             .args(["-accel", self.accelerator.name()])
             .args(["-cpu", self.cpu.as_deref().unwrap_or(self.accelerator.cpu())])
-            .args(["-machine", &self.machine, "-m", &self.memory, "-smp", &self.cpus.to_string()])
+            .args(["-machine", &self.machine, "-m", &self.memory])
+            .args(["-smp", &format!("{},threads={}", self.cpus, self.threads)])
             .arg("-kernel")
             .arg(image)
             .args(["-initrd", &archive, "-append", &self.command_line()])

@@ -21,6 +21,11 @@ pub(super) fn all(declaration: &Declaration) -> Result<(), String> {
     if !(1..=64).contains(&declaration.cpus) {
         return Err(format!("cpus: {} is not from 1 to 64", declaration.cpus));
     }
+    let (cpus, threads) = (declaration.cpus, declaration.threads);
+    if !(1..=2).contains(&threads) || !cpus.is_multiple_of(threads) {
+        let what = "cores have 1 or 2 threads, and all cores as many";
+        return Err(format!("threads: {threads} with {cpus} CPUs: {what}"));
+    }
     check_executor(declaration)?;
     check_parameters(&declaration.parameters)?;
     for (name, size) in &declaration.files {
@@ -164,6 +169,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         for (text, cause) in [
             ("about = 'one'\ncpus = 0", "cpus: 0"),
+            ("about = 'one'\nthreads = 4", "threads: 4 with 2 CPUs: cores have 1 or 2 threads"),
+            ("about = 'one'\nthreads = 0", "threads: 0 with 2 CPUs"),
+            ("about = 'one'\ncpus = 3\nthreads = 2", "threads: 2 with 3 CPUs"),
             ("about = 'one'\nmodule = []", "unknown field `module`"),
             ("about = 'one'\nfiles = { a = 'much' }", "files: a: "),
             ("about = 'one'\nfiles = { a = '0 B' }", "files: a: '0 B' is not from 1 B"),

@@ -188,13 +188,15 @@ impl NamedDeclaration {
         files: Vec<BackingFile>,
     ) -> LinuxGuest {
         let declaration = self.declaration.clone();
-        let Declaration { machine, cpu, cpus, memory, parameters, modules, prepare, .. } =
-            declaration;
+        let Declaration {
+            machine, cpu, cpus, threads, memory, parameters, modules, prepare, ..
+        } = declaration;
         LinuxGuest {
             hostname: hostname.clone(),
             machine,
             cpu: cpu.filter(|_| accelerator == Accelerator::Tcg),
             cpus,
+            threads,
             memory,
             parameters,
             modules,

@@ -21,15 +21,18 @@ const EMBEDDED: &[(&str, &str)] = &[
     ("ivshmem", include_str!("../../guests/ivshmem.toml")),
     ("mpx", include_str!("../../guests/mpx.toml")),
     ("nested", include_str!("../../guests/nested.toml")),
+    ("nested-clock", include_str!("../../guests/nested-clock.toml")),
     ("numa", include_str!("../../guests/numa.toml")),
     ("nvdimm", include_str!("../../guests/nvdimm.toml")),
     ("plain", include_str!("../../guests/plain.toml")),
     ("pool", include_str!("../../guests/pool.toml")),
     ("reserved", include_str!("../../guests/reserved.toml")),
     ("shared-bar", include_str!("../../guests/shared-bar.toml")),
+    ("siblings", include_str!("../../guests/siblings.toml")),
     ("slow-clock", include_str!("../../guests/slow-clock.toml")),
     ("smp", include_str!("../../guests/smp.toml")),
     ("stamped", include_str!("../../guests/stamped.toml")),
+    ("stamped-clock", include_str!("../../guests/stamped-clock.toml")),
 ];
 
 /// A declared guest: one virtual machine, or several with common memory, its hosts.
@@ -46,6 +49,9 @@ pub struct Declaration {
     /// Number of CPUs, 1 to 64.
     #[serde(default = "two")]
     pub cpus: u32,
+    /// Number of CPUs that are hardware threads of one core, 1 or 2.
+    #[serde(default = "one")]
+    pub threads: u32,
     /// Memory: the value of QEMU's `-m`.
     #[serde(default = "one_gibibyte")]
     pub memory: String,
@@ -106,6 +112,10 @@ pub struct Host {
 
 fn q35() -> String {
     "q35".into()
+}
+
+fn one() -> u32 {
+    1
 }
 
 fn two() -> u32 {

@@ -4,10 +4,12 @@
 use lab::measure::Measurement;
 use lab::sample::Failure;
 
+use super::SiblingLoad;
 use super::list::InstructionForm;
 use super::plan::memory;
 use super::prepared::Prepared;
 use super::register_set::RegisterSet;
+use super::sibling::{self, Sibling};
 use crate::bounds_registers::BoundsRegisters;
 use crate::timing::{Data, State, TimingError, TimingLoop};
 
@@ -25,24 +27,42 @@ const INDEX: u64 = 64;
 /// Bounds in memory or in a table: lower, and upper in one's complement.
 const LOADED: [u64; 2] = [7, 9];
 
-/// Executes each independent copy of a form once.
+/// Executes each independent copy of a form once, perhaps while the core's other thread executes them too.
 ///
 /// # Errors
-/// Returns the signal of the form, and a failed check if a form of MPX has another effect than its definition.
+/// Returns the signal of the form, `unavailable` if there is no sibling, and a failed check if a form of MPX has another
+/// effect than its definition.
 pub(super) fn execute(
     form: &InstructionForm,
     prepared: &Prepared,
     data: &Data,
     registers: Option<&BoundsRegisters>,
+    load: SiblingLoad,
 ) -> Result<Measurement, Failure> {
+    if load == SiblingLoad::Busy {
+        sibling::check(form)?;
+    }
     let moves_stack = prepared.plan.effects().moves_stack;
     let mut state = prepared.plan.state(form, data, RegisterSet::Whole);
     let breakers = prepared.plan.breakers(&state);
     let padding: &[u8] = if registers.is_some() { &SKIPPED } else { &[] };
-    let copy = |code: &Vec<u8>| [breakers.as_slice(), code.as_slice(), padding].concat();
-    let code: Vec<u8> = prepared.independent.iter().flat_map(copy).collect();
-    data.fill(memory(form));
-    TimingLoop::new(&code, moves_stack)?.run(&mut state, 1).map_err(TimingError::from)?;
+    let copies = |breakers: &[u8]| -> Vec<u8> {
+        let copy = |code: &Vec<u8>| [breakers, code.as_slice(), padding].concat();
+        prepared.independent.iter().flat_map(copy).collect()
+    };
+    let timing_loop = TimingLoop::new(&copies(&breakers), moves_stack)?;
+    let mut run = || {
+        data.fill(memory(form));
+        timing_loop.run(&mut state, 1).map_err(TimingError::from)
+    };
+    // Alone first, so that a fault is that of the form.
+    run()?;
+    if load == SiblingLoad::Busy {
+        // Without breakers, which may set registers to addresses of this thread's memory.
+        let timing_loop = TimingLoop::new(&copies(&[]), moves_stack)?;
+        let _sibling = Sibling::of_form(form, prepared, timing_loop)?;
+        run()?;
+    }
     if let (Some(registers), Some(copy)) = (registers, prepared.independent.first()) {
         BoundsTest { form, copy, data, registers }.verify()?;
     }

@@ -9,7 +9,7 @@ use super::list::InstructionForm;
 use super::plan::memory;
 use super::prepared::Prepared;
 use super::register_set::RegisterSet;
-use super::sibling::Sibling;
+use super::sibling::{self, Sibling};
 use crate::timing::{Body, Data, LoopTimer, State, TimingError, TimingLoop, unroll};
 
 /// Number of copies of a form that takes microseconds.
@@ -33,9 +33,8 @@ impl Measured<'_> {
     /// # Errors
     /// Returns the signal of the form, `unavailable` if there is no sibling, and a failed check if a count is wrong.
     pub(super) fn measure(&self, sibling_busy: bool) -> Result<Measurement, Failure> {
-        if sibling_busy && self.form.reset_inputs {
-            let why = "its registers point to memory of this thread";
-            return Err(Failure::unavailable(why, "measure it with the sibling idle"));
+        if sibling_busy {
+            sibling::check(self.form)?;
         }
         let copies = self.copies()?;
         let state = || self.prepared.plan.state(self.form, self.data, RegisterSet::Whole);
@@ -173,11 +172,7 @@ impl Measured<'_> {
     fn sibling(&self, copies: usize) -> Result<Sibling, Failure> {
         let code = self.independent(copies, &[]);
         let timing_loop = TimingLoop::placed(&code, self.moves_stack(), self.timer.placement)?;
-        let (form, plan) = (self.form.clone(), self.prepared.plan.clone());
-        Sibling::start(timing_loop, move |data| {
-            data.fill(memory(&form));
-            plan.state(&form, data, RegisterSet::Whole)
-        })
+        Sibling::of_form(self.form, self.prepared, timing_loop)
     }
 }
 

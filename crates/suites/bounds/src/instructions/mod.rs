@@ -207,7 +207,7 @@ impl Probe<InstructionParams> for InstructionProbe {
     ) -> Result<Measurement, Failure> {
         // An emulated CPU has no time, but executes.
         let tsc = match context.tsc() {
-            Err(_) if machine::cpu::lacks_time() && params.sibling == SiblingLoad::Idle => None,
+            Err(_) if machine::cpu::lacks_time() => None,
             tsc => Some(tsc?),
         };
         let (form, prepared) = self.forms.find(context, &params.form.form)?;
@@ -215,7 +215,7 @@ impl Probe<InstructionParams> for InstructionProbe {
         // MPX instructions would run as NOP if the registers were off.
         let registers = BoundsRegisters::for_code(&prepared.plan.effects().features, &data)?;
         let Some(tsc) = tsc else {
-            return executed::execute(form, prepared, &data, registers.as_ref());
+            return executed::execute(form, prepared, &data, registers.as_ref(), params.sibling);
         };
         let timer = LoopTimer::new(tsc, &data, context.budget / BODIES, context.seed);
         let counting = self.counting.get_or_insert_with(|| Counting::open().ok()).as_ref();

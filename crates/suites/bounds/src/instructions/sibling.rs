@@ -10,12 +10,16 @@ use lab::sample::Failure;
 use machine::pin;
 use machine::topology::Topology;
 
+use super::list::InstructionForm;
+use super::plan::memory;
+use super::prepared::Prepared;
+use super::register_set::RegisterSet;
 use crate::timing::{Data, State, TimingLoop};
 
 /// Number of loops between checks of the stop flag.
 const LOOPS: u64 = 100;
-/// Time limit for the start.
-const START: Duration = Duration::from_secs(2);
+/// Time limit for the start. A busy host may let an emulated CPU wait.
+const START: Duration = Duration::from_secs(20);
 
 /// Code that runs on another CPU until this value is dropped.
 pub(crate) struct Sibling {
@@ -37,12 +41,40 @@ pub(crate) fn cpu() -> Result<usize, Failure> {
     })
 }
 
+/// Checks that a sibling can execute a form.
+///
+/// # Errors
+/// Returns `unavailable` if it cannot.
+pub(super) fn check(form: &InstructionForm) -> Result<(), Failure> {
+    if form.reset_inputs {
+        let why = "its registers point to memory of this thread";
+        return Err(Failure::unavailable(why, "measure it with the sibling idle"));
+    }
+    Ok(())
+}
+
 impl Sibling {
+    /// Starts copies of a form on this CPU's sibling and waits until they run.
+    ///
+    /// # Errors
+    /// Returns the errors of [`start`](Self::start).
+    pub(super) fn of_form(
+        form: &InstructionForm,
+        prepared: &Prepared,
+        timing_loop: TimingLoop,
+    ) -> Result<Self, Failure> {
+        let (form, plan) = (form.clone(), prepared.plan.clone());
+        Self::start(timing_loop, move |data| {
+            data.fill(memory(&form));
+            plan.state(&form, data, RegisterSet::Whole)
+        })
+    }
+
     /// Starts code on this CPU's sibling and waits until it runs.
     ///
     /// # Errors
     /// Returns `unavailable` if there is no sibling, `failed` if no thread can run on it.
-    pub(crate) fn start(
+    fn start(
         timing_loop: TimingLoop,
         init: impl FnOnce(&Data) -> State + Send + 'static,
     ) -> Result<Self, Failure> {
