@@ -49,29 +49,6 @@ impl std::fmt::Display for ExperimentLevel {
     }
 }
 
-/// Number of levels that a note names.
-const MAX_NAMED: usize = 5;
-
-/// Groups levels by experiment and reason: a note for each, with its reason.
-pub(crate) fn grouped(
-    levels: impl Iterator<Item = (ExperimentLevel, String)>,
-) -> Vec<(String, String)> {
-    let mut groups: BTreeMap<(String, String), Vec<String>> = BTreeMap::new();
-    for (ExperimentLevel { experiment, factor, level }, why) in levels {
-        groups.entry((experiment, why)).or_default().push(format!("{factor}={level}"));
-    }
-    let note = |((experiment, why), levels): ((String, String), Vec<String>)| {
-        let named = levels[..levels.len().min(MAX_NAMED)].join(", ");
-        let what = match levels.len() {
-            1 => named,
-            count @ ..=MAX_NAMED => format!("{count} levels ({named})"),
-            count => format!("{count} levels ({named}, …)"),
-        };
-        (format!("{experiment}: {what}"), why)
-    };
-    groups.into_iter().map(note).collect()
-}
-
 /// The point with a level that differs least from the baseline, and a profile that has it: apart from the level, it needs
 /// as little as possible.
 #[derive(Debug, Clone, PartialEq)]

@@ -37,6 +37,11 @@ pub(crate) const ELSEWHERE: &[(&str, &str, &str, &[&str])] = &[
         &["--where", "allocator=dlmalloc", "--where", "threads=1"],
     ),
     ("stamped", "crossing/stamping", "route=patched", &[]),
+    // Timed by a planted clock.
+    ("nested-clock", "crossing/one-way", "route=guest", &[]),
+    ("stamped-clock", "crossing/one-way", "route=patched", &[]),
+    ("nested-clock", "crossing/one-way-clock", "route=guest", &[]),
+    ("stamped-clock", "crossing/one-way-clock", "route=patched", &[]),
     // A reported access takes tens of microseconds there.
     ("mpx", "bounds/races", "implementation=mpx", &["--where", "accesses=100000"]),
     ("mpx", "bounds/checks", "checked_by=mpx", &[]),
@@ -79,34 +84,53 @@ const fn in_guest(
     Absence { guest: Some(guest), ..absent(experiment, level, why) }
 }
 
+/// Enclaves of an optional feature of the build.
+pub(crate) const WASM: Absence =
+    absent("enclave/", "kind=wasm", "this build of tollgate has no WebAssembly");
+
 /// Reasons for which machines lack levels, the reasons that a guest removes first. Any other reason is a defect.
 pub(crate) const ABSENT: &[Absence] = &[
     in_guest("nested", "enclave/", "kind=kvm", "/dev/kvm"),
     in_guest("nested", "enclave/", "kind=kvm", "guest's kernel"),
-    in_guest("nested", "crossing/", "", "/dev/kvm"),
-    in_guest("nested", "crossing/", "", "guest's kernel"),
-    in_guest("stamped", "crossing/", "", "running kernel does not stamp crossings"),
+    // They measure nothing but times, which are those of a planted clock in these guests. A virtual machine inside of one has
+    // no planted clock.
+    in_guest("nested", "crossing/one-way", "route=patched-vm", "/dev/kvm"),
+    in_guest("nested", "crossing/one-way", "route=patched-vm", "guest's kernel"),
+    absent("crossing/one-way", "route=patched-vm", "this CPU is emulated"),
+    in_guest("nested-clock", "crossing/one-way", "", "/dev/kvm"),
+    in_guest("nested-clock", "crossing/one-way", "", "guest's kernel"),
+    in_guest("stamped-clock", "crossing/one-way", "", "running kernel does not stamp crossings"),
+    in_guest("nested", "crossing/stamping", "", "/dev/kvm"),
+    in_guest("nested", "crossing/stamping", "", "guest's kernel"),
+    in_guest("stamped", "crossing/stamping", "", "running kernel does not stamp crossings"),
     in_guest("mpx", "bounds/", "", "not in CPUID or not in XCR0"),
     in_guest("mpx", "bounds/", "form=", "this CPU has no MPX (CPUID)"),
+    // QEMU's emulator has these, of AMD, of Intel and of recent CPUs.
+    in_guest("plain", "bounds/instructions", "form=", "this CPU has no PKU (CPUID)"),
+    in_guest("plain", "bounds/instructions", "form=", "this CPU has no SSE4A (CPUID)"),
+    in_guest("plain", "bounds/instructions", "form=", "this CPU has no VAES (CPUID)"),
+    in_guest("siblings", "bounds/instructions", "sibling=busy", "no sibling"),
     in_guest("smp", "stream/", "", "are allowed (measure on a machine with more cores)"),
-    // They measure nothing but times, at every level.
-    absent("crossing/one-way", "", "this CPU is emulated"),
     absent("bounds/sharing", "form=bnd", "this CPU is emulated"),
     absent("crossing/one-way", "kind=invalid-opcode", "KVM intercepts invalid opcodes"),
     absent("crossing/one-way", "route=bare-metal", "on bare metal the guest runs without Linux"),
     absent("crossing/", "load=other-core", "the core clock by only"),
+    // The guest with a planted clock has one CPU.
+    absent("crossing/one-way-clock", "load=other-core", "no other CPU for the load"),
     absent("crossing/", "load=slow-clock", "does not control the core clock"),
     absent("enclave/", "kind=sgx", "has no SGX"),
     // Built and tested by `scripts/test --full` in a separate step.
-    absent("enclave/", "kind=wasm", "this build of tollgate has no WebAssembly"),
+    WASM,
     absent("bounds/", "mechanism=", "Linux does not manage tables of bounds"),
+    // What an emulator makes of compiled programs says nothing about MPX.
+    absent("bounds/", "mechanism=gcc-mpx", "QEMU decodes MPX instructions"),
     absent("bounds/", "mechanism=", "/proc/cpuinfo has no flag lam"),
     absent("bounds/", "mechanism=icc", "icc is not installed"),
     absent("bounds/", "mechanism=gcc-mpx", "gcc-mpx is not installed"),
+    absent("bounds/", "mechanism=rust-asan", "rustc-nightly is not installed"),
     absent("bounds/", "counted=instructions", "instructions cannot be counted"),
     absent("bounds/instructions", "form=", "(CPUID)"),
     absent("bounds/instructions", "form=", "no shadow stack"),
-    absent("bounds/instructions", "sibling=busy", "no sibling"),
     absent("bounds/sharing", "form=", "(CPUID)"),
     absent("bounds/sharing", "form=", "no shadow stack"),
     absent("bounds/sharing", "form=", "to be balanced by a blocker"),
@@ -118,6 +142,16 @@ pub(crate) const ABSENT: &[Absence] = &[
 
 /// Reasons for which machines lack levels if tests may not change settings.
 pub(crate) const WITHOUT_SETTINGS: &[Absence] = &[absent("crossing/", "", "was not allowed")];
+/// Reasons for which machines lack levels for users without the capabilities of an administrator.
+pub(crate) const WITHOUT_RIGHTS: &[Absence] = &[
+    absent("stream/kernel-", "", "network namespaces need rights"),
+    // The test makes them in namespaces.
+    absent("stream/two-host-", "", "no network interface is named"),
+    absent("crossing/tracepoint", "", "mounting it needs CAP_SYS_ADMIN"),
+    absent("crossing/tracepoint", "", "need CAP_BPF and CAP_PERFMON"),
+    absent("crossing/tracepoint", "", "Permission denied"),
+    absent("crossing/tracepoint", "", "Operation not permitted"),
+];
 /// Reasons for which machines lack levels without free pages of 2 MiB.
 pub(crate) const WITHOUT_HUGE_PAGES: &[Absence] = &[absent("stream/", "", "huge pages of 2 MiB")];
 
@@ -125,11 +159,16 @@ pub(crate) const WITHOUT_HUGE_PAGES: &[Absence] = &[absent("stream/", "", "huge 
 pub(crate) const FAILS: (&str, &str, &str) =
     ("enclave/heap-sizes", "heap=256", "the heap is too small");
 
-/// Experiments of which a machine may measure no level: they time what ring 0 stamps, for which an emulated CPU has no time.
-pub(crate) const WITHOUT_A_LEVEL: [&str; 2] = ["crossing/one-way", "crossing/one-way-clock"];
-
-/// Hardware and programs that no experiment runs, with the reasons.
-pub(crate) const NEVER: [(&str, &str); 1] = [(
-    "stream: a real NIC",
-    "the NIC is a program on a separate core; docs/stream.md states what that shows of hardware",
-)];
+/// Hardware that no test drives, and levels that other tests measure, with the reasons.
+pub(crate) const NEVER: [(&str, &str); 2] = [
+    (
+        "stream: a real NIC",
+        "stream/two-host-rate and stream/two-host-rtt can drive one through Linux (docs/interfaces.md); the test gives \
+         them a veth pair. The NIC of the other experiments is a program on a separate core; docs/stream.md states what \
+         that shows of hardware",
+    ),
+    (
+        "planted: the levels of its experiments",
+        "they test the lab and measure no boundary: tests/planted.rs runs them",
+    ),
+];
