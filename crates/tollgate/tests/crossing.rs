@@ -146,20 +146,10 @@ fn the_guest_boots_alone_and_its_output_is_imported() {
 
 /// Writes a CD on which GRUB boots the guest as docs/crossing.md describes.
 fn grub_cd(bench: &Bench, crossings: &str) -> PathBuf {
-    let folder = bench.path().join("cd/boot/grub");
-    std::fs::create_dir_all(&folder).unwrap();
-    let image = bench.path().join("cd/boot/guest.img").display().to_string();
-    bench.ok(&["crossing", "guest", "--write", &image, "--rounds", "2", "--crossings", crossings]);
-    let menu = "set timeout=0\nmenuentry guest {\n  multiboot /boot/guest.img\n}\n";
-    std::fs::write(folder.join("grub.cfg"), menu).unwrap();
-    let (cd, content) = (bench.path().join("guest.iso"), bench.path().join("cd"));
-    let mut command = Command::new("grub-mkrescue");
-    let made = command.arg("-o").arg(&cd).arg(content).output();
-    let made = made.unwrap_or_else(|why| {
-        panic!("grub-mkrescue: {why}; apt-get install grub-pc-bin xorriso mtools")
-    });
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-    cd
+    let image = bench.path().join("guest.img");
+    let to = image.display().to_string();
+    bench.ok(&["crossing", "guest", "--write", &to, "--rounds", "2", "--crossings", crossings]);
+    harness::grub::cd(bench, ("guest.img", &image), "multiboot /boot/guest.img")
 }
 
 /// Boots the micro-guest through GRUB and checks that each of its crossings is stamped, and that its times are refused.

@@ -3,6 +3,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part")]
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
+pub mod grub;
 pub mod namespace;
 
 use std::collections::BTreeMap;
