@@ -1,6 +1,8 @@
 //! Metadata of a bundle: RO-Crate 1.1 with the provenance of the Process Run Crate profile.
 
 use lab::journal::{CODE, RECORD, Run, SAMPLES};
+use lab::run::is_lab_experiment;
+use lab::sample::Sample;
 use machine::environment::Environment;
 use serde_json::{Value, json};
 
@@ -144,9 +146,8 @@ impl Crate<'_> {
 
     /// Returns the end of the last sample, which does not depend on when the bundle is written; without samples, the start.
     fn end(&self) -> String {
-        let ends = self.run.samples.iter().map(|sample| sample.at + sample.seconds);
-        let last =
-            ends.reduce(f64::max).and_then(|end| jiff::Timestamp::from_second(end as i64).ok());
+        let last = self.run.samples.iter().map(end_of).reduce(f64::max);
+        let last = last.and_then(|end| jiff::Timestamp::from_second(end as i64).ok());
         let start = || self.run.record.start.clone();
         last.map_or_else(start, |end| end.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
     }
@@ -183,6 +184,11 @@ impl Crate<'_> {
         };
         json!({ "@id": id, "@type": "CreativeWork", "name": name, "description": about })
     }
+}
+
+/// Returns when a sample ended, in seconds after the epoch. The lab records its overhead at the end of a session.
+fn end_of(sample: &Sample) -> f64 {
+    if is_lab_experiment(&sample.experiment) { sample.at } else { sample.at + sample.seconds }
 }
 
 fn program(id: &str, name: &str, version: &str, hash: Option<&str>) -> Value {

@@ -180,6 +180,28 @@ fn commands_read_a_bundle_as_its_folder() {
     );
 }
 
+/// The lab's sample of its own overhead is written at the end of a session and lasts as long.
+#[test]
+fn the_measurement_ends_with_the_session() {
+    let bench = measured();
+    bench.ok(&["bundle"]);
+    let entries = read(&bench.path().join("bundle.zip"));
+    let text = |name: &str| String::from_utf8(entries[name].clone()).unwrap();
+    let session: Value =
+        serde_json::from_str(text("samples.jsonl").lines().last().unwrap()).unwrap();
+    assert_eq!(session["experiment"], "lab/session");
+    let at = format!("@{}", session["at"].as_f64().unwrap() as i64);
+    let date =
+        Command::new("date").args(["-u", "-d", &at, "+%Y-%m-%dT%H:%M:%SZ"]).output().unwrap();
+    let end = String::from_utf8(date.stdout).unwrap();
+    let metadata: Value = serde_json::from_str(&text("ro-crate-metadata.json")).unwrap();
+    for (id, field) in [("#measurement", "endTime"), ("./", "datePublished")] {
+        let graph = metadata["@graph"].as_array().unwrap().iter();
+        let entity = graph.clone().find(|entity| entity["@id"] == id).unwrap();
+        assert_eq!(entity[field], end.trim(), "{id}");
+    }
+}
+
 /// The library of the RO-Crate community reads the metadata.
 #[test]
 fn a_bundle_is_an_ro_crate() {
