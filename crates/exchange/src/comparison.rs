@@ -171,8 +171,8 @@ fn instructions(
                     .push(format!("the source states several values; the {kept} counts{of}"));
             }
             if compared.agreement == Some(Agreement::Differs) {
-                let (format, registers) = (import.source.format, form.registers);
-                let difference = Difference { format, metric, level, registers, is_other_cpu };
+                let format = import.source.format;
+                let difference = Difference { format, metric, level, form, is_other_cpu };
                 compared.reason = reasons.of(&difference).map(String::from);
             }
             count.add(compared.agreement, compared.reason.is_some());

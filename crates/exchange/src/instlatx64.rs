@@ -1,4 +1,5 @@
-//! Dumps of InstLatX64, which AIDA64 writes: one line per instruction.
+//! Dumps of InstLatX64, which AIDA64 writes: one line per instruction. Some have AIDA64's own layout: `Inst` before the number
+//! of an instruction, and a head of fields such as `CPUID Revision : 00A10F11h`.
 
 use crate::error::ExchangeError;
 use crate::form::FormKey;
@@ -60,18 +61,25 @@ pub(crate) fn import(input: &Input) -> Result<Import, ExchangeError> {
     Ok(Import::of_forms(source, forms, cpu))
 }
 
+/// Returns the value of a field of the head, e.g. of `CPUID Revision    : 00A10F11h`.
+fn field<'a>(input: &'a Input, name: &str) -> Option<&'a str> {
+    let named = |line: &'a str| {
+        let (start, value) = line.split_once(':')?;
+        (start.trim() == name).then(|| value.trim())
+    };
+    input.lines().find_map(|(_, line)| named(line))
+}
+
 /// Adds what the head of the dump states.
 fn describe(source: &mut Source, input: &Input) {
-    let after = |start: &str| {
-        let line = input.lines().find_map(|(_, line)| line.strip_prefix(start));
-        line.map_or("", str::trim)
-    };
     let build = input.lines().find_map(|(_, line)| line.split_once(".dll build:"));
-    source.condition("build", build.map_or("", |(_, build)| build.trim()));
+    let build = build.map(|(_, build)| build.trim()).or_else(|| field(input, "BenchDLL Version"));
+    source.condition("build", build.unwrap_or_default());
     let quoted = |text: &str| text.split('"').nth(1).map(|cpu| cpu.trim().to_owned());
     let first = |start: &str| input.lines().find(|(_, line)| line.starts_with(start));
     let named = ["CPU#000 Type:", "CPU#00 Type:", "CPU#00 Family:"];
     let cpu = named.iter().find_map(|start| quoted(first(start)?.1));
+    let cpu = cpu.or_else(|| field(input, "CPUID CPU Name").map(str::to_owned));
     source.condition("CPU", cpu.unwrap_or_default());
     if let Some(signature) = signature(input) {
         let CpuSignature { family, model, stepping } = signature;
@@ -82,7 +90,14 @@ fn describe(source: &mut Source, input: &Input) {
     }
     let frequency = input.lines().find_map(|(_, line)| line.split_once("Freq: "));
     let frequency = frequency.and_then(|(_, rest)| rest.split_whitespace().next());
-    source.condition("frequency", frequency.unwrap_or(after("CPU#00 Frequency:")));
+    let frequency = frequency.or_else(|| field(input, "CPU#00 Frequency"));
+    let frequency = frequency.or_else(|| clock(field(input, "CPU Type")?));
+    source.condition("frequency", frequency.unwrap_or_default());
+}
+
+/// Returns the clock in the type of a CPU, e.g. of `2x 96-Core , 2372 MHz (23.75 x 100)`.
+fn clock(cpu: &str) -> Option<&str> {
+    cpu.split([',', '(']).map(str::trim).find(|part| part.ends_with(" MHz"))
 }
 
 /// Family, model and stepping of a CPU, as the kernel shows them.
@@ -93,9 +108,11 @@ struct CpuSignature {
     stepping: u32,
 }
 
-/// Returns the signature of the first CPU, from leaf 1 of CPUID: `CoreType:0x200506e3` has its lower 28 bits.
+/// Returns the signature of the first CPU, from leaf 1 of CPUID: `CoreType:0x200506e3` has its lower 28 bits,
+/// `CPUID Revision : 00A10F11h` all.
 fn signature(input: &Input) -> Option<CpuSignature> {
-    let (_, rest) = input.text.split_once("CoreType:0x")?;
+    let core_type = input.text.split_once("CoreType:0x").map(|(_, rest)| rest);
+    let rest = core_type.or_else(|| field(input, "CPUID Revision"))?;
     let digits = rest.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(rest.len());
     let eax = u32::from_str_radix(rest.get(..digits)?, 16).ok()?;
     let field = |shift: u32, bits: u32| (eax >> shift) & ((1 << bits) - 1);
@@ -106,9 +123,11 @@ fn signature(input: &Input) -> Option<CpuSignature> {
     Some(CpuSignature { family, model, stepping: field(0, 4) })
 }
 
-/// Parses `  71 AMD64 :ADD r64, r64    L:   0.33ns=  1.0c  T:   0.11ns=  0.33c`.
+/// Parses `  71 AMD64 :ADD r64, r64    L:   0.33ns=  1.0c  T:   0.11ns=  0.33c`, also with `Inst` before the number.
 fn parse_line(line: &str) -> Option<DumpLine<'_>> {
-    let (number, rest) = line.trim_start().split_once(' ')?;
+    let line = line.trim_start();
+    let line = line.strip_prefix("Inst").unwrap_or(line).trim_start();
+    let (number, rest) = line.split_once(' ')?;
     number.parse::<u32>().ok()?;
     let (set, rest) = rest.split_once(':')?;
     let (rest, throughput) = rest.rsplit_once(" T:")?;
@@ -180,6 +199,22 @@ mod tests {
         " 509 X86                 :REPE CMPSB           BW in L1D: 3.37 B/c  13079MiB/s\n",
     );
 
+    /// A dump in AIDA64's own layout, with invented values.
+    const FIELDS: &str = concat!(
+        "------[ Versions ]------\n\n",
+        "Program Version : AIDA64 Engineer v6.80.6200\n",
+        "BenchDLL Version: 4.6.873.8-x64\n\n",
+        "------[ CPU Info ]------\n\n",
+        "CPU Type          : 2x 96-Core , 2400 MHz (24 x 100)\n",
+        "Instruction Set   : x86, x86-64, MMX, SSE\n",
+        "CPUID CPU Name    : Example 9000 96-Core Processor\n",
+        "CPUID Revision    : 00A10F11h\n\n",
+        "Inst    0 X86             : NOP                  L: [no true dep.]    T:   0.00ns=   0.01c\n",
+        "Inst   73 AMD64           : ADD r64, r64         L:   0.42ns=   1.0c  T:   0.11ns=   0.25c\n",
+        "Inst 4247 AVX512VL_VPOPCNTDQ: VPOPCNTD xmm, xmm  L:   0.83ns=   2.0c  T:   0.21ns=   0.51c\n",
+        "Dump took 22 minutes, 6 sec\n",
+    );
+
     fn read(text: &str) -> Result<Import, String> {
         import(&Input::of("dump.txt".into(), text.as_bytes())).map_err(|why| why.to_string())
     }
@@ -229,6 +264,30 @@ mod tests {
     }
 
     #[test]
+    fn dumps_with_fields_are_read() {
+        let read = read(FIELDS).unwrap();
+        let forms: Vec<(&str, Option<f64>)> = read
+            .forms
+            .iter()
+            .map(|it| (it.key.as_str(), it.throughput.map(|stated| stated.value)))
+            .collect();
+        assert_eq!(
+            forms,
+            [("NOP", Some(0.01)), ("ADD R64,R64", Some(0.25)), ("VPOPCNTD XMM,XMM", Some(0.51))]
+        );
+        assert!(read.forms[2].has_long_encoding);
+        assert!(matches!(read.cpu, ForeignCpu::Model(25, 17)));
+        let conditions = &read.source.conditions;
+        let condition =
+            |name: &str| conditions.iter().find(|it| it.name == name).map(|it| it.value.as_str());
+        assert_eq!(condition("CPU"), Some("Example 9000 96-Core Processor"));
+        assert_eq!(condition("CPU signature"), Some("family 25, model 17, stepping 1"));
+        assert_eq!(condition("frequency"), Some("2400 MHz"));
+        assert_eq!(condition("build"), Some("4.6.873.8-x64"));
+        assert!(condition("cycle").unwrap().starts_with("a core cycle"));
+    }
+
+    #[test]
     fn other_files_are_refused() {
         assert!(read("hello\n").unwrap_err().contains("no instructions of InstLatX64"));
     }
@@ -236,8 +295,8 @@ mod tests {
     proptest! {
         #[test]
         fn no_text_panics(text in ".{0,200}", cut in 0usize..1500) {
-            let mixed = DUMP.chars().take(cut).collect::<String>() + &text;
-            for text in [text, mixed] {
+            let cut_off = |dump: &str| dump.chars().take(cut).collect::<String>() + &text;
+            for text in [text.clone(), cut_off(DUMP), cut_off(FIELDS)] {
                 if let Err(error) = read(&text) {
                     prop_assert!(!error.contains('\n'));
                 }

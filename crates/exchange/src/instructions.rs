@@ -63,6 +63,16 @@ pub(crate) struct Latencies {
     pub(crate) memory: Option<Stated>,
 }
 
+impl ForeignForm {
+    /// Returns whether the source states the same number of cycles for latency and throughput, as of copies that depend on
+    /// each other.
+    fn is_chained(&self) -> bool {
+        let cycles = |stated: Option<Stated>| stated.map(|it| it.value);
+        let latency = cycles(self.latencies.register);
+        latency.is_some() && latency == cycles(self.throughput)
+    }
+}
+
 impl Latencies {
     /// Returns the latency of the dependency of our chain.
     pub(crate) fn of_chain(&self, chain: &str) -> Option<Stated> {
@@ -143,6 +153,9 @@ struct Reason {
     /// Whether it applies only if the run's CPU is of another model.
     #[serde(default)]
     other_cpu: bool,
+    /// Whether it applies only if the source states the same number of cycles for latency and throughput.
+    #[serde(default)]
+    as_latency: bool,
     because: String,
 }
 
@@ -151,7 +164,8 @@ pub(crate) struct Difference<'a> {
     pub(crate) format: Format,
     pub(crate) metric: &'a str,
     pub(crate) level: &'a str,
-    pub(crate) registers: Registers,
+    /// What the source states.
+    pub(crate) form: &'a ForeignForm,
     pub(crate) is_other_cpu: bool,
 }
 
@@ -173,8 +187,9 @@ impl Reasons {
             is(&reason.format, difference.format.name())
                 && is(&reason.metric, difference.metric)
                 && reason.forms.iter().any(|pattern| matches(pattern, difference.level))
-                && (!reason.same_registers || difference.registers != Registers::Distinct)
+                && (!reason.same_registers || difference.form.registers != Registers::Distinct)
                 && (!reason.other_cpu || difference.is_other_cpu)
+                && (!reason.as_latency || difference.form.is_chained())
         };
         self.reason.iter().find(applies).map(|reason| reason.because.as_str())
     }
@@ -276,13 +291,21 @@ mod tests {
             assert!(reason.metric.as_deref().is_none_or(|metric| METRICS.contains(&metric)));
             assert!(!reason.forms.is_empty() && !reason.because.is_empty());
         }
-        let of = |level, registers| {
-            let format = Format::Instlatx64;
-            let metric = "latency";
-            reasons.of(&Difference { format, metric, level, registers, is_other_cpu: false })
+        let of = |metric, level, registers, throughput| {
+            let (format, is_other_cpu) = (Format::Instlatx64, false);
+            let form = &form(level, registers, 1.0, throughput);
+            reasons.of(&Difference { format, metric, level, form, is_other_cpu })
         };
-        assert!(of("xor R64 R64", Registers::Unnamed).unwrap().contains("zero"));
-        assert_eq!(of("xor R64 R64", Registers::Distinct), None);
+        use Registers::{Distinct, Unnamed};
+        assert!(of("latency", "xor R64 R64", Unnamed, 0.25).unwrap().contains("zero"));
+        assert_eq!(of("latency", "xor R64 R64", Distinct, 1.0), None);
+        // Copies that depend on each other take as long as their latency.
+        for level in ["sub R64 R64", "and R32 R32", "or R64 R64", "xor R64 R64"] {
+            let reason = of("throughput", level, Distinct, 1.0).unwrap();
+            assert!(reason.contains("one register"), "{reason}");
+            assert_eq!(of("throughput", level, Distinct, 0.5), None);
+        }
+        assert_eq!(of("throughput", "and R64 M64", Distinct, 1.0), None);
     }
 
     proptest! {
