@@ -1,6 +1,6 @@
 """Reads a table in uops.info's format into a machine model of OSACA, by OSACA's own classes, and lets that model look up
 instructions which OSACA's parser reads. OSACA's importer for this format is not part of its package; this does what that
-script does with operands and latencies."""
+script does with operands, latencies and ports. It skips instructions without ports; here only their operands are read."""
 
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -32,7 +32,18 @@ def operand(element):
     return RegisterOperand(name="gpr")
 
 
-forms = 0
+def pressure(measured):
+    """Returns the occupation of the ports as the importer does, which evaluates each of these attributes."""
+    if float(measured.attrib["TP_ports"]) > min(float(measured.attrib["TP_loop"]), float(measured.attrib["TP_unrolled"])):
+        raise ValueError(f"the ports permit less than was measured: {measured.attrib}")
+    occupation = [part.split("*") for part in measured.attrib["ports"].split("+")]
+    occupation = [[int(cycles), ports.lstrip("p")] for cycles, ports in occupation]
+    for port in "".join(ports for _, ports in occupation):
+        model.add_port(port)
+    return occupation
+
+
+forms = with_ports = 0
 for instruction in ElementTree.parse(path).iterfind(".//instruction"):
     measured = instruction.find(f'architecture[@name="{architecture}"]/measurement')
     mnemonic = instruction.attrib["asm"]
@@ -44,14 +55,19 @@ for instruction in ElementTree.parse(path).iterfind(".//instruction"):
     # In AT&T syntax the destination is last.
     operands.reverse()
     cycles = [int(one.get("cycles") or one.get("max_cycles")) for one in measured.iterfind("latency") if one.get("cycles") or one.get("max_cycles")]
-    throughput = float(measured.attrib["TP"])
-    model.set_instruction(mnemonic, operands, cycles[0] if cycles else None, None, throughput, int(measured.get("uops", 0)) or None)
+    throughput, ports = float(measured.attrib["TP"]), None
+    if "ports" in measured.attrib:
+        throughput, ports = float(measured.attrib["TP_ports"]), pressure(measured)
+        with_ports += 1
+    model.set_instruction(mnemonic, operands, cycles[0] if cycles else None, ports, throughput, int(measured.get("uops", 0)) or None)
     forms += 1
 
 print("forms", forms)
+print("with-ports", with_ports)
 for line in ["imulq %rax, %rbx", "vaddpd %ymm1, %ymm2, %ymm3"]:
     form = parser.parse_line(line)
     mnemonic = form.mnemonic.upper()
     found = model.get_instruction(mnemonic, form.operands) or model.get_instruction(mnemonic[:-1], form.operands)
     assert found is not None, line
     print(form.mnemonic, found.latency)
+    print(f"{form.mnemonic}-ports", found.port_pressure)

@@ -43,6 +43,7 @@ struct Form<'a> {
     latency: Option<LatencyElement>,
     throughput: f64,
     uops: Option<u64>,
+    /// Ports of a single micro-operation, one character each, e.g. `0156`.
     ports: Option<String>,
 }
 
@@ -153,7 +154,7 @@ fn port_values(run: &Run, ours: &mut OurValues<'_>) -> BTreeMap<String, BTreeMap
     all
 }
 
-/// Returns the ports of an instruction with one micro-operation, e.g. `1*p0156`. Of others the counts per port do not tell
+/// Returns the ports of an instruction with one micro-operation, e.g. `0156`. Of others the counts per port do not tell
 /// which ports each micro-operation may use.
 fn port_usage(
     uops: f64,
@@ -171,7 +172,7 @@ fn port_usage(
     let mut names: Vec<char> = used.iter().flat_map(|(port, _)| port.chars()).collect();
     names.sort_unstable();
     let is_complete = !names.is_empty() && (sum - 1.0).abs() <= ALL_SHARES;
-    is_complete.then(|| format!("1*p{}", names.into_iter().collect::<String>()))
+    is_complete.then(|| names.into_iter().collect())
 }
 
 /// Attributes the latency of a chain to operands; adds an operand that the form does not name, if it is one of the chain.
@@ -292,14 +293,17 @@ impl Form<'_> {
 
     fn measurement(&self) -> BytesStart<'static> {
         let mut element = BytesStart::new("measurement");
-        // The copies are unrolled within a loop. `TP` is the name in older files.
+        // The copies are unrolled within a loop, whose own time is subtracted, so both ways to measure have one value. `TP` is
+        // the name in older files.
         let throughput = format!("{:.2}", self.throughput);
-        for name in ["TP", "TP_loop"] {
+        for name in ["TP", "TP_loop", "TP_unrolled"] {
             element.push_attribute((name, throughput.as_str()));
         }
         if let Some(ports) = &self.ports {
-            element.push_attribute(("TP_ports", throughput.as_str()));
-            element.push_attribute(("ports", ports.as_str()));
+            // The throughput that these ports permit.
+            let permitted = 1.0 / ports.chars().count().max(1) as f64;
+            element.push_attribute(("TP_ports", format!("{permitted:.2}").as_str()));
+            element.push_attribute(("ports", format!("1*p{ports}").as_str()));
         }
         if let Some(uops) = self.uops {
             element.push_attribute(("uops", uops.to_string().as_str()));
@@ -390,8 +394,8 @@ mod tests {
             port_usage(uops, throughput, "add R64 R64", &ports(shares))
         };
         let quarter = [("0", 1.0), ("1", 1.0), ("5", 1.0), ("6", 1.0), ("23", 0.0)];
-        assert_eq!(usage(1.01, 0.25, &quarter).as_deref(), Some("1*p0156"));
-        assert_eq!(usage(1.0, 0.5, &[("23A", 2.0), ("0", 0.0)]).as_deref(), Some("1*p23A"));
+        assert_eq!(usage(1.01, 0.25, &quarter).as_deref(), Some("0156"));
+        assert_eq!(usage(1.0, 0.5, &[("23A", 2.0), ("0", 0.0)]).as_deref(), Some("23A"));
         // Two micro-operations, and shares that do not add up.
         assert_eq!(usage(2.0, 1.0, &[("0", 1.0), ("1", 1.0)]), None);
         assert_eq!(usage(1.0, 1.0, &[("0", 0.5)]), None);
@@ -412,11 +416,17 @@ mod tests {
                     latency: None,
                     throughput: 1.25,
                     uops: Some(2),
-                    ports: Some("1*p0".into()),
+                    ports: Some("015".into()),
                 })
                 .collect();
         let text = document(&forms, "A<B", "2026-01-01", "a -- b <c> & d").unwrap();
         assert!(text.contains("<!--a - - b <c> & d-->"), "{text}");
+        assert!(
+            text.contains(
+                r#"TP="1.25" TP_loop="1.25" TP_unrolled="1.25" TP_ports="0.33" ports="1*p015""#
+            ),
+            "{text}"
+        );
         let table = super::super::read::read(text.as_bytes(), "x.xml", "A<B").unwrap();
         let keys: Vec<&FormKey> = table.forms.iter().map(|form| &form.key).collect();
         assert_eq!(keys, forms.iter().map(|form| &form.key).collect::<Vec<_>>());
