@@ -19,6 +19,8 @@ const MAX_LEVELS: usize = 6;
 const MAX_POINTS: usize = 4;
 /// Coverage below which an interval is named. That of 6 rounds covers 96.9%, and of more the 95% that are wanted.
 const LOW_COVERAGE: f64 = 0.945;
+/// Smallest change of a median by void samples that is stated, as a share.
+const SMALLEST_CHANGE: f64 = 0.001;
 
 /// Notes on the tables of one experiment.
 #[derive(Debug, Default)]
@@ -78,6 +80,17 @@ impl Mark {
             Self::Pending => "not measured yet: run again to resume",
         }
     }
+
+    /// Returns the meaning for a reader who has no command line.
+    fn meaning_on_page(self) -> &'static str {
+        match self {
+            Self::OtherMetrics => {
+                "measured, but without a value of this metric: the samples have others"
+            }
+            Self::Pending => "not measured in this run",
+            other => other.meaning(),
+        }
+    }
 }
 
 impl Notes {
@@ -103,18 +116,23 @@ impl Notes {
         signs.join(" ")
     }
 
-    /// Returns the meaning of each mark and each cause of failure, one line each.
+    /// Returns the meaning of each mark and each cause of failure for readers who have no command line, one line each.
     pub(crate) fn lines(&self) -> Vec<String> {
-        self.emphasised().map(|(line, _)| line).collect()
+        self.emphasised(Mark::meaning_on_page).map(|(line, _)| line).collect()
     }
 
     /// Renders the notes.
     pub(crate) fn text(&self, page: Page) -> String {
-        self.emphasised().map(|(line, emphasis)| page.paragraph(&line, 2, emphasis)).collect()
+        let lines = self.emphasised(Mark::meaning);
+        lines.map(|(line, emphasis)| page.paragraph(&line, 2, emphasis)).collect()
     }
 
-    fn emphasised(&self) -> impl Iterator<Item = (String, Emphasis)> {
-        let mark = |mark: &Mark| (format!("{} {}", mark.sign(), mark.meaning()), Emphasis::Faint);
+    fn emphasised(
+        &self,
+        meaning: fn(Mark) -> &'static str,
+    ) -> impl Iterator<Item = (String, Emphasis)> {
+        let mark =
+            move |mark: &Mark| (format!("{} {}", mark.sign(), meaning(*mark)), Emphasis::Faint);
         let cause = |(index, (kind, cause)): (usize, &(FailureKind, String))| {
             let emphasis = if kind.is_fault() { Emphasis::Bad } else { Emphasis::Doubtful };
             (format!("{} {cause}", superscript(index + 1)), emphasis)
@@ -143,8 +161,9 @@ pub(crate) fn remarks(rows: &[&Row], baseline: &Point, unit: &str) -> Vec<String
             Some((with / without - 1.0).abs()).filter(|change| change.is_finite())
         };
         let largest = rows.iter().filter_map(change).reduce(f64::max);
-        let change = largest.map_or(String::new(), |change| {
-            format!("; with void samples, medians change by up to {:.1}%", change * 100.0)
+        let change = largest.map_or(String::new(), |change| match change < SMALLEST_CHANGE {
+            true => "; with void samples, medians change by less than 0.1%".into(),
+            false => format!("; with void samples, medians change by up to {:.1}%", change * 100.0),
         });
         lines.push(format!("void: {samples} ({}); {repeated}{change}", causes.join("; ")));
     }
@@ -328,4 +347,24 @@ fn superscript(number: usize) -> String {
     const DIGITS: [char; 10] = ['⁰', '¹', '²', '³', '⁴', '⁵', '⁶', '⁷', '⁸', '⁹'];
     let digit = |c: char| c.to_digit(10).map(|d| DIGITS[d as usize]);
     number.to_string().chars().filter_map(digit).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_on_a_page_need_no_command_line() {
+        let mut notes = Notes::default();
+        for mark in [Mark::Best, Mark::OtherMetrics, Mark::Pending] {
+            notes.mark(mark);
+        }
+        let lines = notes.lines();
+        assert_eq!(lines.len(), 3);
+        assert!(
+            lines.iter().all(|line| !line.contains("--") && !line.contains("run again")),
+            "{lines:?}"
+        );
+        assert!(notes.text(Page::default()).contains("--metric"));
+    }
 }

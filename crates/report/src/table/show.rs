@@ -484,9 +484,9 @@ fn time_covered(rows: &[&Row]) -> String {
 /// Describes the noise floors, which twins measure.
 pub(crate) fn noise_floor(floors: &Floors) -> String {
     let share = |noise: &NoiseFloor| format::half_width(noise.floor.exp_m1());
-    match floors.span() {
+    match floors.span().map(|(low, high)| (share(low), share(high))) {
         None => "no noise floor".into(),
-        Some((low, high)) if low == high => format!("noise floor {} (twins)", share(high)),
-        Some((low, high)) => format!("noise floors {} to {} (twins)", share(low), share(high)),
+        Some((low, high)) if low == high => format!("noise floor {high} (twins)"),
+        Some((low, high)) => format!("noise floors {low} to {high} (twins)"),
     }
 }
