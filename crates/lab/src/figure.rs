@@ -2,6 +2,8 @@
 
 mod published;
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 
 pub use published::PublishedValue;
@@ -9,7 +11,7 @@ pub use published::PublishedValue;
 use crate::claim::Claim;
 use crate::data::is_plain_name;
 use crate::experiment::Experiment;
-use crate::metric::{Metric, MetricRecord};
+use crate::metric::{Metric, MetricLabel, MetricRecord};
 use crate::point::{Filter, Level};
 use crate::subject::Subject;
 use crate::suite::Suite;
@@ -64,6 +66,9 @@ pub struct Figure {
     /// Unit of the factor along x; empty if it has none. Known once the figure is resolved.
     #[serde(skip)]
     pub x_unit: &'static str,
+    /// Labels of metrics, by experiment and metric. Known once the figure is resolved.
+    #[serde(skip)]
+    pub labels: BTreeMap<(String, String), MetricLabel>,
     /// Published values of its points; see [`Figure::add_published`].
     #[serde(skip)]
     pub published: Vec<PublishedValue>,
@@ -181,8 +186,50 @@ impl Figure {
             groups: Vec::new(),
             side_panels: Vec::new(),
             x_unit: "",
+            labels: BTreeMap::new(),
             published: Vec::new(),
         }
+    }
+
+    /// Returns the label of a metric of its experiment.
+    pub fn label(&self, metric: &str) -> MetricLabel {
+        let known = self.labels.get(&(self.experiment.clone(), metric.to_owned()));
+        known.cloned().unwrap_or_else(|| MetricLabel::of_name(metric))
+    }
+
+    /// Returns the label of an axis for all of its metrics, of which `metric` is the first: the statistic is stated if
+    /// there is one.
+    pub fn axis_label(&self, metric: &str) -> String {
+        let labels = self.all_labels(metric);
+        let mut texts: Vec<String> = Vec::new();
+        for label in &labels {
+            let text = if labels.len() > 1 { label.quantity.clone() } else { label.text() };
+            if !texts.contains(&text) {
+                texts.push(text);
+            }
+        }
+        texts.join(", ")
+    }
+
+    /// Returns the name of the curve of a level of the series, which is empty without a series; `main` is the metric whose
+    /// further ones it may have. If all are statistics of one quantity, the name has the statistic only.
+    pub fn curve_name(&self, series: &str, metric: &str, main: &str) -> String {
+        if self.more_metrics.is_empty() {
+            return series.into();
+        }
+        let labels = self.all_labels(main);
+        let label = self.label(metric);
+        let is_one_quantity = labels.iter().all(|it| it.quantity == label.quantity);
+        match label.statistic.filter(|_| is_one_quantity) {
+            Some(statistic) => format!("{series} {statistic}").trim_start().into(),
+            None if series.is_empty() => label.text(),
+            None => format!("{series}, {}", label.text()),
+        }
+    }
+
+    fn all_labels(&self, main: &str) -> Vec<MetricLabel> {
+        let more = self.more_metrics.iter().map(String::as_str);
+        std::iter::once(main).chain(more).map(|metric| self.label(metric)).collect()
     }
 
     /// Returns a side panel as a separate figure.
@@ -229,10 +276,13 @@ impl Figure {
         }
         for panel in &mut resolved.side_panels {
             let checked = subject_of(panel.experiment.as_ref()).and_then(|subject| {
-                self.side_panel(panel).resolve_panel(&subject)?;
-                subject.filter("where", &panel.filter)
+                let mut side = self.side_panel(panel);
+                side.resolve_panel(&subject)?;
+                Ok((subject.filter("where", &panel.filter)?, side.labels))
             });
-            panel.filter = checked.map_err(|why| format!("side_panels: {why}"))?;
+            let (filter, labels) = checked.map_err(|why| format!("side_panels: {why}"))?;
+            panel.filter = filter;
+            resolved.labels.extend(labels);
         }
         Ok(resolved)
     }
@@ -243,8 +293,12 @@ impl Figure {
         if let Some(unit) = &self.unit {
             converted(unit, metric).map_err(|why| format!("unit: {why}"))?;
         }
+        let experiment = self.experiment.clone();
+        let key = |metric: &Metric| (experiment.clone(), metric.name.to_owned());
+        self.labels.insert(key(metric), metric.label());
         for more in &self.more_metrics {
             let other = subject.metric(Some(more))?;
+            self.labels.insert(key(other), other.label());
             if other.unit != metric.unit {
                 let (name, unit) = (metric.name, metric.unit);
                 return Err(format!(

@@ -46,6 +46,12 @@ pub struct Metric {
     /// Whether it derives from times although its unit is not one of time.
     #[serde(skip)]
     is_from_time: bool,
+    /// Words for figures; `None` for those of the name.
+    #[serde(skip)]
+    words: Option<&'static str>,
+    /// Statistic within a round, e.g. `p99`, if other metrics are others of the same quantity.
+    #[serde(skip)]
+    statistic: Option<&'static str>,
 }
 
 impl Metric {
@@ -56,7 +62,17 @@ impl Metric {
         better: Better,
         about: &'static str,
     ) -> Self {
-        Self { name, unit, better, about, is_signed: false, rate_of: None, is_from_time: false }
+        Self {
+            name,
+            unit,
+            better,
+            about,
+            is_signed: false,
+            rate_of: None,
+            is_from_time: false,
+            words: None,
+            statistic: None,
+        }
     }
 
     /// Creates a time in ns, better if lower.
@@ -86,6 +102,23 @@ impl Metric {
         Self { is_from_time: true, ..self }
     }
 
+    /// States what figures call it, e.g. `round-trip time`.
+    pub const fn called(self, words: &'static str) -> Self {
+        Self { words: Some(words), ..self }
+    }
+
+    /// States which statistic within a round it is, e.g. `p99`, of a quantity of which other metrics are others.
+    pub const fn statistic(self, statistic: &'static str) -> Self {
+        Self { statistic: Some(statistic), ..self }
+    }
+
+    /// Returns its label in figures.
+    pub fn label(&self) -> MetricLabel {
+        let quantity =
+            self.words.map_or_else(|| MetricLabel::of_name(self.name).quantity, str::to_owned);
+        MetricLabel { quantity, statistic: self.statistic }
+    }
+
     /// Returns whether a value below zero is possible: of times, from which an overhead is subtracted, and of signed
     /// metrics. Counts, bytes, shares and rates are not negative.
     pub fn may_be_negative(&self) -> bool {
@@ -96,6 +129,30 @@ impl Metric {
     /// [stated](Self::from_time). Counts, bytes and shares of counts (`1`, `B`, `share`) do not.
     pub fn is_timed(&self) -> bool {
         self.is_from_time || !matches!(self.unit, "1" | "B" | "share")
+    }
+}
+
+/// Label of a metric in figures.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MetricLabel {
+    /// The measured quantity, e.g. `round-trip time`.
+    pub quantity: String,
+    /// Statistic within a round, e.g. `p99`.
+    pub statistic: Option<&'static str>,
+}
+
+impl MetricLabel {
+    /// Returns the words of a name.
+    pub fn of_name(name: &str) -> Self {
+        Self { quantity: name.replace('_', " "), statistic: None }
+    }
+
+    /// Returns the quantity with the statistic, e.g. `round-trip time, p99`.
+    pub fn text(&self) -> String {
+        match self.statistic {
+            Some(statistic) => format!("{}, {statistic}", self.quantity),
+            None => self.quantity.clone(),
+        }
     }
 }
 

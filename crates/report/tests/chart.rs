@@ -37,6 +37,7 @@ fn lengths(curves: usize) -> Plot {
         series: "function".into(),
         curves: (0..curves)
             .map(|curve| Curve {
+                level: String::new(),
                 name: names[curve % names.len()].into(),
                 metric: "throughput".into(),
                 marks: lengths.map(|n| mark(n as f64, rate(curve, n as f64))).to_vec(),
@@ -59,6 +60,7 @@ fn threads() -> Plot {
         x_levels: levels.map(Into::into).to_vec(),
         curves: (0..9)
             .map(|curve| Curve {
+                level: String::new(),
                 name: format!("{} KiB", 1 << curve),
                 metric: "throughput".into(),
                 marks: (0..8)
@@ -342,7 +344,7 @@ proptest! {
         picture.x_scale = if log { Axis::Log2 } else { Axis::Linear };
         picture.y_scale = if log { Axis::Log10 } else { Axis::Linear };
         let marks = values.iter().map(|(x, y)| Mark { x: *x, y: *y, interval: None, point: None }).collect();
-        picture.curves = vec![Curve { name: name.clone(), metric: String::new(), marks }];
+        picture.curves = vec![Curve { name: name.clone(), level: name.clone(), metric: String::new(), marks }];
         picture.title = name;
         if let Ok(svg) = draw(&picture) {
             prop_assert!(resvg::usvg::Tree::from_str(&svg, &resvg::usvg::Options::default()).is_ok());

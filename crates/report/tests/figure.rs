@@ -8,6 +8,7 @@ use lab::catalogue::DataFile;
 use lab::figure::{Axis, Figure, PublishedValue, Y};
 use lab::journal::Run;
 use lab::measure::LIMITED;
+use lab::metric::Metric;
 use lab::sample::Sample;
 use report::chart::{ImageFormat, write};
 use report::figure::{Picture, Plot, Summaries, picture};
@@ -93,7 +94,8 @@ fn further_metrics_have_their_own_curves() {
     let (first, further) = plot.curves.split_at(synthetic::FUNCTIONS.len());
     assert_eq!(further.len(), first.len());
     for (one, half) in first.iter().zip(further) {
-        assert_eq!(half.name, format!("{} half", one.name));
+        assert_eq!(one.name, format!("{}, throughput", one.level));
+        assert_eq!(half.name, format!("{}, half", one.level));
         assert_eq!(half.marks.len(), one.marks.len());
         for (one, half) in one.marks.iter().zip(&half.marks) {
             assert!(half.x == one.x && near(half.y, one.y / 2.0), "{half:?} {one:?}");
@@ -102,6 +104,40 @@ fn further_metrics_have_their_own_curves() {
     let plot = curves(&figure("x = 'length'\nmore_metrics = ['half']"), &run);
     let names: Vec<_> = plot.curves.iter().map(|curve| curve.name.as_str()).collect();
     assert_eq!(names, ["throughput", "half"]);
+}
+
+#[test]
+fn figures_call_metrics_by_their_labels() {
+    let mut run = synthetic::run(12);
+    let metrics = run.record.metrics.get_mut("copy").unwrap();
+    metrics.insert("half_p99".into(), metrics["throughput"].clone());
+    for sample in &mut run.samples {
+        if let Some(value) = sample.values.get("throughput").copied() {
+            sample.values.insert("half_p99".into(), value / 2.0);
+        }
+    }
+    let names = |plot: &Plot| plot.curves.iter().map(|it| it.name.clone()).collect::<Vec<_>>();
+    let mut figure = figure("x = 'length'\nmore_metrics = ['half_p99']");
+    let unresolved = curves(&figure, &run);
+    assert_eq!(unresolved.y_label, "throughput, half p99 in GB/s");
+    // Statistics of one quantity.
+    for (metric, statistic) in [("throughput", "p50"), ("half_p99", "p99")] {
+        let label = Metric::time("any", "").called("rate of copies").statistic(statistic).label();
+        figure.labels.insert((figure.experiment.clone(), metric.into()), label);
+    }
+    let plot = curves(&figure, &run);
+    assert_eq!(
+        (plot.y_label.as_str(), names(&plot)),
+        ("rate of copies in GB/s", vec!["p50".into(), "p99".into()])
+    );
+    figure.series = Some("function".into());
+    let plot = curves(&figure, &run);
+    assert_eq!(names(&plot)[0], format!("{} p50", synthetic::FUNCTIONS[0]));
+    assert_eq!(plot.curves[0].level, synthetic::FUNCTIONS[0]);
+    figure.more_metrics.clear();
+    let plot = curves(&figure, &run);
+    assert_eq!(plot.y_label, "rate of copies, p50 in GB/s");
+    assert_eq!(names(&plot), synthetic::FUNCTIONS);
 }
 
 #[test]
@@ -115,6 +151,31 @@ fn unnamed_factors_have_their_baseline_level() {
             |note| note.contains("direction=write, function=glibc, length=64 KiB, memory=heap")
         )
     );
+}
+
+#[test]
+fn noise_floors_that_look_alike_are_stated_once() {
+    let mut run = synthetic::run(12);
+    let (_, experiment) = run.record.experiments.iter_mut().next().unwrap();
+    let baseline = experiment.baseline.clone();
+    let other = baseline.with("length", "4 KiB");
+    experiment.twins.push(other.clone());
+    let like_baseline = |sample: &Sample| {
+        let mut one = Sample { point: other.clone(), ..sample.clone() };
+        if one.twin {
+            one.values.values_mut().for_each(|value| *value *= 1.000_001);
+        }
+        one
+    };
+    let of_baseline = run.samples.iter().filter(|sample| sample.point == baseline);
+    let added: Vec<Sample> = of_baseline.map(like_baseline).collect();
+    run.samples.retain(|sample| sample.point != other);
+    run.samples.extend(added);
+    let summary = Summaries::new(&run).of("copy/throughput", None).unwrap();
+    let (low, high) = summary.floors.span().unwrap();
+    assert!(low.floor < high.floor, "{low:?}");
+    let plot = curves(&figure("x = 'length'\nseries = 'function'"), &run);
+    assert!(plot.notes[0].contains("; noise floor ±1.0% (twins)"), "{}", plot.notes[0]);
 }
 
 #[test]

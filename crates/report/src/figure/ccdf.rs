@@ -28,8 +28,8 @@ pub(super) fn curves(
         for (_, row) in rows {
             let marks = distribution(figure, run, summary, &row.point)?;
             if !marks.is_empty() {
-                let (name, metric) = (series.to_string(), summary.metric.clone());
-                curves.push(Curve { name, metric, marks });
+                let (level, metric) = (series.to_string(), summary.metric.clone());
+                curves.push(Curve { name: level.clone(), level, metric, marks });
             }
         }
     }

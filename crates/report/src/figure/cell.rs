@@ -37,7 +37,8 @@ pub(super) enum CellValue {
 
 /// Format of the cells of one panel.
 pub(super) struct CellFormat<'a> {
-    metric: &'a str,
+    /// Label of the metric.
+    metric: String,
     unit: &'a str,
     /// Scale of all values; `None` if each value has its own.
     scale: Option<Scale>,
@@ -61,7 +62,7 @@ impl<'a> CellFormat<'a> {
     /// Returns [`FigureError::Declaration`] if shades are logarithmic and a value is not above 0.
     pub(super) fn new(
         figure: &Figure,
-        (metric, unit): (&'a str, &'a str),
+        (metric, unit): (&str, &'a str),
         cells: &[Vec<CellValue>],
     ) -> Result<Self, FigureError> {
         let shades = ShadeRange::new(figure, cells);
@@ -77,13 +78,14 @@ impl<'a> CellFormat<'a> {
         // Among ratios a value shows its unit.
         let scale = Scale::common(values, unit).filter(|_| !shades.of_ratios);
         let is_boolean = all().all(CellValue::is_boolean);
+        let metric = figure.label(metric).text();
         Ok(Self { metric, unit, scale, is_boolean, shades })
     }
 
     /// Returns the metric, with the unit if all values have the same.
     pub(super) fn label(&self) -> String {
-        let scaled = |scale: &Scale| scale.label(self.metric);
-        self.scale.as_ref().map_or_else(|| self.metric.into(), scaled)
+        let scaled = |scale: &Scale| scale.label(&self.metric);
+        self.scale.as_ref().map_or_else(|| self.metric.clone(), scaled)
     }
 
     /// Returns a value or ratio with its interval and its rounds; empty if there is none.

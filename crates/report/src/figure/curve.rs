@@ -12,8 +12,10 @@ use super::select::Selection;
 /// One curve.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Curve {
-    /// Level of the series; empty if the figure has no series.
+    /// Name in the legend: the level, and the metric if the figure has several.
     pub name: String,
+    /// Level of the series; empty if the figure has no series.
+    pub level: String,
     /// The metric.
     pub metric: String,
     /// Values from left to right.
@@ -44,10 +46,10 @@ pub(super) struct Curves {
 }
 
 impl Curves {
-    /// Returns the curves of a selection.
+    /// Returns the curves of a metric of a selection; `main` is the first metric of the figure.
     pub(super) fn new(
         figure: &Figure,
-        metric: &str,
+        (metric, main): (&str, &str),
         selection: &Selection<'_>,
     ) -> Result<Self, FigureError> {
         let levels = levels(figure, selection);
@@ -70,7 +72,8 @@ impl Curves {
                 Some(Mark { x: *x, y: estimate.median, interval, point })
             };
             let marks = levels.iter().zip(&positions).filter_map(mark).collect();
-            Curve { name: series.to_string(), metric: metric.into(), marks }
+            let name = figure.curve_name(series.as_str(), metric, main);
+            Curve { name, level: series.to_string(), metric: metric.into(), marks }
         };
         let mut curves: Vec<Curve> = selection.levels(|(s, _)| s).iter().map(curve).collect();
         curves.retain(|curve| !curve.marks.is_empty());

@@ -158,7 +158,8 @@ impl<'a> PanelSource<'a> {
     fn differences(&self, main: &Self) -> Option<String> {
         let facts = self.facts();
         let differ = facts != main.facts();
-        differ.then(|| format!("{}: {}", self.summary.metric, facts.join(", ")))
+        let label = self.figure.label(&self.summary.metric).text();
+        differ.then(|| format!("{label}: {}", facts.join(", ")))
     }
 
     fn facts(&self) -> Vec<String> {
@@ -241,7 +242,7 @@ impl<'a> PanelSource<'a> {
             value.map_or_else(String::new, text)
         };
         let label = match self.figure.x.as_str() {
-            "" => format!("published {}", self.summary.metric),
+            "" => format!("published {}", self.figure.label(&self.summary.metric).text()),
             _ => "published".into(),
         };
         let title = |column: &&Level| match self.figure.x.as_str() {

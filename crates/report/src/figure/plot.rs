@@ -65,12 +65,9 @@ fn medians(
     selection: &Selection<'_>,
 ) -> Result<Plot, FigureError> {
     let Curves { mut curves, levels, x_scale, mut notes } =
-        Curves::new(figure, &summary.metric, selection)?;
-    if figure.series.is_none() && !figure.more_metrics.is_empty() {
-        curves.iter_mut().for_each(|curve| curve.name.clone_from(&summary.metric));
-    }
+        Curves::new(figure, (&summary.metric, &summary.metric), selection)?;
     for metric in &figure.more_metrics {
-        let more = more_curves(figure, summaries, metric)?;
+        let more = more_curves(figure, summaries, (metric, &summary.metric))?;
         curves.extend(more.curves);
         let is_new = |note: &String| !notes.contains(note);
         let new: Vec<_> = more.notes.into_iter().filter(is_new).collect();
@@ -94,15 +91,13 @@ fn medians(
     let (metric, levels_of_x) = (&summary.metric, &levels);
     let axes = PlotAxes { metric, unit, levels: levels_of_x, x_scale, scale: &scale };
     let published = Published::new(figure, &curves, &axes);
-    let metrics = std::iter::once(&summary.metric).chain(&figure.more_metrics);
-    let metrics: Vec<&str> = metrics.map(String::as_str).collect();
     Ok(Plot {
         id: figure.id.clone(),
         title: figure.title.clone(),
         x_label: factor_label(&figure.x, figure.x_unit),
         x_scale,
         x_levels: levels,
-        y_label: scale.label(&metrics.join(", ")),
+        y_label: scale.label(&figure.axis_label(&summary.metric)),
         y_scale: figure.y_scale.unwrap_or(Axis::Linear),
         series: figure.series.clone().unwrap_or_default(),
         curves,
@@ -118,19 +113,15 @@ pub(super) fn factor_label(factor: &str, unit: &str) -> String {
     if unit.is_empty() { factor.into() } else { format!("{factor} in {unit}") }
 }
 
-/// Returns the curves of a further metric, which their names end with.
+/// Returns the curves of a further metric than the first one.
 fn more_curves(
     figure: &Figure,
     summaries: &Summaries,
-    metric: &str,
+    (metric, main): (&str, &str),
 ) -> Result<Curves, FigureError> {
     let summary = summary(figure, summaries, &figure.experiment, Some(metric))?;
     let selection = Selection::new(figure, summaries.run(), &summary)?;
-    let mut more = Curves::new(figure, metric, &selection)?;
-    for curve in &mut more.curves {
-        curve.name = format!("{} {metric}", curve.name).trim_start().to_owned();
-    }
-    Ok(more)
+    Curves::new(figure, (metric, main), &selection)
 }
 
 fn distribution(
@@ -151,7 +142,8 @@ fn distribution(
     Ok(Plot {
         id: figure.id.clone(),
         title: figure.title.clone(),
-        x_label: scale.label(&summary.metric),
+        // A distribution has all percentiles.
+        x_label: scale.label(&figure.label(&summary.metric).quantity),
         x_scale: figure.x_scale.unwrap_or(Axis::Log10),
         x_levels: Vec::new(),
         y_label: "share of values above x".into(),

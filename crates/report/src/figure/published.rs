@@ -80,7 +80,7 @@ pub struct PublishedRatio {
 
 /// The axes of the plot to which published values are added.
 pub(super) struct PlotAxes<'a> {
-    /// The figure's main metric, whose curves are named by their level only.
+    /// The figure's first metric.
     pub(super) metric: &'a str,
     /// Unit of the values.
     pub(super) unit: &'a str,
@@ -100,7 +100,7 @@ impl Published {
         let mut all = Self::default();
         for value in &figure.published {
             let Some(x) = axes.position(&value.x) else { continue };
-            let name = curve_name(figure, value, axes.metric);
+            let name = figure.curve_name(value.series.as_str(), &value.metric, axes.metric);
             let style = all.style(curves, &name);
             let source = all.source(value.described());
             let (level, metric) = (value.series.to_string(), value.metric.clone());
@@ -180,14 +180,5 @@ impl PlotAxes<'_> {
             Axis::Linear => level.number(),
             Axis::Log2 | Axis::Log10 => level.number().filter(|number| *number > 0.0),
         }
-    }
-}
-
-/// Returns the name of the curve of a value; see [`super::plot`].
-fn curve_name(figure: &Figure, value: &PublishedValue, main: &str) -> String {
-    let series = value.series.as_str();
-    match value.metric == main {
-        true if figure.series.is_some() || figure.more_metrics.is_empty() => series.into(),
-        _ => format!("{series} {}", value.metric).trim_start().into(),
     }
 }

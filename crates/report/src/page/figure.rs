@@ -29,8 +29,8 @@ pub(super) struct FigureData {
     /// Factor whose levels name the curves; empty for a single curve.
     pub(super) series: String,
     pub(super) curves: Vec<CurveData>,
-    /// Label and position of reference lines.
-    pub(super) lines: Vec<(String, f64)>,
+    /// Label, position and index of the side of reference lines.
+    pub(super) lines: Vec<(String, f64, usize)>,
     /// Factor from a recorded value to its position on y.
     pub(super) factor: f64,
     /// Whether samples have these values, which those converted into another unit are not.
@@ -167,7 +167,7 @@ impl<'a> FigureMaker<'a> {
                 .enumerate()
                 .map(|(at, it)| self.curve(figure, it, at))
                 .collect(),
-            lines: plot.lines.iter().map(|(name, y)| (name.clone(), short(*y))).collect(),
+            lines: plot.lines.iter().map(|(name, y)| (name.clone(), short(*y), 0)).collect(),
             factor: plot.scale.scaled(1.0),
             has_samples: figure.unit.is_none(),
             published: PublishedData::new(&plot.published),
@@ -203,7 +203,7 @@ impl<'a> FigureMaker<'a> {
         let marks = curve.marks.iter().map(mark).collect();
         CurveData {
             name: curve.name.clone(),
-            level: curve.name.clone(),
+            level: curve.level.clone(),
             side: 0,
             colour,
             metric: curve.metric.clone(),

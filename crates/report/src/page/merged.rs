@@ -94,9 +94,9 @@ fn add(
     };
     for mut curve in figure.curves {
         let next = colours.len();
-        curve.colour = *colours.entry(curve.level.clone()).or_insert(next);
+        curve.colour = *colours.entry(curve.name.clone()).or_insert(next);
         curve.side = side;
-        curve.name = format!("{name} {}", curve.level).trim_end().to_owned();
+        curve.name = format!("{name} {}", curve.name).trim_end().to_owned();
         for mark in &mut curve.marks {
             mark.0 = position(mark.0);
             if !is_distribution {
@@ -111,7 +111,10 @@ fn add(
         all.published = figure.published.moved(position, rescaled, colours);
     }
     let lines = figure.lines.into_iter();
-    all.lines.extend(lines.map(|(label, value)| (format!("{name} {label}"), rescaled(value))));
+    let line = |(label, value, _): (String, f64, usize)| {
+        (format!("{name} {label}"), rescaled(value), side)
+    };
+    all.lines.extend(lines.map(line));
     all.ratios.extend(figure.ratios.into_iter().map(|mut ratio| {
         (ratio.0, ratio.1) = (ratio.0 + before, ratio.1 + before);
         ratio

@@ -65,25 +65,25 @@ impl PublishedData {
         }
     }
 
-    /// Moves the values onto other axes; `colours` are those of the levels of the series.
+    /// Moves the values onto other axes; `colours` are those of the names of curves.
     pub(super) fn moved(
         mut self,
         x: impl Fn(f64) -> f64,
         y: impl Fn(f64) -> f64,
         colours: &mut BTreeMap<String, usize>,
     ) -> Self {
-        let mut colour = |level: &String| {
+        let mut colour = |name: &String| {
             let next = colours.len();
-            *colours.entry(level.clone()).or_insert(next)
+            *colours.entry(name.clone()).or_insert(next)
         };
         for curve in &mut self.curves {
-            curve.colour = colour(&curve.level);
+            curve.colour = colour(&curve.name);
             for mark in &mut curve.marks {
                 (mark.0, mark.1) = (x(mark.0), y(mark.1));
             }
         }
         for ratio in &mut self.ratios {
-            ratio.colour = colour(&ratio.level);
+            ratio.colour = colour(&ratio.name);
             (ratio.x, ratio.base_x) = (x(ratio.x), x(ratio.base_x));
         }
         for (_, value) in &mut self.lines {

@@ -22,17 +22,31 @@ const METRICS: &[Metric] = &[
     Metric::time(
         "u2k",
         "user to kernel: trimmed mean, less that of the empty pair unless stamped like xperf",
-    ),
-    Metric::time("u2k_min", "user to kernel: minimum"),
-    Metric::time("u2k_p99", "user to kernel: 99th percentile"),
-    Metric::time("u2k_p999", "user to kernel: 99.9th percentile"),
+    )
+    .called("user to kernel"),
+    Metric::time("u2k_min", "user to kernel: minimum")
+        .called("user to kernel")
+        .statistic("minimum"),
+    Metric::time("u2k_p99", "user to kernel: 99th percentile")
+        .called("user to kernel")
+        .statistic("p99"),
+    Metric::time("u2k_p999", "user to kernel: 99.9th percentile")
+        .called("user to kernel")
+        .statistic("p99.9"),
     Metric::time(
         "k2u",
         "kernel to user: trimmed mean, less that of the empty pair unless stamped like xperf",
-    ),
-    Metric::time("k2u_min", "kernel to user: minimum"),
-    Metric::time("k2u_p99", "kernel to user: 99th percentile"),
-    Metric::time("k2u_p999", "kernel to user: 99.9th percentile"),
+    )
+    .called("kernel to user"),
+    Metric::time("k2u_min", "kernel to user: minimum")
+        .called("kernel to user")
+        .statistic("minimum"),
+    Metric::time("k2u_p99", "kernel to user: 99th percentile")
+        .called("kernel to user")
+        .statistic("p99"),
+    Metric::time("k2u_p999", "kernel to user: 99.9th percentile")
+        .called("kernel to user")
+        .statistic("p99.9"),
     Metric::time("kernel", "between the two stamps in the kernel: trimmed mean"),
     Metric::time("round_trip", "round trip without stamps in the kernel: trimmed mean"),
     Metric::time(

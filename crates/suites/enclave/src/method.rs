@@ -80,13 +80,15 @@ impl<P: Params + AsRef<EnclaveParams>> Method for EnclaveMethod<P> {
 
 /// The metrics of heaps, which are counts: they do not depend on the clock or on a busy sibling.
 pub const COUNTS: &[Metric] = &[
-    Metric::new("pages", "1", Better::Lower, "smallest heap in which no allocation fails, pages"),
+    Metric::new("pages", "1", Better::Lower, "smallest heap in which no allocation fails, pages")
+        .called("pages of the smallest heap"),
     Metric::new(
         "heap_per_thread",
         "B",
         Better::Lower,
         "smallest heap divided by the number of threads",
-    ),
+    )
+    .called("smallest heap per thread"),
     Metric::new(
         "usable",
         "share",
@@ -111,13 +113,15 @@ pub const TIMES: &[Metric] = &[
         "ns",
         Better::Lower,
         "time from the first thread's start to the last thread's end",
-    ),
+    )
+    .called("wall time"),
     Metric::new(
         "cpu",
         "ns",
         Better::Lower,
         "CPU time of all threads between their starts and ends",
-    ),
+    )
+    .called("CPU time"),
     Metric::new("rate", "1/s", Better::Higher, "allocations per second of all threads"),
     Metric::new(
         "transactions",
@@ -125,7 +129,8 @@ pub const TIMES: &[Metric] = &[
         Better::Higher,
         "SmallBank transactions per second of all threads",
     ),
-    Metric::new("ecall", "ns", Better::Lower, "one empty ECALL: median over batches"),
+    Metric::new("ecall", "ns", Better::Lower, "one empty ECALL: median over batches")
+        .called("empty ECALL"),
     Metric::new("ocall", "ns", Better::Lower, "one empty OCALL: median over batches"),
     Metric::new(
         "short",

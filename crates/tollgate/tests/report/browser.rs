@@ -184,6 +184,16 @@ impl Browser {
         self.post("/actions", &json!({ "actions": actions }));
     }
 
+    /// Taps a position in the window with a finger.
+    pub(crate) fn tap(&self, x: f64, y: f64) {
+        self.chromium("Emulation.setTouchEmulationEnabled", &json!({ "enabled": true }));
+        let fingers = json!([{ "x": x.round(), "y": y.round() }]);
+        for (kind, points) in [("touchStart", fingers), ("touchEnd", json!([]))] {
+            let event = json!({ "type": kind, "touchPoints": points });
+            self.chromium("Input.dispatchTouchEvent", &event);
+        }
+    }
+
     /// Saves a picture of the window.
     pub(crate) fn screenshot(&self, path: &Path) {
         let data = self.chromium("Page.captureScreenshot", &json!({ "format": "png" }));

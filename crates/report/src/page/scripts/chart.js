@@ -3,6 +3,7 @@
 const SHAPES = ["circle", "square", "up", "diamond", "down", "cross"];
 const COLOURS = 10;
 const DASHES = ["", "6 3", "2 2.5", "8 3 2 3"];
+const LINE_STYLES = 4; // of the reference lines of the sides of a comparison
 const MARK_RADIUS = 3.6;
 const PUBLISHED_RADIUS = 4.8; // visible around a mark of ours
 const BEYOND = 14; // distance from the end of the axis of a published value beyond it
@@ -60,13 +61,25 @@ function markPath(shape, x, y, r) {
   }
 }
 
-// Returns the style of a curve. Beyond six colours, whose marks differ, dashes differ too; between sides both do.
-function curveStyle({ colour, side }) {
+// Returns whether a figure has curves of several sides.
+function hasSides(figure) {
+  return figure.curves.some(({ side }) => side > 0);
+}
+
+// Returns the style of a curve. Dashes tell the sides of a comparison apart; in other figures, they differ beyond six
+// colours, whose marks differ.
+function curveStyle({ colour, side }, isComparison) {
+  const dash = isComparison ? side : Math.floor(colour / SHAPES.length);
   return {
     className: `series colour-${colour % COLOURS} side-${side}`,
     shape: SHAPES[(colour + 3 * side) % SHAPES.length],
-    dash: DASHES[(Math.floor(colour / SHAPES.length) + side) % DASHES.length],
+    dash: DASHES[dash % DASHES.length],
   };
+}
+
+// Returns the class of a reference line: of a side, or of a published value.
+function lineClass(side, isPublished) {
+  return isPublished ? "reference published" : `reference line-${side % LINE_STYLES}`;
 }
 
 // Draws a figure. `values` are its curves in the mode of the state, see `valuesOf`. Returns the element and the positions
@@ -81,17 +94,17 @@ function drawChart(figure, values, state, width) {
     svg("text", { class: "label", x: (left + right) / 2, y: height - 6, "text-anchor": "middle" }, figure.x.label),
   );
   drawGrid(picture, layout);
-  for (const { name, value, isPublished } of values.lines) {
+  for (const { name, value, side, isPublished } of values.lines) {
     if (!layout.isWithin(value)) continue;
     const y = layout.y(value);
-    const className = isPublished ? "reference published" : "reference";
+    const className = lineClass(side, isPublished);
     picture.append(svg("line", { class: className, x1: left, x2: right, y1: y, y2: y }, svg("title", {}, name)));
   }
   const positions = [];
   for (const curve of values.curves) {
     if (!state.hidden.has(curve.index)) picture.append(drawCurve(figure, curve, layout, state, positions));
   }
-  for (const curve of values.published) picture.append(drawPublished(curve, layout, positions));
+  for (const curve of values.published) picture.append(drawPublished(figure, curve, layout, positions));
   picture.append(svg("line", { class: "axis", x1: left, x2: right, y1: bottom, y2: bottom }));
   picture.append(svg("line", { class: "axis", x1: left, x2: left, y1: top, y2: bottom }));
   return { picture, positions, layout };
@@ -183,7 +196,7 @@ function drawGrid(picture, layout) {
 // Draws a curve and adds the positions of its values. Between names there is nothing to show, so marks of curves are drawn
 // side by side.
 function drawCurve(figure, curve, layout, state, positions) {
-  const style = curveStyle(curve);
+  const style = curveStyle(curve, hasSides(figure));
   const group = svg("g", { class: style.className, "data-series": curve.name });
   const shift = layout.isJoined ? 0 : layout.shift(curve);
   const place = (mark) => [
@@ -228,8 +241,8 @@ function drawCurve(figure, curve, layout, state, positions) {
 }
 
 // Draws published values: hollow marks without a line, at the end of the axis those beyond it, with an arrow.
-function drawPublished(curve, layout, positions) {
-  const style = curveStyle({ colour: curve.colour, side: 0 });
+function drawPublished(figure, curve, layout, positions) {
+  const style = curveStyle({ colour: curve.colour, side: 0 }, hasSides(figure));
   const group = svg("g", { class: `${style.className} published`, "data-published": curve.name });
   const shift = layout.isJoined ? 0 : layout.shift(curve);
   for (const mark of curve.marks) {

@@ -4,6 +4,13 @@ const HOVER_DISTANCE = 40; // pixels
 
 const views = new Map(); // by element
 
+// Hides the values of all figures but the one that contains an element.
+function hideOtherValues(element) {
+  for (const view of views.values()) {
+    if (!view.canvas.contains(element)) view.choose(null);
+  }
+}
+
 class FigureView {
   constructor(container, figure) {
     this.container = container;
@@ -50,7 +57,11 @@ class FigureView {
       "aria-label": label,
       pointermove: (event) => this.hover(event),
       pointerdown: (event) => this.hover(event),
-      pointerleave: () => this.choose(null),
+      pointerleave: (event) => {
+        // A lifted finger leaves, too: its value stays until a tap elsewhere.
+        if (event.pointerType !== "touch") this.choose(null);
+      },
+      pointercancel: () => this.choose(null),
       keydown: (event) => this.key(event),
       blur: () => this.choose(null),
     });
@@ -131,7 +142,7 @@ class FigureView {
     if (figure.curves.length < 2 && !figure.curves[0]?.name) return;
     if (figure.series) this.legend.append(html("span", { class: "title" }, figure.series));
     figure.curves.forEach((curve, index) => {
-      const style = curveStyle(curve);
+      const style = curveStyle(curve, hasSides(figure));
       const sample = svg(
         "svg",
         { class: style.className, width: 26, height: 12, "aria-hidden": "true" },
@@ -206,7 +217,8 @@ class FigureView {
 
   // Marks a value and shows it in the tooltip; hides both without one.
   choose(position) {
-    if (position === this.chosen) return;
+    // A scrolled page has hidden the tooltip.
+    if (position === this.chosen && (position === null || !tooltip.hidden)) return;
     this.chosen = position;
     this.canvas.querySelector(".chosen")?.remove();
     if (position === null) return hideTooltip();
@@ -224,13 +236,13 @@ function keysOf(figure, values) {
     const sample = svg("svg", { class: className, width: 26, height: 12, "aria-hidden": "true" }, content);
     return html("span", { class: "key" }, sample, ` ${name}`);
   };
-  const lines = values.lines.filter((line) => line.name !== "").map(({ name, value, isPublished }) => {
-    const line = svg("line", { class: isPublished ? "reference published" : "reference", x1: 1, x2: 25, y1: 6, y2: 6 });
+  const lines = values.lines.filter((line) => line.name !== "").map(({ name, value, side, isPublished }) => {
+    const line = svg("line", { class: lineClass(side, isPublished), x1: 1, x2: 25, y1: 6, y2: 6 });
     return key("", line, `${isPublished ? "published: " : ""}${name}: ${significant(value)} ${figure.y.unit}`.trimEnd());
   });
   const hollow = (shape) => svg("path", { class: "mark", d: markPath(shape, 13, 6, PUBLISHED_RADIUS) });
   const levels = values.published.filter((curve) => !curve.measured && curve.name !== "").map((curve) => {
-    const style = curveStyle({ colour: curve.colour, side: 0 });
+    const style = curveStyle({ colour: curve.colour, side: 0 }, hasSides(figure));
     return key(`${style.className} published`, hollow(style.shape), `${curve.name} (published only)`);
   });
   const used = new Set(values.published.flatMap((curve) => curve.marks.map((mark) => mark.source)));
@@ -353,9 +365,9 @@ function valuesOf(figure, state, samples) {
         );
     }
   }
-  const lines = figure.lines.map(([name, value]) => ({ name, value, isPublished: false }));
+  const lines = figure.lines.map(([name, value, side]) => ({ name, value, side, isPublished: false }));
   const published = state.hasPublished ? figure.published : { curves: [], lines: [] };
-  lines.push(...published.lines.map(([name, value]) => ({ name, value, isPublished: true })));
+  lines.push(...published.lines.map(([name, value]) => ({ name, value, side: 0, isPublished: true })));
   return { label: figure.y.label, lines, curves, published: absolutePublished(published) };
 }
 
@@ -425,7 +437,7 @@ function relativeValues(figure, curves, base) {
     mark.text = found === undefined ? "" : ratioText(found, name);
   });
   for (const curve of curves) curve.marks = curve.marks.filter((mark) => mark.y !== null);
-  return { label: `ratio to ${name}, within rounds`, lines: [{ name: "", value: 1, isPublished: false }], curves };
+  return { label: `ratio to ${name}, within rounds`, lines: [{ name: "", value: 1, side: 0, isPublished: false }], curves };
 }
 
 function ratioText({ ratio, low, high, isBase, isResolved, rounds, kind }, name) {

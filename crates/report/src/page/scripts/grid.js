@@ -13,7 +13,10 @@ function watchGrids() {
     };
     table.addEventListener("pointerover", show);
     table.addEventListener("pointerdown", show);
-    table.addEventListener("pointerleave", hideTooltip);
+    table.addEventListener("pointerleave", (event) => {
+      // A lifted finger leaves, too: its value stays until a tap elsewhere.
+      if (event.pointerType !== "touch") hideTooltip();
+    });
   }
 }
 

@@ -114,7 +114,8 @@ class ListView {
     const row = html("tr");
     this.columns.forEach(({ kind }, at) => {
       // The first text after the group names the row.
-      const name = at === 1 ? html("th", { scope: "row" }) : html("td", { class: kind === "value" ? "number" : undefined });
+      const isName = at === 1 && listText(cells[at]) !== "";
+      const name = isName ? html("th", { scope: "row" }) : html("td", { class: kind === "value" ? "number" : undefined });
       row.append(filled(name, {}, cellParts(listText(cells[at]))));
     });
     return row;

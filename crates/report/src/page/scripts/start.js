@@ -83,6 +83,16 @@ function watchButtons() {
 
 // On narrow windows the contents would hide the results.
 if (window.matchMedia("(max-width: 899px)").matches) document.querySelector("#contents details").open = false;
+// Before the figure or grid under the pointer shows its own value.
+function watchTaps() {
+  const hide = ({ target }) => {
+    hideOtherValues(target);
+    if (target.closest(".canvas, table.grid") === null) hideTooltip();
+  };
+  document.addEventListener("pointerdown", hide, { capture: true });
+}
+
+watchTaps();
 watchClaims();
 watchTables();
 watchGrids();

@@ -10,8 +10,9 @@ function tableOf(columns, rows, labels, className) {
     cells.forEach((cell, at) => {
       const isBest = Array.isArray(cell);
       const classes = [columns[at][1] ? "number" : "", isBest ? "best" : ""].filter((name) => name !== "").join(" ");
+      // A cell without text names nothing.
       const element =
-        at < labels
+        at < labels && cell !== ""
           ? html("th", { scope: "row", class: classes || undefined })
           : html("td", { class: classes || undefined });
       row.append(filled(element, {}, cellParts(isBest ? cell[0] : cell)));

@@ -126,7 +126,8 @@ const METRICS: &[Metric] = &[
         "1/cycle",
         Better::Higher,
         "instructions of the sequence per core cycle, counted in its source text",
-    ),
+    )
+    .called("instructions"),
     Metric::new("sequence", "cycles", Better::Lower, "core cycles per sequence: checks and access"),
 ];
 

@@ -138,7 +138,7 @@ impl Method for Kernels {
 
 const METRICS: &[Metric] = &[
     Metric::time("time", "the timed part"),
-    Metric::time("per_operation", "one access, call or block"),
+    Metric::time("per_operation", "one access, call or block").called("time per operation"),
     Metric::new("memory", "B", Better::Lower, "maximum memory of the program"),
     Metric::count(
         "operations_checked",

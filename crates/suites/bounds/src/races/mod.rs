@@ -78,7 +78,8 @@ const METRICS: &[Metric] = &[
     Metric::count("reported", "accesses reported: the output of the published program"),
     Metric::count("accesses_made", "accesses made"),
     Metric::count("fills", "times that the other thread filled the array concurrently"),
-    Metric::time("access", "one access with the load of pointer and bounds and the check"),
+    Metric::time("access", "one access with the load of pointer and bounds and the check")
+        .called("time per access"),
 ];
 
 /// Maximum number of passes per fill of the other thread. With fewer fills there is no race to speak of: the other

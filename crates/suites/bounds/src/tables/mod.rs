@@ -71,13 +71,13 @@ impl Method for Tables {
 
 const METRICS: &[Metric] = &[
     Metric::time("store", "one pointer stored: its memory and its table made (and freed)"),
-    Metric::time("table", "one table: the store minus the same store without tables, interleaved"),
+    Metric::time("table", "one table: the store minus the same store without tables, interleaved").called("time of one table"),
     Metric::new(
         "over_baseline",
         "1",
         Better::Lower,
         "ratio of the store to the same store without tables, interleaved",
-    )
+    ).called("ratio to the store without tables")
     .from_time(),
     Metric::time("user", "CPU time of one store in user mode, as accounted by the kernel"),
     Metric::time("system", "CPU time of one store in the kernel, as accounted by the kernel"),

@@ -63,7 +63,8 @@ const METRICS: &[Metric] = &[
         "tlb_shootdowns",
         "TLB interrupts on all CPUs during the measurement, of any cause",
     ),
-    Metric::new("tlb_per_page", "1", Better::Lower, "TLB interrupts per page touched or protected"),
+    Metric::new("tlb_per_page", "1", Better::Lower, "TLB interrupts per page touched or protected")
+        .called("TLB interrupts per page"),
 ];
 
 /// Event that happens to the pages.

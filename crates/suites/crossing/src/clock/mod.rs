@@ -62,7 +62,8 @@ const METRICS: &[Metric] = &[
         "cycles",
         Better::Lower,
         "crossing under the load, in core cycles: median of the phases",
-    ),
+    )
+    .called("crossing"),
     Metric::new("core_clock", "Hz", Better::Neither, "core clock under the load"),
     Metric::time("time_unloaded", "crossing without the load: median of the phases"),
     Metric::new(

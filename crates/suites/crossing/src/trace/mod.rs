@@ -40,7 +40,8 @@ const METRICS: &[Metric] = &[
     CROSSINGS_MADE,
     STEP_METRIC,
     RESOLUTION_METRIC,
-    Metric::time("u2t", "user to the first tracepoint: trimmed mean, less the empty fenced pair"),
+    Metric::time("u2t", "user to the first tracepoint: trimmed mean, less the empty fenced pair")
+        .called("user to the first tracepoint"),
     Metric::time("u2t_min", "user to the first tracepoint: minimum"),
     Metric::time("u2t_p99", "user to the first tracepoint: 99th percentile"),
     Metric::time("u2t_p999", "user to the first tracepoint: 99.9th percentile"),

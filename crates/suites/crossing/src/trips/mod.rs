@@ -34,13 +34,14 @@ pub use params::{By, Cpus, Trip, TripParams};
 
 /// Metrics of `round-trips`.
 pub const METRICS: &[Metric] = &[
-    Metric::time("time", "round trip (for faults: per fault made): median of batches"),
+    Metric::time("time", "round trip (for faults: per fault made): median of batches")
+        .called("round trip"),
     Metric::time("time_min", "round trip: fastest batch"),
     Metric::time(
         "time_per_page",
         "fault of a file: the same time per page touched, as lmbench divides",
     ),
-    Metric::time("each", "round trip, timed individually: trimmed mean"),
+    Metric::time("each", "round trip, timed individually: trimmed mean").called("round trip"),
     Metric::time("each_min", "round trip, timed individually: minimum"),
     Metric::time("each_p99", "round trip, timed individually: 99th percentile"),
     Metric::time("each_p999", "round trip, timed individually: 99.9th percentile"),

@@ -39,7 +39,8 @@ const fn lost(name: &'static str, about: &'static str) -> Metric {
 /// All metrics of the suite.
 pub const METRICS: &[Metric] = &[
     rate("rate", "echoed packets, or consumed ones, from the first sent to the last received"),
-    Metric::new("wire_rate", BITS, Better::Higher, "rate on the wire, with preamble and gap"),
+    Metric::new("wire_rate", BITS, Better::Higher, "rate on the wire, with preamble and gap")
+        .called("rate on the wire"),
     share("of_ceiling", Better::Higher, "rate as a share of the sample's ceiling").from_time(),
     rate(
         "ceiling",
@@ -144,10 +145,17 @@ pub const METRICS: &[Metric] = &[
     lost("lost_ring_full", "lost packets for which the pipe or descriptor ring was full"),
     lost("lost_notifications_full", "lost packets for which the notification buffer was full"),
     lost("lost_not_echoed", "lost packets that the NIC wrote to memory and that were not echoed"),
-    Metric::time("rtt", "round-trip time, from memory to memory: median"),
-    Metric::time("rtt_p99", "round-trip time: 99th percentile within the round"),
-    Metric::time("rtt_p999", "round-trip time: 99.9th percentile within the round"),
-    rate("ndr_strict", "highest load without loss, confirmed, void trials included (MLRsearch)"),
+    Metric::time("rtt", "round-trip time, from memory to memory: median")
+        .called("round-trip time")
+        .statistic("p50"),
+    Metric::time("rtt_p99", "round-trip time: 99th percentile within the round")
+        .called("round-trip time")
+        .statistic("p99"),
+    Metric::time("rtt_p999", "round-trip time: 99.9th percentile within the round")
+        .called("round-trip time")
+        .statistic("p99.9"),
+    rate("ndr_strict", "highest load without loss, confirmed, void trials included (MLRsearch)")
+        .called("highest load without loss"),
     rate("ndr_strict_upper", "lowest load of these trials that lost packets"),
     rate("ndr", "highest load without loss, confirmed by valid trials (MLRsearch)"),
     rate("ndr_upper", "lowest load of these trials that lost packets"),
@@ -163,7 +171,8 @@ pub const METRICS: &[Metric] = &[
         BITS,
         Better::Higher,
         "ndr_strict on the wire, with preamble and gap",
-    ),
+    )
+    .called("highest load without loss, on the wire"),
     Metric::new("rfc2544_wire", BITS, Better::Higher, "rfc2544 on the wire, with preamble and gap"),
     Metric::count("trials", "trials of both searches, including void ones"),
     Metric::count("void_trials", "void trials of both searches"),

@@ -25,7 +25,7 @@ pub(super) const METRICS: &[Metric] = &[
         Better::Higher,
         "echoed packets at the generator, from the first sent to the last received",
     ),
-    Metric::new("wire_rate", BITS, Better::Higher, "rate on the wire, with preamble and gap"),
+    Metric::new("wire_rate", BITS, Better::Higher, "rate on the wire, with preamble and gap").called("rate on the wire"),
     Metric::new("offered", PACKETS, Better::Higher, "packets sent"),
     Metric::new(
         "delivered",
@@ -41,9 +41,9 @@ pub(super) const METRICS: &[Metric] = &[
     Metric::time(
         "rtt",
         "round-trip time at the generator, through the kernels of both hosts and what connects them: median",
-    ),
-    Metric::time("rtt_p99", "the same: 99th percentile within the round"),
-    Metric::time("rtt_p999", "the same: 99.9th percentile within the round"),
+    ).called("round-trip time").statistic("p50"),
+    Metric::time("rtt_p99", "the same: 99th percentile within the round").called("round-trip time").statistic("p99"),
+    Metric::time("rtt_p999", "the same: 99.9th percentile within the round").called("round-trip time").statistic("p99.9"),
     cycles(
         "nic_cycles_per_packet",
         "core cycles of the generator to send a packet and take it back, without polling in vain",
