@@ -71,6 +71,17 @@ fn points_of_many_factors_are_named_by_their_differences_from_the_baseline() {
 }
 
 #[test]
+fn the_sample_of_the_lab_is_shown_by_its_name() {
+    let bench = Bench::new();
+    let text = bench.ok(&["show", "lab/session", "--results", RUN]);
+    assert!(text.contains("lab/session") && text.contains("outside_samples"), "{text}");
+    let line = bench.refused(&["show", "lab/sessions", "--results", RUN], 2);
+    assert!(
+        line.contains("no samples of 'lab/sessions'; available: ") && line.contains("lab/session")
+    );
+}
+
+#[test]
 fn an_order_needs_something_to_sort_by() {
     let bench = Bench::new();
     let show = |words: &[&'static str]| [&["show", FORMS, "--results", RUN][..], words].concat();

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use lab::journal::Run;
 use lab::point::{Filter, Point};
+use lab::run::is_lab_experiment;
 use report::table::{self, BY_VALUE, Groups, Order, Page, ShowOptions};
 
 use crate::arguments::Show;
@@ -82,7 +83,12 @@ pub(super) fn groups(run: &Run, experiments: &[String]) -> Groups {
 fn filter(levels: &[String], run: &Run, experiments: &[String]) -> Result<Filter, CliError> {
     let filter = select::filter(levels)?;
     let mut why = String::new();
-    for experiment in experiments.iter().filter_map(|id| run.record.experiments.get(id)) {
+    // No suite has the method of the lab's own experiments.
+    let of_suites: Vec<&String> = experiments.iter().filter(|id| !is_lab_experiment(id)).collect();
+    if of_suites.is_empty() {
+        return Ok(filter);
+    }
+    for experiment in of_suites.into_iter().filter_map(|id| run.record.experiments.get(id)) {
         match filter.canonical(select::method_of(experiment)?.factors()) {
             Ok(filter) => return Ok(filter),
             Err(error) => why = error,
