@@ -154,6 +154,20 @@ pub enum Difference {
     },
 }
 
+impl Difference {
+    /// Returns whether the rules judge the two sides, with whatever result.
+    pub fn is_judged(self) -> bool {
+        match self {
+            Self::Higher | Self::Lower | Self::Unresolved | Self::Chance | Self::NoSpread => true,
+            Self::TooFewRuns(_)
+            | Self::NotPositive
+            | Self::OtherState
+            | Self::OtherClass
+            | Self::TooManyFailed { .. } => false,
+        }
+    }
+}
+
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -76,6 +76,7 @@ fn page(run: &Run, text: &str) -> String {
     let filled = Filled { id: "a".into(), suite: "copy".into(), sentence: text.into() };
     let page = RunPage {
         run,
+        terms: &[],
         suites: &[],
         experiments: &[id],
         figures: &figures,

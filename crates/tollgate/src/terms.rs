@@ -14,6 +14,9 @@ pub(crate) struct Term {
     /// Related terms.
     #[serde(default)]
     pub(crate) see: Vec<String>,
+    /// Whether the page of results explains it.
+    #[serde(default)]
+    on_page: bool,
 }
 
 #[derive(Deserialize)]
@@ -29,6 +32,15 @@ struct Terms {
 pub(crate) fn terms() -> Result<Vec<Term>, DataError> {
     let terms: Terms = read_toml("terms.toml", include_str!("../terms.toml"))?;
     Ok(terms.term)
+}
+
+/// Returns the terms that the page of results explains.
+///
+/// # Errors
+/// As [`terms`].
+pub(crate) fn on_page() -> Result<Vec<report::page::Term>, DataError> {
+    let shown = terms()?.into_iter().filter(|term| term.on_page);
+    Ok(shown.map(|Term { name, means, .. }| report::page::Term { name, means }).collect())
 }
 
 /// Finds a term by its name in any case, in the singular or plural, or by its first words if no other begins with them.
@@ -64,6 +76,16 @@ mod tests {
             let other = term.see.iter().find(|name| !names.contains(name) || **name == term.name);
             assert_eq!(other, None, "{}", term.name);
         }
+    }
+
+    #[test]
+    fn the_page_explains_every_verdict() {
+        let shown = on_page().unwrap();
+        let verdicts = terms().unwrap().into_iter().find(|term| term.name == "verdict").unwrap();
+        for name in verdicts.see.iter().map(String::as_str).chain(["noise floor", "void", "near"]) {
+            assert!(shown.iter().any(|term| term.name == name), "{name}");
+        }
+        assert!(shown.len() < 25, "{}", shown.len());
     }
 
     /// Returns the words in italics, `*twin*`, outside of code.

@@ -9,7 +9,10 @@ use lab::summary::TwinAlarm;
 use maud::{Markup, html};
 
 use super::slug;
-use crate::table::{VERDICT_ORDER, attribution, elsewhere, value_with_interval, why, with_cores};
+use crate::table::{
+    SharedCause, VERDICT_ORDER, attribution, elsewhere, shared_cause, value_with_interval, why,
+    with_cores,
+};
 
 /// Number of values of a claim that are visible at once.
 const VISIBLE_VALUES: usize = 3;
@@ -49,12 +52,49 @@ impl<'a> JudgedClaim<'a> {
     }
 }
 
-/// Renders all claims, decided ones first, with a filter.
+/// Claims that no side decides, for the same causes.
+struct Undecided<'a> {
+    /// The cause of each side.
+    causes: Vec<(&'a str, SharedCause)>,
+    /// The remedies of the first of the claims, without repetitions.
+    remedies: Vec<String>,
+    claims: Vec<&'a JudgedClaim<'a>>,
+}
+
+/// Divides claims into those that a side decides, and the others by cause, the cause of most claims first.
+fn by_cause<'a>(judged: &'a [JudgedClaim<'a>]) -> (Vec<&'a JudgedClaim<'a>>, Vec<Undecided<'a>>) {
+    let (mut decided, mut undecided) = (Vec::new(), Vec::<Undecided>::new());
+    for one in judged {
+        let shared = one.verdicts.iter().map(|(side, verdict)| {
+            let (cause, remedy) = shared_cause(one.claim, verdict)?;
+            Some(((*side, cause), remedy))
+        });
+        let Some(shared) = shared.collect::<Option<Vec<_>>>() else {
+            decided.push(one);
+            continue;
+        };
+        let (causes, remedies): (Vec<_>, Vec<_>) = shared.into_iter().unzip();
+        match undecided.iter_mut().find(|group| group.causes == causes) {
+            Some(group) => group.claims.push(one),
+            None => {
+                let remedies: BTreeSet<String> = remedies.into_iter().flatten().collect();
+                let remedies = remedies.into_iter().collect();
+                undecided.push(Undecided { causes, remedies, claims: vec![one] });
+            }
+        }
+    }
+    undecided.sort_by_key(|group| std::cmp::Reverse(group.claims.len()));
+    (decided, undecided)
+}
+
+/// Renders all claims with a filter: decided ones first, then the others by cause in details, which the filter and links
+/// open.
 pub(super) fn section(mut judged: Vec<JudgedClaim>, experiments: &[String]) -> Markup {
     if judged.is_empty() {
         return html! {};
     }
     judged.sort_by_key(JudgedClaim::position);
+    let (decided, undecided) = by_cause(&judged);
     let verdicts = judged.iter().flat_map(|one| &one.verdicts);
     let alarms = verdicts.flat_map(|(_, verdict)| &verdict.alarms).map(TwinAlarm::to_string);
     let alarms: BTreeSet<String> = alarms.collect();
@@ -62,7 +102,11 @@ pub(super) fn section(mut judged: Vec<JudgedClaim>, experiments: &[String]) -> M
         section aria-labelledby="claims" {
             h2 #claims { "Claims" }
             (filter(&judged))
-            ul.claims { @for one in &judged { (item(one, experiments)) } }
+            @if !decided.is_empty() { (list(&decided, experiments)) }
+            @if !undecided.is_empty() {
+                h3 #undecided { "Without a verdict, by cause" }
+                @for group in &undecided { (undecided_claims(group, experiments)) }
+            }
             @if !alarms.is_empty() { ul.warnings { @for alarm in &alarms { li { (alarm) } } } }
         }
     }
@@ -102,6 +146,29 @@ fn filter(judged: &[JudgedClaim]) -> Markup {
     }
 }
 
+fn list(claims: &[&JudgedClaim], experiments: &[String]) -> Markup {
+    html! { ul.claims { @for one in claims { (item(one, experiments)) } } }
+}
+
+/// Renders the claims of one cause in details.
+fn undecided_claims(group: &Undecided, experiments: &[String]) -> Markup {
+    let is_common =
+        group.causes.iter().all(|(_, cause)| Some(cause) == group.causes.first().map(|it| &it.1));
+    let shown = if is_common { group.causes.get(..1) } else { None }.unwrap_or(&group.causes);
+    html! {
+        details.cause {
+            summary {
+                @for (side, cause) in shown {
+                    (badge(if is_common { "" } else { side }, cause.kind)) " " (cause.text) ": "
+                }
+                span.total { (count(group.claims.len(), "claim")) }
+            }
+            @for remedy in &group.remedies { p.remedy { (remedy) } }
+            (list(&group.claims, experiments))
+        }
+    }
+}
+
 fn item(judged: &JudgedClaim, experiments: &[String]) -> Markup {
     let JudgedClaim { claim, verdicts } = judged;
     let kind = if claim.is_promise() { "promises" } else { "published" };
@@ -112,7 +179,7 @@ fn item(judged: &JudgedClaim, experiments: &[String]) -> Markup {
         li id={ "claim-" (id) } data-suite=(slug(suite_name(&claim.experiment))) data-verdict=(names)
             data-kind=(kind) data-sides=(if judged.differs() { "differ" } else { "agree" }) {
             p.head {
-                @for (side, verdict) in verdicts { (badge(side, verdict)) " " }
+                @for (side, verdict) in verdicts { (badge(side, verdict.kind)) " " }
                 a.link href={ "#claim-" (id) } { (claim.id) }
                 " "
                 @if experiments.contains(&claim.experiment) {
@@ -135,8 +202,8 @@ fn item(judged: &JudgedClaim, experiments: &[String]) -> Markup {
     }
 }
 
-fn badge(side: &str, verdict: &Verdict) -> Markup {
-    let name = verdict.kind.name();
+fn badge(side: &str, kind: VerdictKind) -> Markup {
+    let name = kind.name();
     html! {
         span class={ "verdict " (slug(name)) } { @if !side.is_empty() { (side) ": " } (name) }
     }

@@ -21,6 +21,7 @@ use super::frames::{curves, grids, named_notes};
 use super::merged::merged;
 use super::samples::EmbeddedSamples;
 use super::tables::TableData;
+use super::terms::{self, Term, meaning};
 use super::{MAX_BYTES, PageData, PageError, RunPage, machine, overview, slug};
 use crate::table::{VERDICT_KINDS, compared_cells, compared_tables, comparison_counts};
 
@@ -77,6 +78,7 @@ impl ComparisonPage<'_> {
             body: html! {
                 (self.differences())
                 (self.headlines())
+                (terms::section(self.terms()))
                 (self.verdicts())
                 (claims::section(self.claims(), &ids))
                 @for section in &sections { (section) }
@@ -99,6 +101,11 @@ impl ComparisonPage<'_> {
             }
         }
         ids
+    }
+
+    /// Returns the terms that the page explains.
+    fn terms(&self) -> &[Term] {
+        self.sides.first().map_or(&[], |side| side.newest.terms)
     }
 
     fn title(&self) -> String {
@@ -129,9 +136,12 @@ impl ComparisonPage<'_> {
         let mut entries = vec![
             Entry::new("Differences", "differences"),
             Entry::new("Results in short", "headlines"),
-            Entry::new("Verdicts", "verdicts"),
-            Entry::new("Claims", "claims"),
         ];
+        if !self.terms().is_empty() {
+            entries.push(Entry::new("How to read this page", "reading"));
+        }
+        entries.push(Entry::new("Verdicts", "verdicts"));
+        entries.push(Entry::new("Claims", "claims"));
         entries.extend(experiment::contents(ids));
         entries.push(Entry::new("The machines", "machine"));
         entries.push(Entry::new("Repeat it", "repeat"));
@@ -170,6 +180,7 @@ impl ComparisonPage<'_> {
                 @for side in self.sides {
                     h3 { (side.name) ": " (side.newest.run.record.name) }
                     (overview::headlines(side.newest.headlines))
+                    (overview::lacking(side.newest.judged, "machine"))
                     @for line in side.newest.inconsistencies { p.warnings { (line) } }
                 }
             }
@@ -184,15 +195,19 @@ impl ComparisonPage<'_> {
         html! {
             section aria-labelledby="verdicts" {
                 h2 #verdicts { "Verdicts" }
-                table.counts {
-                    thead { tr {
-                        th scope="col" { "verdict" }
-                        @for side in self.sides { th.number scope="col" { (side.name) } }
-                    } }
-                    tbody { @for name in names() { tr {
-                        th scope="row" { (name) }
-                        @for side in self.sides { td.number { (number(side, name)) } }
-                    } } }
+                div.scroll tabindex="0" role="region" aria-label="Number of verdicts" {
+                    table.counts {
+                        thead { tr {
+                            th scope="col" { "verdict" }
+                            @for side in self.sides { th.number scope="col" { (side.name) } }
+                            th scope="col" { "meaning" }
+                        } }
+                        tbody { @for name in names() { tr {
+                            th scope="row" { (name) }
+                            @for side in self.sides { td.number { (number(side, name)) } }
+                            td.meaning { (meaning(self.terms(), name)) }
+                        } } }
+                    }
                 }
             }
         }
@@ -375,7 +390,7 @@ impl ComparisonPage<'_> {
 fn cpu(page: &RunPage) -> String {
     let environments = &page.run.record.environments;
     let last = page.run.samples.last().and_then(|one| environments.get(&one.environment));
-    last.map(|it| it.cpu.brand.clone()).unwrap_or_default()
+    last.map_or_else(|| "unknown CPU".into(), machine::cpu)
 }
 
 /// Renders the resolved differences of a side from the first.
@@ -388,7 +403,12 @@ fn resolved(side: &ComparedSide) -> Markup {
     let more = rows.len().saturating_sub(MAX_RESOLVED);
     let declared = &side.newest.run.record.experiments;
     if rows.is_empty() {
-        return html! { p { "No difference is resolved. The tables of the experiments have all ratios." } };
+        let mut all = side.comparisons.iter().flat_map(|one| &one.rows);
+        let result = match all.any(|row| row.difference.is_judged()) {
+            true => "No difference is resolved.",
+            false => "Nothing was judged; each experiment states why.",
+        };
+        return html! { p { (result) " The tables of the experiments have all ratios." } };
     }
     html! {
         div.scroll tabindex="0" role="region" aria-label={ "Resolved differences of " (side.name) } {

@@ -11,6 +11,14 @@ use maud::{Markup, html};
 use crate::table::lacks_of_run;
 use lab::run::is_lab_experiment;
 
+/// Returns the CPU of an environment with what tells it from others of its brand, e.g. `AMD EPYC (family 25, model 17), 2 cores`.
+pub(super) fn cpu(environment: &Environment) -> String {
+    let machine::cpu::Cpu { brand, family, model, .. } = &environment.cpu;
+    let brand = if brand.is_empty() { "unknown CPU" } else { brand };
+    let cores = count(environment.topology.physical_cores(), "core");
+    format!("{brand} (family {family}, model {model}), {cores}")
+}
+
 /// Renders the environments of a run, the one with most samples first and open.
 pub(super) fn environments(run: &Run) -> Markup {
     let mut samples: BTreeMap<&str, usize> = BTreeMap::new();
@@ -25,7 +33,7 @@ pub(super) fn environments(run: &Run) -> Markup {
         @for (index, (id, environment)) in environments.iter().enumerate() {
             details.environment open[index == 0] {
                 summary {
-                    (environment.cpu.brand) ", Linux " (environment.kernel_release) ": "
+                    (cpu(environment)) ", Linux " (environment.kernel_release) ": "
                     (count(samples_of(id), "sample"))
                 }
                 (properties(environment))

@@ -22,6 +22,7 @@ mod overview;
 mod published;
 mod samples;
 mod tables;
+mod terms;
 
 use std::collections::BTreeSet;
 
@@ -42,6 +43,7 @@ use document::{Document, Entry};
 use experiment::{ExperimentData, Experiments};
 use figure::FigureData;
 use samples::EmbeddedSamples;
+pub use terms::Term;
 
 /// Everything that the page of a run shows.
 pub struct RunPage<'a> {
@@ -63,6 +65,8 @@ pub struct RunPage<'a> {
     pub inconsistencies: &'a [String],
     /// How to repeat the run.
     pub repetition: &'a Repetition,
+    /// Terms that the page explains, among them the verdicts.
+    pub terms: &'a [Term],
 }
 
 /// The headlines of a suite.
@@ -140,8 +144,10 @@ impl RunPage<'_> {
                 section aria-labelledby="headlines" {
                     h2 #headlines { "Results in short" }
                     (overview::headlines(self.headlines))
+                    (overview::lacking(self.judged, "lacks"))
                 }
-                (overview::verdicts(self.judged, self.unlisted_claims))
+                (terms::section(self.terms))
+                (overview::verdicts(self))
                 (overview::warnings(self.inconsistencies))
                 (claims::section(JudgedClaim::of_run(self.judged), self.experiments))
                 (html)
@@ -195,6 +201,9 @@ impl RunPage<'_> {
 
     fn contents(&self) -> Vec<Entry> {
         let mut entries = vec![Entry::new("Results in short", "headlines")];
+        if !self.terms.is_empty() {
+            entries.push(Entry::new("How to read this page", "reading"));
+        }
         if !self.judged.is_empty() {
             entries.push(Entry::new("Verdicts", "verdicts"));
             entries.push(Entry::new("Claims", "claims"));

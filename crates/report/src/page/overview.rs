@@ -9,8 +9,12 @@ use lab::run::is_lab_experiment;
 use maud::{Markup, html};
 
 use super::samples::EmbeddedSamples;
-use super::{RunPage, SuiteHeadlines, slug};
-use crate::table::VERDICT_KINDS;
+use super::terms::meaning;
+use super::{RunPage, SuiteHeadlines, machine, slug};
+use crate::table::{VERDICT_KINDS, lacking_line};
+
+/// Maximum number of characters of the line on what the machine lacks.
+const MAX_LACKING: usize = 220;
 
 /// Renders the name of the run, where and when it was measured, and how much.
 pub(super) fn header(run: &Run) -> Markup {
@@ -18,13 +22,12 @@ pub(super) fn header(run: &Run) -> Markup {
     let samples = run.samples.iter().filter(|one| !is_lab_experiment(&one.experiment)).count();
     let last = run.samples.last().map(|one| &one.environment);
     let environment = last.and_then(|id| record.environments.get(id));
-    let cpu = environment.map(|it| it.cpu.brand.as_str()).filter(|brand| !brand.is_empty());
     html! {
         header {
             p.brand { "tollgate: what does it cost to cross a boundary?" }
             h1 { (record.name) }
             p.origin {
-                @if let Some(cpu) = cpu { (cpu) ", " }
+                @if let Some(environment) = environment { (machine::cpu(environment)) ", " }
                 (record.place()) "; profile " (record.profile.name()) "; "
                 (count(samples, "sample")) " in " (count(record.sessions.len(), "session"))
                 " from " time datetime=(record.start) { (record.start) }
@@ -49,9 +52,22 @@ pub(super) fn headlines(suites: &[SuiteHeadlines]) -> Markup {
     }
 }
 
-/// Renders the number of verdicts of each kind, of published claims and of promises, and how many claims are on
-/// experiments that the run does not have.
-pub(super) fn verdicts(judged: &[(Claim, Verdict)], unlisted: usize) -> Markup {
+/// Renders what the machine lacks in one line, with a link to the element that has all of it.
+pub(super) fn lacking(judged: &[(Claim, Verdict)], target: &str) -> Markup {
+    html! {
+        @if let Some(line) = lacking_line(judged, MAX_LACKING) {
+            p.lacking {
+                span.verdict.unmeasurable { (VerdictKind::Unmeasurable.name()) } " "
+                (line) ". " a href={ "#" (target) } { "Remedies" }
+            }
+        }
+    }
+}
+
+/// Renders the number of verdicts of each kind, of published claims and of promises, with the meaning of each kind, and how
+/// many claims are on experiments that the run does not have.
+pub(super) fn verdicts(page: &RunPage) -> Markup {
+    let RunPage { judged, unlisted_claims: unlisted, .. } = *page;
     if judged.is_empty() {
         return html! {};
     }
@@ -66,23 +82,28 @@ pub(super) fn verdicts(judged: &[(Claim, Verdict)], unlisted: usize) -> Markup {
     html! {
         section aria-labelledby="verdicts" {
             h2 #verdicts { "Verdicts" }
-            table.counts {
-                thead { tr {
-                    th scope="col" { "verdict" }
-                    @for (_, title, _) in parts { th.number scope="col" { (title) } }
-                } }
-                tbody {
-                    @for name in kinds {
-                        tr {
-                            th scope="row" { (name) }
-                            @for (value, _, is_promise) in parts {
-                                td.number { (link(number(is_promise, name), value, name)) }
+            div.scroll tabindex="0" role="region" aria-label="Number of verdicts" {
+                table.counts {
+                    thead { tr {
+                        th scope="col" { "verdict" }
+                        @for (_, title, _) in parts { th.number scope="col" { (title) } }
+                        th scope="col" { "meaning" }
+                    } }
+                    tbody {
+                        @for name in kinds {
+                            tr {
+                                th scope="row" { (name) }
+                                @for (value, _, is_promise) in parts {
+                                    td.number { (link(number(is_promise, name), value, name)) }
+                                }
+                                td.meaning { (meaning(page.terms, name)) }
                             }
                         }
-                    }
-                    tr {
-                        th scope="row" { "all" }
-                        @for (_, _, is_promise) in parts { td.number { (total(is_promise)) } }
+                        tr {
+                            th scope="row" { "all" }
+                            @for (_, _, is_promise) in parts { td.number { (total(is_promise)) } }
+                            td {}
+                        }
                     }
                 }
             }

@@ -13,6 +13,29 @@ use super::reasons::reason;
 /// Maximum number of claims of a cause that are named.
 const MAX_NAMED: usize = 3;
 
+/// Why a claim has no verdict, in words that other claims may share.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SharedCause {
+    pub(crate) kind: VerdictKind,
+    /// The cause, e.g. `this CPU has no MPX`.
+    pub(crate) text: String,
+}
+
+/// Returns why a claim cannot be measured or is not measured yet, with the remedy; `None` if the samples decide its verdict.
+pub(crate) fn shared_cause(
+    claim: &Claim,
+    verdict: &Verdict,
+) -> Option<(SharedCause, Option<String>)> {
+    let why = deciding(verdict)?;
+    let text = cause(verdict.kind, why)?;
+    Some((SharedCause { kind: verdict.kind, text }, remedy(why, claim)))
+}
+
+/// Returns what a machine lacks for claims in one line of at most `columns`; `None` if it lacks nothing.
+pub(crate) fn lacking_line(judged: &[(Claim, Verdict)], columns: usize) -> Option<String> {
+    lacks(&causes(&judged.iter().collect::<Vec<_>>()), columns)
+}
+
 /// Claims without a verdict for one cause.
 pub(crate) struct Cause<'a> {
     /// The cause, e.g. `this CPU has no MPX`.
@@ -28,15 +51,12 @@ pub(crate) struct Cause<'a> {
 pub(crate) fn causes<'a>(judged: &[&'a (Claim, Verdict)]) -> Vec<Cause<'a>> {
     let mut causes: Vec<Cause> = Vec::new();
     for (claim, verdict) in judged {
-        let Some(why) = deciding(verdict) else { continue };
-        let Some(text) = cause(verdict.kind, why) else { continue };
-        let is_same = |one: &&mut Cause| one.text == text && one.kind == verdict.kind;
-        match causes.iter_mut().find(is_same) {
+        let Some((SharedCause { kind, text }, remedy)) = shared_cause(claim, verdict) else {
+            continue;
+        };
+        match causes.iter_mut().find(|one| one.text == text && one.kind == kind) {
             Some(known) => known.claims.push(claim),
-            None => {
-                let (remedy, kind) = (remedy(why, claim), verdict.kind);
-                causes.push(Cause { text, remedy, kind, claims: vec![claim] });
-            }
+            None => causes.push(Cause { text, remedy, kind, claims: vec![claim] }),
         }
     }
     causes.sort_by_key(|cause| std::cmp::Reverse(cause.claims.len()));

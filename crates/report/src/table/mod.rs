@@ -37,7 +37,7 @@ pub use sides::{SidesOutput, sides, sides_output};
 pub use verdicts::{JudgedClaim, claim, judged_claims, verdict, verdicts};
 
 pub(crate) use argument::why;
-pub(crate) use causes::{LackOfRun, lacks_of_run};
+pub(crate) use causes::{LackOfRun, SharedCause, lacking_line, lacks_of_run, shared_cause};
 pub(crate) use cell::{ValueCell, ValueFormat};
 pub(crate) use compare::{
     ComparedTable, compared_cells, compared_tables, counts as comparison_counts,

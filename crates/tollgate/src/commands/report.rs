@@ -12,7 +12,7 @@ use lab::journal::Run;
 use lab::run::is_lab_experiment;
 use lab::summary::Unit;
 use machine::file::{self, Output};
-use report::page::{ComparedSide, ComparisonPage, Repetition, RunPage, SuiteHeadlines};
+use report::page::{ComparedSide, ComparisonPage, Repetition, RunPage, SuiteHeadlines, Term};
 
 use super::{claims, headlines, repetition};
 use crate::arguments::Report;
@@ -21,6 +21,7 @@ use crate::output::print_written;
 use crate::select;
 use crate::stored_run;
 use crate::suites::SUITES;
+use crate::terms;
 
 /// Writes the page of the newest run, or of the named runs.
 pub(crate) fn report(args: &Report) -> Result<u8, CliError> {
@@ -117,6 +118,7 @@ struct Contents<'a> {
     unlisted_claims: usize,
     inconsistencies: Vec<String>,
     repetition: Repetition,
+    terms: Vec<Term>,
 }
 
 impl<'a> Contents<'a> {
@@ -142,6 +144,7 @@ impl<'a> Contents<'a> {
             unlisted_claims: others.iter().filter(|claim| !is_on_instrument(claim)).count(),
             inconsistencies: stored_run::inconsistencies(run),
             repetition: repetition::repetition(run, catalogue, files)?,
+            terms: terms::on_page()?,
             experiments,
         })
     }
@@ -157,6 +160,7 @@ impl<'a> Contents<'a> {
             unlisted_claims: self.unlisted_claims,
             inconsistencies: &self.inconsistencies,
             repetition: &self.repetition,
+            terms: &self.terms,
         }
     }
 }

@@ -1,7 +1,10 @@
 //! The page of a comparison.
 
+use std::collections::BTreeSet;
+
 use lab::experiment::Profile;
 use lab::journal::Run;
+use lab::proximity::ROUND_TRIP;
 use serde_json::{Value, json};
 
 use crate::browser::Browser;
@@ -28,6 +31,11 @@ fn side(bench: &Bench, folder: &str, runs: u32, faster: f64) -> Run {
                     *value *= factor;
                 }
             }
+        }
+        // Some points use two cores, which are near in some rounds; others use one, which has no class.
+        for sample in run.samples.iter_mut().filter(|it| it.point.text("length") == "4 KiB") {
+            let round_trip = if sample.round.is_multiple_of(2) { "60" } else { "400" };
+            sample.covariates.insert(ROUND_TRIP.into(), round_trip.into());
         }
         write(&run, &bench.path().join(folder));
         last = Some(run);
@@ -82,6 +90,22 @@ fn resolved_differences_come_first_as_compare_finds_them() {
     let differing = browser.count("ul.claims > li:not([hidden])");
     assert!(differing < browser.count("ul.claims > li"));
     assert_eq!(browser.count("#figure-bounds-detection table.grid"), 2);
+    // A dash tells a side, whatever the number of the series.
+    let dashes =
+        "return [...document.querySelectorAll('#figure-copy-c .legend button')].map((one) =>
+        [one.dataset.series[0], one.querySelector('.line').getAttribute('stroke-dasharray')])";
+    let dashes: BTreeSet<(String, Option<String>)> =
+        serde_json::from_value(browser.run(dashes)).unwrap();
+    assert_eq!(dashes.len(), 2, "{dashes:?}");
+    browser.click("details[data-tables=copy-functions] > summary");
+    browser.wait("return document.querySelector('details[data-tables=copy-functions] table.values td') !== null");
+    let cores = "return [...document.querySelectorAll('details[data-tables=copy-functions] table.values tbody tr')]
+        .map((row) => [...row.cells].map((cell) => [cell.tagName, cell.textContent]))";
+    let rows: Vec<Vec<(String, String)>> = serde_json::from_value(browser.run(cores)).unwrap();
+    let cells = || rows.iter().flatten();
+    assert!(cells().any(|(tag, text)| tag == "TH" && text == "near"), "{rows:?}");
+    assert!(cells().any(|(_, text)| text.is_empty()), "{rows:?}");
+    assert!(cells().all(|(tag, text)| tag == "TD" || !text.is_empty()), "{rows:?}");
     browser.resize(390, 844);
     browser.open(&page, "");
     picture(&browser, "comparison-390");
@@ -95,10 +119,13 @@ fn single_runs_are_shown_and_not_judged() {
     let bench = Bench::new();
     side(&bench, "old", 1, 1.0);
     side(&bench, "new", 1, 1.5);
-    side(&bench, "third", 1, 2.0);
+    let run = side(&bench, "third", 1, 2.0);
     bench.ok(&["report", "old", "new", "third", "-o", "page.html"]);
     let text = std::fs::read_to_string(bench.path().join("page.html")).unwrap();
-    assert!(text.contains("No difference is resolved"));
+    assert!(text.contains("Nothing was judged") && !text.contains("No difference is resolved"));
+    // What tells a CPU from others of its brand.
+    let cpu = &run.record.environments["e1"].cpu;
+    assert_eq!(text.matches(&format!("(family {}, model {}), ", cpu.family, cpu.model)).count(), 6);
     assert!(text.contains("repeat each side at least 3 times"));
     assert!(text.contains("C against A: ") && text.contains("not judged: one run each"));
     // One folder is the page of its newest run.

@@ -54,6 +54,40 @@ fn a_page_has_every_claim_with_its_verdict_and_reason() {
 }
 
 #[test]
+fn a_page_explains_its_terms_as_explain_does() {
+    let bench = Bench::new();
+    let mut run = empty(Profile::Quick, |one| one.id() == "copy/sizes");
+    measure(&mut run, 6, &metrics_shown);
+    write(&run, &bench.path().join("results"));
+    bench.ok(&["report"]);
+    let page = std::fs::read_to_string(bench.path().join("report.html")).unwrap();
+    let page = unescaped(&page);
+    let (_, reading) = page.split_once("id=\"reading\"").unwrap();
+    let (reading, _) = reading.split_once("</dl>").unwrap();
+    for term in ["noise floor", "twin", "void", "lag-1 correlation", "near", "promise"] {
+        let explained = bench.ok(&["explain", term]);
+        let (_, explained) = explained.split_once('\n').unwrap();
+        let (means, _) = explained.split_once("see also").unwrap();
+        let means = means.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(reading.contains(&format!(">{term}</dt><dd>{means}</dd>")), "{means} in {reading}");
+    }
+    let (_, verdicts) = page.split_once("table class=\"counts\"").unwrap();
+    let (verdicts, _) = verdicts.split_once("</table>").unwrap();
+    for name in [
+        "reproduced",
+        "contradicted",
+        "inconclusive",
+        "incomparable",
+        "unmeasurable",
+        "not measured",
+    ] {
+        let (_, row) = verdicts.split_once(&format!("scope=\"row\">{name}</th>")).unwrap();
+        let (_, meaning) = row.split_once("<td class=\"meaning\">").unwrap();
+        assert!(meaning.len() > 20 && !meaning.starts_with('<'), "{name}: {meaning}");
+    }
+}
+
+#[test]
 fn a_page_of_a_standard_run_is_small() {
     let bench = Bench::new();
     let mut run = empty(Profile::Standard, |_| true);

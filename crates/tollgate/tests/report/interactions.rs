@@ -140,6 +140,43 @@ fn the_pointer_and_keys_show_values_with_intervals_as_in_the_journal() {
     opened.is_silent();
 }
 
+/// Waits until the browser has reported that the page was scrolled, which hides the tooltip.
+fn settle(browser: &Browser) {
+    browser.run(
+        "window.settled = false;
+        requestAnimationFrame(() => requestAnimationFrame(() => { window.settled = true; }))",
+    );
+    browser.wait("return window.settled");
+}
+
+#[test]
+fn a_tap_shows_a_value_until_a_tap_elsewhere() {
+    let Some(opened) = Opened::new("values of the page by a tap") else { return };
+    let browser = opened.figure();
+    let is_hidden =
+        || browser.run("return document.getElementById('tooltip').hidden") == json!(true);
+    let tap_mark = || {
+        let (x, y) = mark(browser, "glibc", 0);
+        settle(browser);
+        browser.tap(x, y);
+    };
+    tap_mark();
+    assert!(!is_hidden() && browser.text("#tooltip").contains("16 B"));
+    // The same value again, after a scrolled page has hidden it.
+    browser.run("window.scrollBy(0, 40)");
+    browser.wait("return document.getElementById('tooltip').hidden");
+    tap_mark();
+    assert!(!is_hidden());
+    let elsewhere =
+        "const box = document.querySelector('#figure-copy-c h4').getBoundingClientRect();
+        return [box.left + 2, box.top + 2]";
+    let (left, top): (f64, f64) = serde_json::from_value(browser.run(elsewhere)).unwrap();
+    browser.tap(left, top);
+    assert!(is_hidden());
+    assert_eq!(browser.count(&Opened::within(".chosen")), 0);
+    opened.is_silent();
+}
+
 #[test]
 fn values_relative_to_a_level_are_ratios_within_rounds() {
     let Some(opened) = Opened::new("relative values of the page") else { return };
@@ -290,6 +327,25 @@ fn claims_are_filtered_and_have_permanent_links() {
     browser.press("#filter-text", "naive loop");
     let mentioned = visible();
     assert!(0 < mentioned && mentioned < all);
+    // Claims without a verdict are in closed details by cause, which a filter opens while it applies.
+    let causes = browser.count("details.cause");
+    assert!(causes > 0 && browser.count("details.cause[open]:not([hidden])") > 0);
+    browser.run(
+        "document.getElementById('filter-text').value = '';
+        document.querySelector('form.filter').dispatchEvent(new Event('input'))",
+    );
+    assert_eq!((browser.count("details.cause[open]"), visible()), (0, all));
+    let grouped = browser.run("return document.querySelector('details.cause li').id");
+    let grouped = format!("#{}", grouped.as_str().unwrap());
+    browser.open(&opened.page, &grouped);
+    let is_shown = "return document.querySelector(arguments[0]).getBoundingClientRect().height > 0";
+    assert_eq!(browser.run_with(is_shown, &[json!(grouped)]), json!(true));
+    assert_eq!(browser.count("details.cause[open]"), 1);
+    // With the keyboard.
+    browser.open(&opened.page, "");
+    browser.press("details.cause > summary", "\u{e007}");
+    assert_eq!(browser.count("details.cause[open]"), 1);
+    browser.press("#filter-text", "naive loop");
     // A link to a hidden claim shows it.
     let hidden = browser.run("return document.querySelector('ul.claims > li[hidden]').id");
     browser.run_with("location.hash = arguments[0]", std::slice::from_ref(&hidden));

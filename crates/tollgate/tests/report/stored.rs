@@ -131,8 +131,34 @@ fn a_reader_without_scripts_sees_headlines_verdicts_and_claims() {
         assert!(browser.count(selector) >= least, "{selector}: {}", browser.count(selector));
     }
     let hidden = "return [...document.querySelectorAll('ul.claims > li')].filter((one) =>
-        one.getBoundingClientRect().height === 0).length";
+        one.getBoundingClientRect().height === 0 && one.closest('details.cause:not([open])') === null).length";
     assert_eq!(browser.run(hidden), json!(0));
+    // Details open without scripts, too.
+    browser.click("details.cause > summary");
+    assert_eq!(browser.count("details.cause[open]"), 1);
+}
+
+#[test]
+fn the_list_of_claims_is_short_and_starts_with_what_the_machine_lacks() {
+    let Some((browser, bench, _page)) = opened("length of the list of claims") else { return };
+    let screens = |selector: &str| {
+        let script = "return document.querySelector(arguments[0]).getBoundingClientRect().height / innerHeight";
+        browser.run_with(script, &[json!(selector)]).as_f64().unwrap()
+    };
+    let closed = screens("section[aria-labelledby=claims]");
+    browser
+        .run("document.querySelectorAll('details.cause').forEach((one) => { one.open = true; })");
+    let open = screens("section[aria-labelledby=claims]");
+    assert!(closed < open * 0.7, "{closed} of {open} screens");
+    let screen = bench.ok(&["summary", "--results", &bundle()]);
+    let line = screen.lines().find(|line| line.starts_with("unmeasurable")).unwrap();
+    let first = line.trim_start_matches("unmeasurable").trim().split(" claims)").next().unwrap();
+    let shown = browser.text("p.lacking");
+    assert!(shown.contains(first), "{shown}: {line}");
+    // As many claims as the groups state.
+    let totals = "return [...document.querySelectorAll('details.cause')].every((one) =>
+        parseInt(one.querySelector('.total').textContent) === one.querySelectorAll('li[id]').length)";
+    assert_eq!(browser.run(totals), json!(true));
 }
 
 #[test]

@@ -20,7 +20,24 @@ function filterClaims() {
     claim.hidden = !passes;
     shown += passes ? 1 : 0;
   }
+  const isFiltered = text !== "" || wanted.some(([, value]) => value !== "");
+  for (const cause of document.querySelectorAll("details.cause")) showCause(cause, isFiltered);
   filterField("count").textContent = `${shown} of ${count(claims.length, "claim")}`;
+}
+
+// Shows the claims of a cause that pass the filter: a filter opens them, and closes what it opened when it is cleared.
+function showCause(cause, isFiltered) {
+  const [all, passing] = ["", ":not([hidden])"].map((state) => cause.querySelectorAll(`ul.claims > li${state}`).length);
+  cause.hidden = passing === 0;
+  const total = count(all, "claim");
+  cause.querySelector(".total").textContent = passing === all ? total : `${passing} of ${total}`;
+  if (isFiltered && !cause.open) {
+    cause.open = true;
+    cause.dataset.filtered = "yes";
+  } else if (!isFiltered && cause.dataset.filtered) {
+    cause.open = false;
+    delete cause.dataset.filtered;
+  }
 }
 
 // Sets the fields that are named and clears the others.
