@@ -52,7 +52,7 @@ pub(crate) struct GuestsOutput<'a> {
 impl JsonOutput for GuestsOutput<'_> {
     const NAME: &'static str = "guest";
     const WRITTEN_BY: &'static str = "tollgate guest --json";
-    const VERSION: u64 = 1;
+    const VERSION: u64 = 2;
 }
 
 /// A guest with its declaration.
