@@ -83,7 +83,7 @@ fn a_schema_changes_only_with_its_version() {
         open_objects(&schema, "", &mut open);
         assert_eq!(open, Vec::<String>::new(), "{name}");
         without_descriptions(&mut schema);
-        // If this differs, raise the version of the output and keep the snapshot of the earlier one.
+        // If this differs, raise the version of the output, which renames the snapshot.
         insta::assert_snapshot!(format!("{name}-{version}"), by_definition(&schema));
     }
 }
