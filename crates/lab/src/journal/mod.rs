@@ -15,7 +15,7 @@ pub(crate) use code::CodeLog;
 pub use code::{CODE, open_code};
 pub use folder::{RunLocation, check_host, latest, newest, runs};
 pub(crate) use folder::{is_run, newest_of};
-pub use read::{Run, open, open_files, open_values};
+pub use read::{Run, each_experiment, open, open_files};
 pub(crate) use record::now;
 pub use record::{FORMAT, RunRecord, SessionRecord};
 pub use write::{Journal, Settled, Voids};

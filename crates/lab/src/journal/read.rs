@@ -1,8 +1,9 @@
 //! Reading a journal, without side effects.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read as _};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use super::written::Lines;
@@ -38,40 +39,101 @@ pub fn open(folder: &Path) -> Result<Run, JournalError> {
     read.of(folder, record, &before)
 }
 
-/// Reads the samples of one experiment, and those of the lab itself, without histograms and trials. That is all that
-/// verdicts on the experiment need, and a lab that measures has little memory. The lines are not compared with what the
-/// sessions wrote.
+/// Passes each of some experiments to `each`, with a run that has only its samples, and those of the lab itself, without
+/// histograms and trials. That is all that verdicts on the experiment need, and a lab that measures has little memory. The
+/// lines are not compared with what the sessions wrote.
 ///
 /// # Errors
 /// See [`open`].
-pub fn open_values(folder: &Path, experiment: &str) -> Result<Run, JournalError> {
+pub fn each_experiment<'e>(
+    folder: &Path,
+    experiments: impl IntoIterator<Item = &'e str>,
+    mut each: impl FnMut(&'e str, &Run),
+) -> Result<(), JournalError> {
     let record = RunRecord::read(folder)?;
-    let read = |path: &Path, file| {
-        let (mut samples, mut points) = (Vec::new(), HashSet::new());
-        complete_lines(path, file, RESTORE, |number, line| {
-            if is_of(line, experiment) == Some(false) && is_of(line, SESSION) == Some(false) {
-                return Ok(());
-            }
-            let mut sample = parse(line).map_err(|why| damaged(path, number, &why))?;
-            record.check_session(&sample).map_err(|why| damaged(path, number, &why))?;
-            if sample.experiment == experiment || is_lab_experiment(&sample.experiment) {
-                share(&mut points, &mut sample);
-                (sample.histograms, sample.trials) = Default::default();
-                samples.push(sample);
+    let mut run =
+        Run { folder: folder.into(), record, samples: Vec::new(), inconsistencies: Vec::new() };
+    let places = read_samples(folder, |path, file| Places::of(path, file).map(Some))?;
+    for experiment in experiments {
+        run.samples = match &places {
+            Some(places) => places.samples_of(experiment, &run.record)?,
+            None => Vec::new(),
+        };
+        each(experiment, &run);
+    }
+    Ok(())
+}
+
+/// Where the lines of each experiment are in a file of samples.
+struct Places {
+    path: PathBuf,
+    file: File,
+    lines: HashMap<String, Vec<Place>>,
+}
+
+/// A line of a file: its number, its offset and its length in bytes.
+struct Place {
+    number: usize,
+    offset: u64,
+    length: usize,
+}
+
+impl Places {
+    fn of(path: &Path, file: File) -> Result<Self, JournalError> {
+        let mut lines: HashMap<String, Vec<Place>> = HashMap::new();
+        let mut offset = 0;
+        let reader = file.try_clone().map_err(system(path, UNREADABLE))?;
+        complete_lines(path, reader, RESTORE, |number, line| {
+            let place = Place { number, offset, length: line.len() };
+            offset += line.len() as u64;
+            let experiment = match first_field(line) {
+                Some(experiment) => experiment,
+                None => &parse(line).map_err(|why| damaged(path, number, &why))?.experiment,
+            };
+            match lines.get_mut(experiment) {
+                Some(places) => places.push(place),
+                None => {
+                    lines.insert(experiment.into(), vec![place]);
+                }
             }
             Ok(())
         })?;
-        Ok(samples)
-    };
-    let samples = read_samples(folder, read)?;
-    Ok(Run { folder: folder.into(), record, samples, inconsistencies: Vec::new() })
+        Ok(Self { path: path.into(), file, lines })
+    }
+
+    /// Reads the samples of an experiment and of the lab itself.
+    fn samples_of(
+        &self,
+        experiment: &str,
+        record: &RunRecord,
+    ) -> Result<Vec<Sample>, JournalError> {
+        let of = |id: &str| self.lines.get(id).map_or(&[][..], Vec::as_slice);
+        let of_lab = if is_lab_experiment(experiment) { &[][..] } else { of(SESSION) };
+        let (mut points, mut line) = (HashSet::new(), Vec::new());
+        let read = |place: &Place| {
+            line.resize(place.length, 0);
+            self.file
+                .read_exact_at(&mut line, place.offset)
+                .map_err(system(&self.path, UNREADABLE))?;
+            let sample = parse(&line).and_then(|sample| {
+                record.check_session(&sample)?;
+                Ok(sample)
+            });
+            let mut sample = sample.map_err(|why| damaged(&self.path, place.number, &why))?;
+            share(&mut points, &mut sample);
+            (sample.histograms, sample.trials) = Default::default();
+            Ok(sample)
+        };
+        of(experiment).iter().chain(of_lab).map(read).collect()
+    }
 }
 
-/// Returns whether a line is a sample of an experiment; `None` if its first field, as far as it was written by tollgate,
-/// does not tell.
-fn is_of(line: &[u8], experiment: &str) -> Option<bool> {
+/// Returns the experiment of a line as tollgate writes it, with the experiment first.
+fn first_field(line: &[u8]) -> Option<&str> {
     let id = line.strip_prefix(br#"{"experiment":""#)?;
-    Some(id.strip_prefix(experiment.as_bytes()).is_some_and(|rest| rest.starts_with(b"\"")))
+    let end = id.iter().position(|byte| *byte == b'"')?;
+    let id = std::str::from_utf8(&id[..end]).ok()?;
+    (!id.contains('\\')).then_some(id)
 }
 
 /// Reads the file of samples of a run; no samples if it does not exist yet.

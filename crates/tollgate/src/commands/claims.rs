@@ -6,7 +6,7 @@ use std::path::Path;
 use lab::claim::{self, Claim, LackingRounds, Verdict, VerdictKind};
 use lab::experiment::{Experiment, Profile, suite_name};
 use lab::guest::GuestsRecord;
-use lab::journal::{self, Run};
+use lab::journal::{self, JournalError, Run};
 use lab::run::is_lab_experiment;
 use lab::schema::JsonOutput;
 use machine::topology::Topology;
@@ -135,32 +135,35 @@ fn is_whole(profile: Profile, experiments: &[String]) -> bool {
 
 /// Returns whether the values of all claims are as precise as requested, or cannot become so.
 pub(super) fn are_precise(claims: &[Claim], folder: &Path, target: f64) -> bool {
-    by_experiment(claims).all(|claims| {
-        let Ok(run) = journal::open_values(folder, &claims[0].experiment) else { return false };
-        let judge = claim::Judge::new(Some(&run), cores_of(Some(&run)));
-        claims.iter().all(|claim| judge.judge(claim).is_precise(claim, target))
-    })
+    let mut are_precise = true;
+    let read = with_judges(claims, folder, |judge, claim| {
+        are_precise &= judge.judge(claim).is_precise(claim, target);
+    });
+    read.is_ok() && are_precise
 }
 
-/// Returns the rounds that claims lack for a verdict; none of claims whose run cannot be read.
+/// Returns the rounds that claims lack for a verdict; none if the run cannot be read.
 pub(super) fn lacking_rounds(claims: &[Claim], folder: &Path) -> Vec<LackingRounds> {
-    let of_experiment = |claims: Vec<&Claim>| {
-        let Ok(run) = journal::open_values(folder, &claims[0].experiment) else {
-            return Vec::new();
-        };
-        let judge = claim::Judge::new(Some(&run), cores_of(Some(&run)));
-        claims.into_iter().filter_map(|claim| judge.lacking_rounds(claim)).collect()
-    };
-    by_experiment(claims).flat_map(of_experiment).collect()
+    let mut lacking = Vec::new();
+    let read =
+        with_judges(claims, folder, |judge, claim| lacking.extend(judge.lacking_rounds(claim)));
+    read.map_or_else(|_| Vec::new(), |()| lacking)
 }
 
-/// Groups claims by their experiments, so that the samples of one experiment are in memory at a time.
-fn by_experiment(claims: &[Claim]) -> impl Iterator<Item = Vec<&Claim>> {
+/// Passes each claim to `each` with a judge that has the samples of its experiment.
+fn with_judges(
+    claims: &[Claim],
+    folder: &Path,
+    mut each: impl FnMut(&claim::Judge, &Claim),
+) -> Result<(), JournalError> {
     let mut groups: BTreeMap<&str, Vec<&Claim>> = BTreeMap::new();
     for claim in claims {
         groups.entry(&claim.experiment).or_default().push(claim);
     }
-    groups.into_values()
+    journal::each_experiment(folder, groups.keys().copied(), |experiment, run| {
+        let judge = claim::Judge::new(Some(run), cores_of(Some(run)));
+        groups[experiment].iter().for_each(|claim| each(&judge, claim));
+    })
 }
 
 /// Judges claims by a run, or without one.
