@@ -5,7 +5,7 @@ use std::process::Command;
 use machine::untested;
 use serde_json::Value;
 
-use crate::{Entries, measured, read, write, write_bundle};
+use crate::{Entries, measured, measured_in_sessions, read, write, write_bundle};
 
 #[test]
 fn the_same_run_gives_the_same_bundle_in_any_folder() {
@@ -183,7 +183,7 @@ fn commands_read_a_bundle_as_its_folder() {
 /// The lab's sample of its own overhead is written at the end of a session and lasts as long.
 #[test]
 fn the_measurement_ends_with_the_session() {
-    let bench = measured();
+    let bench = measured_in_sessions();
     bench.ok(&["bundle"]);
     let entries = read(&bench.path().join("bundle.zip"));
     let text = |name: &str| String::from_utf8(entries[name].clone()).unwrap();

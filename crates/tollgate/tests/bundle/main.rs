@@ -18,6 +18,8 @@ use std::io::{Read as _, Write as _};
 use std::path::Path;
 
 use lab::experiment::Profile;
+use lab::journal::Run;
+use lab::sample::Sample;
 use zip::write::SimpleFileOptions;
 use zip::{ZipArchive, ZipWriter};
 
@@ -28,11 +30,32 @@ type Entries = BTreeMap<String, Vec<u8>>;
 
 /// Returns a bench with a run of some experiments of the suites.
 fn measured() -> Bench {
+    measured_with(|_| {})
+}
+
+/// Returns a run that ends with the lab's own sample, of a session of a minute.
+fn measured_in_sessions() -> Bench {
+    measured_with(|run| {
+        let last = run.samples.last().unwrap().clone();
+        run.samples.push(Sample {
+            experiment: "lab/session".into(),
+            point: [("profile", "quick")].into(),
+            twin: false,
+            at: last.at + last.seconds,
+            seconds: 60.0,
+            values: [("outside_samples".to_owned(), 0.1)].into(),
+            ..last
+        });
+    })
+}
+
+fn measured_with(change: impl FnOnce(&mut Run)) -> Bench {
     let bench = Bench::new();
     let wanted = ["copy/sizes", "bounds/checks", "crossing/round-trips"];
     let mut run = journal::empty(Profile::Quick, |one| wanted.contains(&one.id().as_str()));
     run.record.sessions[0].start = "2026-01-01T00:00:00Z".into();
     journal::measure(&mut run, 8, &journal::metrics_shown);
+    change(&mut run);
     journal::write(&run, &bench.path().join("results"));
     bench
 }
