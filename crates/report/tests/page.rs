@@ -116,7 +116,8 @@ fn a_page_shows_claims_with_values_facts_and_what_the_machine_lacks() {
     let page = page(&run, "A sentence");
     for part in [
         "<h1>testbed-quick-1</h1>",
-        "Test CPU, host testbed; profile quick; ",
+        "Test CPU (family ",
+        ", host testbed; profile quick; ",
         "no headlines: 1 of 6 rounds in one state of the core",
         "<li id=\"claim-naive-is-slow\" data-suite=\"copy\" data-verdict=\"reproduced\" data-kind=\"published\" data-sides=\"agree\">",
         "<li id=\"claim-device\" data-suite=\"copy\" data-verdict=\"unmeasurable\" data-kind=\"published\" data-sides=\"agree\">",
