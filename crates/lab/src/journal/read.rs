@@ -124,7 +124,13 @@ impl Places {
             (sample.histograms, sample.trials) = Default::default();
             Ok(sample)
         };
-        of(experiment).iter().chain(of_lab).map(read).collect()
+        let places = of(experiment);
+        // A vector that grows takes twice the memory while it is copied.
+        let mut samples = Vec::with_capacity(places.len() + of_lab.len());
+        for sample in places.iter().chain(of_lab).map(read) {
+            samples.push(sample?);
+        }
+        Ok(samples)
     }
 }
 
