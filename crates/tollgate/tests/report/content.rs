@@ -56,7 +56,7 @@ fn a_page_has_every_claim_with_its_verdict_and_reason() {
 #[test]
 fn a_page_explains_its_terms_as_explain_does() {
     let bench = Bench::new();
-    let mut run = empty(Profile::Quick, |one| one.id() == "copy/sizes");
+    let mut run = empty(Profile::Quick, |one| one.id() == "bounds/checks");
     measure(&mut run, 6, &metrics_shown);
     write(&run, &bench.path().join("results"));
     bench.ok(&["report"]);
