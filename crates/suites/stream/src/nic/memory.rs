@@ -129,8 +129,15 @@ mod tests {
     /// Returns the size of the kernel's pages at an address, in KiB.
     fn page_size(mapping: &Mapping) -> u64 {
         let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
-        let start = format!("{:x}-", mapping.as_ptr().addr());
-        let mut lines = smaps.lines().skip_while(|line| !line.starts_with(&start));
+        let address = mapping.as_ptr().addr();
+        // The kernel merges neighbouring mappings, also those of other tests.
+        let is_of = |line: &str| {
+            let ends = line.split_once(' ').and_then(|(range, _)| range.split_once('-'));
+            let ends =
+                ends.map(|(start, end)| [start, end].map(|it| usize::from_str_radix(it, 16)));
+            matches!(ends, Some([Ok(start), Ok(end)]) if (start..end).contains(&address))
+        };
+        let mut lines = smaps.lines().skip_while(|line| !is_of(line));
         let size = lines.find_map(|line| line.strip_prefix("KernelPageSize:")).unwrap();
         size.trim().trim_end_matches(" kB").parse().unwrap()
     }
