@@ -190,7 +190,10 @@ fn item(judged: &JudgedClaim, experiments: &[String]) -> Markup {
             }
             p.says { (claim.says) }
             dl {
-                @if let Some((_, verdict)) = verdicts.first() { dt { "published" } dd { (attribution(claim, verdict)) } }
+                @if let Some((_, verdict)) = verdicts.first() {
+                    dt { (attributed(claim, verdict)) }
+                    dd { (attribution(claim, verdict)) }
+                }
                 @for (side, verdict) in verdicts {
                     dt { (if side.is_empty() { "here" } else { side }) }
                     dd { (values(verdict)) }
@@ -199,6 +202,15 @@ fn item(judged: &JudgedClaim, experiments: &[String]) -> Markup {
                 }
             }
         }
+    }
+}
+
+/// Returns what the source of a claim is next to: its value, or the condition by which tollgate judges its words.
+fn attributed(claim: &Claim, verdict: &Verdict) -> &'static str {
+    match (verdict.published.as_ref().or(claim.published.as_ref()), &claim.expect) {
+        (Some(_), _) => "published",
+        (None, Some(_)) => "judged as",
+        (None, None) => "source",
     }
 }
 
