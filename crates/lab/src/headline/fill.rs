@@ -93,13 +93,11 @@ fn filled(sentence: &str, slots: &BTreeMap<&str, Source>, class: Option<Class>) 
 /// Returns the text of a value, or of the end of its interval beyond which it is, e.g. `at least 1.3`; `None` if both ends
 /// are open.
 fn bound(interval: &Interval, value: f64, text: impl Fn(f64) -> String) -> Option<String> {
-    let end = match interval.open_end() {
-        None => return Some(text(value)),
-        Some(OpenEnd::High) => interval.low,
-        Some(OpenEnd::Low) => interval.high,
-        Some(OpenEnd::Both) => return None,
-    };
-    Some(format!("{} {}", interval.open_end()?.words(), text(end)))
+    match interval.open_end() {
+        None => Some(text(value)),
+        Some(OpenEnd::High | OpenEnd::Low) => Some(format::ends(interval, text)),
+        Some(OpenEnd::Both) => None,
+    }
 }
 
 /// A slot with the values of its experiment and metric.

@@ -167,13 +167,11 @@ impl Screen<'_> {
         let is_contradicted =
             |(_, verdict): &&(Claim, Verdict)| verdict.kind == VerdictKind::Contradicted;
         let claims: Vec<_> = self.judged.iter().filter(is_contradicted).collect();
+        let are_many = claims.len() > max;
         let mut experiments: Vec<(&str, Vec<&(Claim, Verdict)>)> = Vec::new();
         for one in &claims {
             let experiment = one.0.experiment.as_str();
-            match experiments
-                .iter_mut()
-                .find(|(known, _)| claims.len() > max && *known == experiment)
-            {
+            match experiments.iter_mut().find(|(known, _)| are_many && *known == experiment) {
                 Some((_, of)) => of.push(one),
                 None => experiments.push((experiment, vec![one])),
             }
